@@ -1,0 +1,27 @@
+"""sparklog: a partitioned, replicated, transactional log inside a Spark application.
+
+Attributes load on first use (PEP 562), so importing one room never drags pyspark into a broker.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sparklog.cluster import Cluster, connect, start
+
+__all__ = ["Cluster", "__version__", "connect", "start"]
+
+_HOME = {"Cluster": "sparklog.cluster", "connect": "sparklog.cluster", "start": "sparklog.cluster"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sparklog' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
