@@ -1,0 +1,100 @@
+"""Small frozen values that every room shares.
+
+Owns: names of topics, partitions, nodes, and the protocol's enumerations and sentinels.  Must not
+know anything but the standard library.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+#: Node id of the control plane; brokers count from 1.
+CONTROLLER_NODE_ID = 0
+NO_NODE = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+MAX_INT16 = 2**15 - 1
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+
+
+class TimestampType(IntEnum):
+    """Where a record's timestamp comes from (``timestampType`` in Spark's Kafka source)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Compression(IntEnum):
+    """Codec in the low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class Isolation(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class OffsetSpec(IntEnum):
+    """Special timestamps of ListOffsets (KIP-734, KIP-405, KIP-1005)."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+class ResourceType(IntEnum):
+    """Resource types of the config APIs (``ConfigResource.Type``)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition by name; prints as its folder is called, ``topic-3``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a node listens; prints as ``host:port``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Endpoint":
+        """``HOST:PORT`` (IPv6 hosts in brackets).  Raises ValueError naming the text."""
+        host, separator, port = text.strip().rpartition(":")
+        if not separator or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+            raise ValueError(f"{text!r} is not HOST:PORT")
+        return cls(host.strip("[]"), int(port))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetTimestamp:
+    """An offset, its record's timestamp in milliseconds, and the leader epoch it was read at."""
+
+    offset: int
+    timestamp: int = NO_TIMESTAMP
+    leader_epoch: int = NO_LEADER_EPOCH
