@@ -1,0 +1,83 @@
+"""Bytes in, whole frames out, each in memory of its own: the receiving half of a client.
+
+Owns: the receive buffers of one connection.  Must not know sockets or what a frame says.  Unlike
+``frames.FrameDecoder`` (whose frames live until the next receive) a frame given out here belongs to
+whoever takes it: small ones are copied, a large one is received straight into its own memory.
+The length that the server declares is trusted up to ``max_frame_bytes``.
+"""
+
+from struct import Struct
+from typing import Final
+
+from sparklog.errors import FrameError
+
+LENGTH_BYTES: Final = 4
+SHARED_BYTES: Final = 64 * 1024
+_LENGTH: Final = Struct(">i")
+
+
+class OwnedFrameDecoder:
+    """A shared buffer for small frames, and one of its own for a large frame under way."""
+
+    __slots__ = ("_end", "_large", "_large_end", "_max_frame_bytes", "_shared")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._shared = memoryview(bytearray(SHARED_BYTES))
+        self._end = 0
+        self._large: memoryview | None = None
+        self._large_end = 0
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if self._large is not None:
+            return self._large[self._large_end :]
+        return self._shared[self._end :]
+
+    def buffer_updated(self, byte_count: int) -> list[memoryview]:
+        """Whole frames, without their lengths, after ``byte_count`` bytes went into the buffer.
+
+        Raises FrameError when a length is negative or too large.
+        """
+        if self._large is not None:
+            self._large_end += byte_count
+            if self._large_end < len(self._large):
+                return []
+            frame, self._large = self._large, None
+            return [frame]
+        self._end += byte_count
+        return self._cut()
+
+    def _cut(self) -> list[memoryview]:
+        frames = []
+        shared, start, end = self._shared, 0, self._end
+        while end - start >= LENGTH_BYTES:
+            size = self._checked_length(start)
+            frame_start = start + LENGTH_BYTES
+            if frame_start + size > end:
+                if LENGTH_BYTES + size > SHARED_BYTES:
+                    self._begin_large(shared[frame_start:end], size)
+                    start = end
+                break
+            start = frame_start + size
+            frames.append(memoryview(bytes(shared[frame_start:start])))
+        rest = end - start
+        if start and rest:
+            shared[:rest] = bytes(shared[start:end])
+        self._end = rest
+        return frames
+
+    def _begin_large(self, first: memoryview, size: int) -> None:
+        self._large = memoryview(bytearray(size))
+        self._large[: len(first)] = first
+        self._large_end = len(first)
+
+    def _checked_length(self, offset: int) -> int:
+        length: int = _LENGTH.unpack_from(self._shared, offset)[0]
+        if length < 0:
+            raise FrameError(f"a frame cannot have {length} bytes")
+        if length > self._max_frame_bytes:
+            raise FrameError(
+                f"a frame of {length} bytes exceeds the limit of {self._max_frame_bytes}"
+            )
+        return length

@@ -1,0 +1,297 @@
+"""Messages between members of a cluster: api keys from 20000 up, version 0, never advertised.
+
+Owns: their fields and the proof of membership.  Must not know who sends them when.
+Every response starts with ``error_code`` and ``error_message``.
+
+Membership: the caller sends MemberHello with a fresh nonce; the answer carries the server's nonce
+and the server's proof; the caller checks it and sends its own in MemberProof.  A proof is an
+HMAC-SHA256 over both nonces and the prover's role, keyed with the cluster secret.
+"""
+
+import hashlib
+import hmac
+from dataclasses import field
+from typing import ClassVar, Final
+from uuid import UUID
+
+from sparklog.wire.schema import Request, Response, Struct, many, message, one
+
+FIRST_PRIVATE_KEY: Final = 20000
+NONCE_BYTES: Final = 32
+#: Who made a proof; without it a proof could be sent back to its maker.
+SERVER_ROLE: Final = "server"
+CLIENT_ROLE: Final = "client"
+
+
+def member_proof(secret: bytes, client_nonce: bytes, server_nonce: bytes, role: str) -> bytes:
+    """What only a holder of the cluster secret can compute for these two nonces."""
+    mac = hmac.new(secret, digestmod=hashlib.sha256)
+    for part in (b"sparklog member", role.encode(), client_nonce, server_nonce):
+        mac.update(len(part).to_bytes(4, "big"))
+        mac.update(part)
+    return mac.digest()
+
+
+def is_member_proof(
+    proof: bytes, secret: bytes, client_nonce: bytes, server_nonce: bytes, role: str
+) -> bool:
+    """Whether a proof is right, in constant time."""
+    return hmac.compare_digest(proof, member_proof(secret, client_nonce, server_nonce, role))
+
+
+@message
+class MemberHelloRequest(Request):
+    """Starts the proof of membership on a connection."""
+
+    API_KEY: ClassVar[int] = 20000
+
+    nonce: bytes = field(default=b"", metadata=one("bytes"))
+
+
+@message
+class MemberHelloResponse(Response):
+    API_KEY: ClassVar[int] = 20000
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    nonce: bytes = field(default=b"", metadata=one("bytes"))
+    proof: bytes = field(default=b"", metadata=one("bytes"))
+
+
+@message
+class MemberProofRequest(Request):
+    """Ends it; from here the connection counts as a member's."""
+
+    API_KEY: ClassVar[int] = 20001
+
+    proof: bytes = field(default=b"", metadata=one("bytes"))
+
+
+@message
+class MemberProofResponse(Response):
+    API_KEY: ClassVar[int] = 20001
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+
+
+@message
+class RegisterBrokerRequest(Request):
+    """A broker announces itself after every start."""
+
+    API_KEY: ClassVar[int] = 20002
+
+    cluster_id: str = field(default="", metadata=one("string"))
+    broker_id: int = field(default=-1, metadata=one("int32"))
+    directory_id: UUID | None = field(default=None, metadata=one("uuid"))
+    incarnation: UUID | None = field(default=None, metadata=one("uuid"))
+    host: str = field(default="", metadata=one("string"))
+    port: int = field(default=0, metadata=one("int32"))
+    executor_host: str = field(default="", metadata=one("string"))
+    executor_id: str = field(default="", metadata=one("string"))
+    job: str = field(default="", metadata=one("string"))
+    clean_stop: bool = field(default=False, metadata=one("bool"))
+
+
+@message
+class RegisterBrokerResponse(Response):
+    API_KEY: ClassVar[int] = 20002
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    broker_epoch: int = field(default=-1, metadata=one("int64"))
+    controller_epoch: int = field(default=-1, metadata=one("int32"))
+
+
+@message
+class BrokerHeartbeatRequest(Request):
+    """Keeps a broker's session, and tells which image it has reached."""
+
+    API_KEY: ClassVar[int] = 20003
+
+    broker_id: int = field(default=-1, metadata=one("int32"))
+    broker_epoch: int = field(default=-1, metadata=one("int64"))
+    metadata_version: int = field(default=-1, metadata=one("int64"))
+    stopping: bool = field(default=False, metadata=one("bool"))
+
+
+@message
+class BrokerHeartbeatResponse(Response):
+    API_KEY: ClassVar[int] = 20003
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    fenced: bool = field(default=False, metadata=one("bool"))
+
+
+@message
+class WatchMetadataRequest(Request):
+    """Long-polls for the commits after version ``since``; -1 asks for a snapshot."""
+
+    API_KEY: ClassVar[int] = 20004
+
+    since: int = field(default=-1, metadata=one("int64"))
+    max_wait_ms: int = field(default=0, metadata=one("int32"))
+
+
+@message
+class WatchMetadataResponse(Response):
+    """Each commit is the JSON of its records; with ``snapshot`` the image is emptied first."""
+
+    API_KEY: ClassVar[int] = 20004
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    controller_epoch: int = field(default=-1, metadata=one("int32"))
+    snapshot: bool = field(default=False, metadata=one("bool"))
+    version: int = field(default=-1, metadata=one("int64"))
+    commits: tuple[bytes, ...] = field(default=(), metadata=many("bytes"))
+
+
+@message
+class AllocateProducerIdsRequest(Request):
+    """A broker asks for a block of producer ids."""
+
+    API_KEY: ClassVar[int] = 20005
+
+    broker_id: int = field(default=-1, metadata=one("int32"))
+    broker_epoch: int = field(default=-1, metadata=one("int64"))
+
+
+@message
+class AllocateProducerIdsResponse(Response):
+    API_KEY: ClassVar[int] = 20005
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    first_producer_id: int = field(default=-1, metadata=one("int64"))
+    count: int = field(default=0, metadata=one("int32"))
+
+
+@message
+class AssignBrokersRequest(Request):
+    """The launcher asks which brokers to start, and where they were last."""
+
+    API_KEY: ClassVar[int] = 20006
+
+    count: int = field(default=0, metadata=one("int32"))
+
+
+@message
+class AssignedBroker(Struct):
+    """``new`` allows the supervisor to create the directory."""
+
+    broker_id: int = field(default=-1, metadata=one("int32"))
+    directory_id: UUID | None = field(default=None, metadata=one("uuid"))
+    host: str | None = field(default=None, metadata=one("string", nullable=0))
+    new: bool = field(default=False, metadata=one("bool"))
+
+
+@message
+class AssignBrokersResponse(Response):
+    API_KEY: ClassVar[int] = 20006
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    brokers: tuple[AssignedBroker, ...] = field(default=(), metadata=many(AssignedBroker))
+
+
+@message
+class LostBroker(Struct):
+    """Without an incarnation, whatever runs under that id is meant."""
+
+    broker_id: int = field(default=-1, metadata=one("int32"))
+    incarnation: UUID | None = field(default=None, metadata=one("uuid"))
+
+
+@message
+class ReportLossRequest(Request):
+    """The launcher saw these brokers die."""
+
+    API_KEY: ClassVar[int] = 20007
+
+    brokers: tuple[LostBroker, ...] = field(default=(), metadata=many(LostBroker))
+
+
+@message
+class ReportLossResponse(Response):
+    API_KEY: ClassVar[int] = 20007
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+
+
+@message
+class StopNodeRequest(Request):
+    """Asks a broker or the control plane for a clean stop."""
+
+    API_KEY: ClassVar[int] = 20008
+
+    reason: str = field(default="", metadata=one("string"))
+
+
+@message
+class StopNodeResponse(Response):
+    API_KEY: ClassVar[int] = 20008
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+
+
+@message
+class NodeStatusRequest(Request):
+    """Asks for a node's counters."""
+
+    API_KEY: ClassVar[int] = 20009
+
+
+@message
+class NodeStatusResponse(Response):
+    """``status`` is a JSON object."""
+
+    API_KEY: ClassVar[int] = 20009
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    status: bytes = field(default=b"{}", metadata=one("bytes"))
+
+
+@message
+class ForwardRequestRequest(Request):
+    """A client's request, header included, that only the controller can answer."""
+
+    API_KEY: ClassVar[int] = 20010
+
+    principal: str | None = field(default=None, metadata=one("string", nullable=0))
+    api_version: int = field(default=0, metadata=one("int16"))
+    request: bytes = field(default=b"", metadata=one("bytes"))
+
+
+@message
+class ForwardRequestResponse(Response):
+    """``response`` is what goes to the client, header included."""
+
+    API_KEY: ClassVar[int] = 20010
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    response: bytes = field(default=b"", metadata=one("bytes"))
+
+
+#: By api key.
+PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
+    request.API_KEY: (request, response)
+    for request, response in (
+        (MemberHelloRequest, MemberHelloResponse),
+        (MemberProofRequest, MemberProofResponse),
+        (RegisterBrokerRequest, RegisterBrokerResponse),
+        (BrokerHeartbeatRequest, BrokerHeartbeatResponse),
+        (WatchMetadataRequest, WatchMetadataResponse),
+        (AllocateProducerIdsRequest, AllocateProducerIdsResponse),
+        (AssignBrokersRequest, AssignBrokersResponse),
+        (ReportLossRequest, ReportLossResponse),
+        (StopNodeRequest, StopNodeResponse),
+        (NodeStatusRequest, NodeStatusResponse),
+        (ForwardRequestRequest, ForwardRequestResponse),
+    )
+}
