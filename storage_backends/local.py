@@ -1,0 +1,298 @@
+"""Local files: ``file://`` and plain paths.
+
+Owns: how the contract is kept on a POSIX file system (atomic creation, durable names, locks).
+Must not know what the files mean.  Open files and their regions and maps are in ``local_files``.
+
+Files and folders made here are for their owner only: logs hold users' data, journals a secret.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote, urlsplit
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends.base import (
+    Buffer,
+    FileHalf,
+    file_parts,
+    locked_error,
+    path_parts,
+    storage_error,
+)
+from sparklog.storage_backends.local_files import FILE_MODE, LocalFile, read_at, write_at
+
+FOLDER_MODE = 0o700
+#: Files on their way into being; a crash may leave one behind, and no listing shows it.
+TEMPORARY_PREFIX = ".sparklog-tmp-"
+
+
+def open_url(url: str) -> "LocalBackend":
+    """``file:///absolute/path`` or a plain path, ``~`` included."""
+    if not url.startswith("file://"):
+        return LocalBackend(os.path.expanduser(url))
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise StorageError(f"{url!r} is not a file URL; write file:///absolute/path")
+    return LocalBackend(unquote(parts.path))
+
+
+class LocalBackend(FileHalf):
+    """A folder of the local file system."""
+
+    atomic_put_if_absent = True
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(root)
+        self.url = Path(self.root).as_uri()
+
+    def __repr__(self) -> str:
+        return f"LocalBackend({self.root!r})"
+
+    def append(self, path: str, data: Buffer) -> None:
+        full = self._full(path)
+        with _told("append to", full):
+            descriptor, created = self._open_to_append(full)
+            try:
+                before = os.fstat(descriptor).st_size
+                try:
+                    write_at(descriptor, [data], before)
+                except OSError:
+                    os.ftruncate(descriptor, before)
+                    if created:
+                        os.unlink(full)
+                    raise
+            finally:
+                os.close(descriptor)
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        full = self._full(path)
+        with _told("read", full), _descriptor(full, os.O_RDONLY) as descriptor:
+            end = os.fstat(descriptor).st_size
+            wanted = end - offset if size is None else min(size, end - offset)
+            return read_at(descriptor, offset, wanted)
+
+    def size(self, path: str) -> int:
+        full = self._full(path)
+        with _told("look up", full):
+            if os.path.isdir(full):
+                raise IsADirectoryError(errno.EISDIR, "", full)
+            return os.stat(full).st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._full_folder(path))
+
+    def list(self, folder: str) -> list[str]:
+        full = self._full_folder(folder)
+        with _told("list", full):
+            try:
+                names = os.listdir(full)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(name for name in names if not name.startswith(TEMPORARY_PREFIX))
+
+    def put_if_absent(self, path: str, data: Buffer) -> bool:
+        full = self._full(path)
+        with _told("create", full), self._temporary(full, data) as temporary:
+            created = _link(temporary, full)
+            # Also when the name was taken: whoever acts on what is there must find it again.
+            flush_names(os.path.dirname(full))
+            return created
+
+    def put(self, path: str, data: Buffer) -> None:
+        full = self._full(path)
+        with _told("write", full), self._temporary(full, data) as temporary:
+            os.replace(temporary, full)
+            flush_names(os.path.dirname(full))
+
+    def rename(self, source: str, target: str) -> None:
+        old, new = self._full(source), self._full(target)
+        with _told(f"rename to {new} the file", old):
+            if os.path.isdir(old):
+                raise IsADirectoryError(errno.EISDIR, "", old)
+            os.rename(old, new)
+
+    def delete(self, path: str) -> None:
+        full = self._full(path)
+        with _told("delete", full), suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(full)
+
+    def truncate(self, path: str, size: int) -> None:
+        handle = self.open(path)
+        try:
+            handle.truncate(size)
+        finally:
+            handle.close()
+
+    def flush(self, path: str) -> None:
+        full = self._full(path)
+        with _told("flush", full):
+            with _descriptor(full, os.O_RDONLY) as descriptor:
+                os.fsync(descriptor)
+            flush_names(os.path.dirname(full))
+
+    def open(self, path: str, create: bool = False) -> LocalFile:
+        full = self._full(path)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        with _told("open", full):
+            return LocalFile(full, os.open(full, flags, FILE_MODE))
+
+    def make_folder(self, path: str) -> None:
+        full = self._full_folder(path)
+        with _told("make the folder", full):
+            _make_folders(full)
+
+    def remove_folder(self, path: str) -> None:
+        full = self._full_folder(path)
+        with _told("remove the folder", full), suppress(FileNotFoundError):
+            shutil.rmtree(full)
+
+    def rename_folder(self, source: str, target: str) -> None:
+        old, new = self._full_folder(source), self._full_folder(target)
+        with _told(f"rename to {new} the folder", old):
+            if not os.path.isdir(old) and os.path.exists(old):
+                raise NotADirectoryError(errno.ENOTDIR, "", old)
+            if os.path.exists(new):
+                raise FileExistsError(errno.EEXIST, "the name is taken", new)
+            os.rename(old, new)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(self._full_folder(path))
+
+    def flush_folder(self, path: str) -> None:
+        full = self._full_folder(path)
+        with _told("flush the folder", full):
+            flush_names(full)
+
+    def lock(self, path: str) -> "FileLock":
+        full = self._full(path)
+        with _told("lock", full):
+            return FileLock(full)
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self.root, *file_parts(path))
+
+    def _full_folder(self, path: str) -> str:
+        return os.path.join(self.root, *path_parts(path))
+
+    @staticmethod
+    def _open_to_append(full: str) -> tuple[int, bool]:
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        try:
+            return os.open(full, flags), False
+        except FileNotFoundError:
+            _make_folders(os.path.dirname(full))
+            return os.open(full, flags | os.O_CREAT, FILE_MODE), True
+
+    @contextmanager
+    def _temporary(self, full: str, data: Buffer) -> Iterator[str]:
+        """A durable file with ``data`` beside ``full``; removed at the end if still there."""
+        folder = os.path.dirname(full)
+        _make_folders(folder)
+        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=folder)
+        try:
+            try:
+                write_at(descriptor, [data], 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            yield temporary
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+class FileLock:
+    """``flock`` on a file that holds its owner's pid and host; the file stays after release.
+
+    The lock belongs to the open file, so it ends with the process however that ends.
+    """
+
+    def __init__(self, full: str) -> None:
+        self._descriptor: int | None = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            owner = f"{os.getpid()} {os.uname().nodename}\n".encode()
+            os.ftruncate(self._descriptor, os.pwrite(self._descriptor, owner, 0))
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 256, 0).decode(errors="replace").split()
+            self.release()
+            raise locked_error(os.path.dirname(full), *holder[:2]) from None
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            # Explicitly, because a forked child may still hold the same open file.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def flush_names(folder: str) -> None:
+    """fsync of a folder."""
+    with _descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # File systems that keep names durable by other means answer EINVAL.
+            if error.errno != errno.EINVAL:
+                raise
+
+
+def _link(temporary: str, full: str) -> bool:
+    try:
+        os.link(temporary, full)
+    except FileExistsError:
+        # Over NFS an answer can be lost and the repeated call fail: a second name tells.
+        return os.stat(temporary).st_nlink > 1
+    return True
+
+
+def _make_folders(full: str) -> None:
+    if os.path.isdir(full):
+        return
+    parent = os.path.dirname(full)
+    _make_folders(parent)
+    try:
+        os.mkdir(full, FOLDER_MODE)
+    except FileExistsError:
+        if not os.path.isdir(full):
+            raise NotADirectoryError(errno.ENOTDIR, "", full) from None
+    flush_names(parent)
+
+
+@contextmanager
+def _descriptor(full: str, flags: int) -> Iterator[int]:
+    descriptor = os.open(full, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _told(action: str, where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(action, where, error) from error

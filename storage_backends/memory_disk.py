@@ -1,0 +1,70 @@
+"""A memory disk: its tree, its faults, its locks, and the table of disks by name.
+
+Owns: the order of things in every operation (delay, lock, fault, space, work, fault).  Must not
+know paths.  Named disks live as long as the process, or until ``forget_disk``.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends.memory_faults import Faults, Operation
+from sparklog.storage_backends.memory_nodes import FolderNode
+
+
+class MemoryDisk:
+    """One disk, shared by the backends that were opened on it.  Safe to use from many threads."""
+
+    def __init__(self, name: str = "anonymous") -> None:
+        self.name = name
+        self.root = FolderNode()
+        self.faults = Faults()
+        #: Lock files (as parts of their paths) that are held, and by which lock.
+        self.locks: dict[tuple[str, ...], object] = {}
+        self.guard = threading.RLock()
+
+    @contextmanager
+    def operation(
+        self, operation: Operation, where: str, *, writes: bool = False, grows: int = 0
+    ) -> Iterator[None]:
+        """Every operation runs inside this: the disk's lock, and its faults before and after."""
+        self.faults.delay(operation, where)
+        with self.guard:
+            self.faults.check_before(operation, where, writes=writes)
+            if grows:
+                self._check_space(where, grows)
+            yield
+            self.faults.check_after(operation, where)
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(file.allocated for file in self.root.files())
+
+    def fill_after(self, more_bytes: int) -> None:
+        """Let the disk be full once this many further bytes are in use."""
+        with self.guard:
+            self.faults.capacity_bytes = self.used_bytes + more_bytes
+
+    def _check_space(self, where: str, grows: int) -> None:
+        capacity = self.faults.capacity_bytes
+        if capacity is not None and self.used_bytes + grows > capacity:
+            raise StorageError(
+                f"cannot write to {where}: the disk is full; "
+                "free space or move the data to a larger disk"
+            )
+
+
+_disks: dict[str, MemoryDisk] = {}
+_disks_guard = threading.Lock()
+
+
+def named_disk(name: str) -> MemoryDisk:
+    """The disk of this name in this process, made when it is new."""
+    with _disks_guard:
+        return _disks.setdefault(name, MemoryDisk(name))
+
+
+def forget_disk(name: str) -> None:
+    with _disks_guard:
+        _disks.pop(name, None)

@@ -1,0 +1,118 @@
+"""What a memory disk can be told to do wrong.
+
+Owns: the switches and their errors.  Must not know files.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sparklog.errors import StorageError
+
+#: An error of these means that nothing happened, so they cannot fail afterwards.
+_ALL_OR_NOTHING = frozenset({"append", "writev"})
+
+#: Operations that faults can name; those of an open file are called as their methods.
+Operation = Literal[
+    "append",
+    "delete",
+    "exists",
+    "flush",
+    "flush_folder",
+    "list",
+    "lock",
+    "make_folder",
+    "map",
+    "open",
+    "put",
+    "put_if_absent",
+    "read",
+    "region",
+    "remove_folder",
+    "rename",
+    "rename_folder",
+    "reserve",
+    "size",
+    "truncate",
+    "writev",
+]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Failure:
+    remaining: int
+    operation: Operation | None
+    after: bool
+    under: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults:
+    """The switches of one disk.
+
+    ``capacity_bytes``: full when files would take more.  ``read_only``: writes are refused.
+    ``slow``: called with (operation, path) before each operation and outside the disk's lock; it
+    may block, record, or raise.
+    """
+
+    capacity_bytes: int | None = None
+    read_only: bool = False
+    slow: Callable[[Operation, str], None] | None = None
+    _failures: list[_Failure] = field(default_factory=list)
+
+    def fail_next(
+        self,
+        count: int = 1,
+        operation: Operation | None = None,
+        *,
+        after: bool = False,
+        under: str = "",
+    ) -> None:
+        """Let the next ``count`` operations (of this kind, on paths containing ``under``) fail.
+
+        With ``after`` they take effect and then fail, as when an answer is lost; appends and
+        writes, whose errors promise that nothing happened, never do.
+        """
+        assert not (after and operation in _ALL_OR_NOTHING), f"{operation} never fails afterwards"
+        self._failures.append(
+            _Failure(remaining=count, operation=operation, after=after, under=under)
+        )
+
+    def clear(self) -> None:
+        """Everything works again."""
+        self.capacity_bytes = None
+        self.read_only = False
+        self.slow = None
+        self._failures.clear()
+
+    def delay(self, operation: Operation, where: str) -> None:
+        if self.slow is not None:
+            self.slow(operation, where)
+
+    def check_before(self, operation: Operation, where: str, *, writes: bool) -> None:
+        if writes and self.read_only:
+            raise StorageError(
+                f"cannot {operation} {where}: the file system is read-only; "
+                "mount it writable or choose another folder"
+            )
+        self._fail_if_due(operation, where, after=False)
+
+    def check_after(self, operation: Operation, where: str) -> None:
+        if operation not in _ALL_OR_NOTHING:
+            self._fail_if_due(operation, where, after=True)
+
+    def _fail_if_due(self, operation: Operation, where: str, *, after: bool) -> None:
+        for failure in self._failures:
+            due = (
+                failure.after == after
+                and failure.operation in (None, operation)
+                and failure.under in where
+            )
+            if due:
+                failure.remaining -= 1
+                if not failure.remaining:
+                    self._failures.remove(failure)
+                raise StorageError(
+                    f"cannot {operation} {where}: the device failed; "
+                    "check the disk and the system's log"
+                )

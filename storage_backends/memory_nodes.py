@@ -1,0 +1,91 @@
+"""The tree of a memory disk: files, folders, and what a crash leaves of them.
+
+Owns: a tree of nodes, each in two states: as written (``live``, ``data``) and as the platter holds
+it (``durable``, ``flushed``).  Must not know paths, faults or handles.
+"""
+
+from collections.abc import Callable
+
+#: (path, unflushed bytes) -> how many of them reached the platter anyway.
+KeepUnflushed = Callable[[str, int], int]
+
+
+class FileNode:
+    """A file.  ``dirty_from`` is the first byte that may differ from ``flushed``."""
+
+    __slots__ = ("allocated", "data", "dirty_from", "flushed", "lost", "maps")
+
+    def __init__(self, data: bytes | bytearray | memoryview = b"") -> None:
+        self.data = bytearray(data)
+        self.flushed = bytearray(data)
+        self.dirty_from = len(self.data)
+        #: Bytes with disk space behind them; a mapped file is larger than this.
+        self.allocated = len(self.data)
+        self.maps = 0
+        #: The process that had this file open is gone.
+        self.lost = False
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        self.data += data
+        self.allocated = len(self.data)
+
+    def cut(self, size: int) -> None:
+        del self.data[size:]
+        self.dirty_from = min(self.dirty_from, size)
+        self.allocated = min(self.allocated, size)
+
+    def extend(self, size: int) -> None:
+        """Make the file at least this long, by zeros that take no space."""
+        self.data += bytes(max(0, size - len(self.data)))
+
+    def flush(self) -> None:
+        start = self._first_dirty()
+        self.flushed[start:] = self.data[start:]
+        self.dirty_from = len(self.data)
+
+    def after_crash(self, path: str, keep: KeepUnflushed) -> "FileNode":
+        """The platter's bytes; of the unflushed ones only a prefix, as far as ``keep`` says."""
+        self.lost = True
+        start = self._first_dirty()
+        torn_at = start + max(0, min(keep(path, len(self.data) - start), len(self.data) - start))
+        return FileNode(self.data[:torn_at] + self.flushed[torn_at:])
+
+    def _first_dirty(self) -> int:
+        # Stores into a map leave no trace, so a mapped file counts as written all over.
+        return 0 if self.maps else self.dirty_from
+
+
+class FolderNode:
+    """A folder: names as they are, and names as the platter holds them."""
+
+    __slots__ = ("durable", "live")
+
+    def __init__(self) -> None:
+        self.live: dict[str, FileNode | FolderNode] = {}
+        self.durable: dict[str, FileNode | FolderNode] = {}
+
+    def flush(self) -> None:
+        self.durable = dict(self.live)
+
+    def flush_name(self, name: str) -> None:
+        self.durable[name] = self.live[name]
+
+    def files(self) -> list[FileNode]:
+        """Every file below this folder."""
+        found: list[FileNode] = []
+        for node in self.live.values():
+            found += node.files() if isinstance(node, FolderNode) else [node]
+        return found
+
+    def after_crash(self, path: str, keep: KeepUnflushed, lose_names: bool) -> "FolderNode":
+        for file in self.files():
+            file.lost = True
+        rebuilt = FolderNode()
+        for name, node in (self.durable if lose_names else self.live).items():
+            below = f"{path}/{name}" if path else name
+            if isinstance(node, FolderNode):
+                rebuilt.live[name] = node.after_crash(below, keep, lose_names)
+            else:
+                rebuilt.live[name] = node.after_crash(below, keep)
+        rebuilt.flush()
+        return rebuilt

@@ -1,0 +1,59 @@
+"""The seam for blocking work."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from sparklog.storage_backends.blocking import replaced_runner, run_blocking
+
+T = TypeVar("T")
+
+
+def test_work_leaves_the_loop_and_its_result_and_errors_come_back() -> None:
+    def divide(left: int, right: int, *, names: list[str]) -> float:
+        names.append(threading.current_thread().name)
+        return left / right
+
+    async def main() -> float:
+        with pytest.raises(ZeroDivisionError):
+            await run_blocking(divide, 1, 0, names=names)
+        return await run_blocking(divide, 6, 3, names=names)
+
+    names: list[str] = []
+    assert asyncio.run(main()) == 2
+    assert [name.rpartition("_")[0] for name in names] == ["sparklog-blocking"] * 2
+
+
+def test_the_loop_goes_on_while_work_blocks() -> None:
+    async def main() -> list[str]:
+        trace: list[str] = []
+        release = threading.Event()
+        work = asyncio.create_task(run_blocking(release.wait, 30))
+        await asyncio.sleep(0)
+        trace.append("loop")
+        release.set()
+        trace.append("released" if await work else "timed out")
+        return trace
+
+    assert asyncio.run(main()) == ["loop", "released"]
+
+
+def test_a_runner_can_be_replaced_for_a_while() -> None:
+    ran: list[str] = []
+
+    def inline(work: Callable[[], T], /) -> Awaitable[T]:
+        ran.append(threading.current_thread().name)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future.set_result(work())
+        return future
+
+    async def main() -> list[int]:
+        with replaced_runner(inline):
+            first = await run_blocking(len, "abc")
+        return [first, await run_blocking(len, "ab")]
+
+    assert asyncio.run(main()) == [3, 2]
+    assert ran == [threading.current_thread().name]
