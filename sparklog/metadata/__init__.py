@@ -1,0 +1,54 @@
+"""The cluster image, shared by control plane, brokers and clients.
+
+Owns: the values, the records and ``ClusterImage.replay``.  Must not know who stores the records,
+who decides on them, or how they travel.
+"""
+
+from sparklog.metadata.image import ClusterImage, TopicImage
+from sparklog.metadata.records import (
+    BrokerFenced,
+    BrokerIdAssigned,
+    BrokerRegistered,
+    BrokerRemoved,
+    BrokerUnfenced,
+    ClusterCreated,
+    ConfigChanged,
+    ControllerChanged,
+    PartitionChanged,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    decode_records,
+    encode_records,
+    from_json,
+    to_json,
+)
+from sparklog.metadata.values import BrokerImage, ControllerImage, PartitionImage
+
+__all__ = [
+    "BrokerFenced",
+    "BrokerIdAssigned",
+    "BrokerImage",
+    "BrokerRegistered",
+    "BrokerRemoved",
+    "BrokerUnfenced",
+    "ClusterCreated",
+    "ClusterImage",
+    "ConfigChanged",
+    "ControllerChanged",
+    "ControllerImage",
+    "PartitionChanged",
+    "PartitionImage",
+    "PartitionsAdded",
+    "ProducerIdsAllocated",
+    "Record",
+    "TopicCreated",
+    "TopicDeleted",
+    "TopicImage",
+    "decode_records",
+    "encode_records",
+    "from_json",
+    "to_json",
+]

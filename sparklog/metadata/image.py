@@ -1,0 +1,229 @@
+"""The cluster image: everything that the journal's records add up to, and questions about it.
+
+Owns: the only interpretation of the records (``replay``), snapshots, and queries.  Control plane,
+brokers and clients hold one each and feed it the same records.  Must not know who stores the
+records or how they travel.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+from uuid import UUID
+
+from sparklog.metadata.records import (
+    BrokerFenced,
+    BrokerIdAssigned,
+    BrokerRegistered,
+    BrokerRemoved,
+    BrokerUnfenced,
+    ClusterCreated,
+    ConfigChanged,
+    ControllerChanged,
+    PartitionChanged,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from sparklog.metadata.values import BrokerImage, ControllerImage, PartitionImage
+from sparklog.types import CONTROLLER_NODE_ID, ResourceType, TopicPartition
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """A topic and its partitions, keyed 0 to n-1.  Changed by the image's ``replay`` only."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, PartitionImage]
+
+
+@dataclass(slots=True)
+class ClusterImage:
+    """The state of the cluster as of commit ``version`` (0: nothing yet).
+
+    ``replay`` is the only mutator.  Equality compares whole states.
+    """
+
+    version: int = 0
+    cluster_id: str = ""
+    created_ms: int = 0
+    controller: ControllerImage = field(default_factory=ControllerImage)
+    next_producer_id: int = 0
+    brokers: dict[int, BrokerImage] = field(default_factory=dict)
+    topics: dict[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+
+    # -- changes
+
+    def replay_commit(self, version: int, records: Iterable[Record]) -> None:
+        """Replay the records of commit ``version`` (or of a snapshot taken at it)."""
+        for record in records:
+            self.replay(record)
+        self.version = version
+
+    @classmethod
+    def from_snapshot(cls, version: int, records: Iterable[Record]) -> "ClusterImage":
+        image = cls()
+        image.replay_commit(version, records)
+        return image
+
+    def replay(self, record: Record) -> None:  # noqa: C901 - one line per kind of record
+        match record:
+            case ClusterCreated():
+                self.cluster_id, self.created_ms = record.cluster_id, record.created_ms
+            case ControllerChanged():
+                self.controller = ControllerImage(
+                    controller_epoch=record.controller_epoch, host=record.host, port=record.port
+                )
+            case BrokerIdAssigned():
+                self.brokers[record.broker_id] = BrokerImage(broker_id=record.broker_id)
+            case BrokerRegistered():
+                self.brokers[record.broker.broker_id] = record.broker
+            case BrokerFenced():
+                self._set_fenced(record.broker_id, True)
+            case BrokerUnfenced():
+                self._set_fenced(record.broker_id, False)
+            case BrokerRemoved():
+                self.brokers.pop(record.broker_id, None)
+                self.configs.pop((ResourceType.BROKER, str(record.broker_id)), None)
+            case TopicCreated():
+                self._create_topic(record)
+            case PartitionsAdded():
+                partitions = self.topics[record.topic].partitions
+                partitions.update(enumerate(record.partitions, start=len(partitions)))
+            case PartitionChanged():
+                self.topics[record.topic].partitions[record.partition] = record.state
+            case TopicDeleted():
+                del self.topics[record.topic]
+                del self.topics_by_id[record.topic_id]
+                self.configs.pop((ResourceType.TOPIC, record.topic), None)
+            case ConfigChanged():
+                self._change_config(record)
+            case ProducerIdsAllocated():
+                self.next_producer_id = record.first_producer_id + record.count
+            case _:
+                assert_never(record)
+
+    def _set_fenced(self, broker_id: int, fenced: bool) -> None:
+        self.brokers[broker_id] = replace(self.brokers[broker_id], fenced=fenced)
+
+    def _create_topic(self, record: TopicCreated) -> None:
+        topic = TopicImage(record.topic, record.topic_id, dict(enumerate(record.partitions)))
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
+
+    def _change_config(self, record: ConfigChanged) -> None:
+        key = (record.resource_type, record.resource_name)
+        overrides = self.configs.setdefault(key, {})
+        if record.value is None:
+            overrides.pop(record.name, None)
+        else:
+            overrides[record.name] = record.value
+        if not overrides:
+            del self.configs[key]
+
+    # -- snapshots
+
+    def snapshot_records(self) -> Iterator[Record]:
+        """Records that build this image from an empty one."""
+        yield ClusterCreated(cluster_id=self.cluster_id, created_ms=self.created_ms)
+        yield ControllerChanged(
+            controller_epoch=self.controller.controller_epoch,
+            host=self.controller.host,
+            port=self.controller.port,
+        )
+        yield ProducerIdsAllocated(
+            broker_id=CONTROLLER_NODE_ID, first_producer_id=0, count=self.next_producer_id
+        )
+        for broker in self.brokers.values():
+            if broker.registered:
+                yield BrokerRegistered(broker=broker, clean=True)
+            else:
+                yield BrokerIdAssigned(broker_id=broker.broker_id)
+        for topic in self.topics.values():
+            states = tuple(topic.partitions[number] for number in range(len(topic.partitions)))
+            yield TopicCreated(topic=topic.name, topic_id=topic.topic_id, partitions=states)
+        for (resource_type, resource_name), overrides in self.configs.items():
+            for name, value in overrides.items():
+                yield ConfigChanged(
+                    resource_type=int(resource_type),
+                    resource_name=resource_name,
+                    name=name,
+                    value=value,
+                )
+
+    def copy(self) -> "ClusterImage":
+        """An image that changes on its own (the values inside are frozen and shared)."""
+        return ClusterImage.from_snapshot(self.version, self.snapshot_records())
+
+    # -- queries
+
+    @property
+    def controller_epoch(self) -> int:
+        return self.controller.controller_epoch
+
+    def broker(self, broker_id: int) -> BrokerImage | None:
+        return self.brokers.get(broker_id)
+
+    def alive_brokers(self) -> list[BrokerImage]:
+        """Registered brokers that are not fenced, by id."""
+        alive = (b for b in self.brokers.values() if b.registered and not b.fenced)
+        return sorted(alive, key=lambda broker: broker.broker_id)
+
+    def is_alive(self, broker_id: int) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.registered and not broker.fenced
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        return self.topics_by_id.get(topic_id)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        topic = self.topics.get(topic_partition.topic)
+        return topic.partitions.get(topic_partition.partition) if topic else None
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+        """Every partition of every topic."""
+        for topic in self.topics.values():
+            for number, state in topic.partitions.items():
+                yield TopicPartition(topic.name, number), state
+
+    def partitions_of(self, broker_id: int) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+        """The partitions that have a replica on a broker."""
+        return ((tp, state) for tp, state in self.partitions() if broker_id in state.replicas)
+
+    def topic_overrides(self, name: str) -> dict[str, str]:
+        """Settings given to a topic, by Kafka's names."""
+        return dict(self.configs.get((ResourceType.TOPIC, name), {}))
+
+    def broker_overrides(self, broker_id: int | None) -> dict[str, str]:
+        """Settings given to all brokers, overlaid by those given to one (None: only the first)."""
+        overrides = dict(self.configs.get((ResourceType.BROKER, ""), {}))
+        if broker_id is not None:
+            overrides |= self.configs.get((ResourceType.BROKER, str(broker_id)), {})
+        return overrides
+
+    # -- invariants
+
+    def check_invariants(self) -> None:
+        """Assert what must hold after every record; for tests and for the controller's teardown."""
+        assert {t.topic_id for t in self.topics.values()} == self.topics_by_id.keys()
+        for name, topic in self.topics.items():
+            assert topic.name == name
+            assert list(topic.partitions) == list(range(len(topic.partitions)))
+        for tp, state in self.partitions():
+            context = (str(tp), state)
+            assert len(set(state.replicas)) == len(state.replicas) > 0, context
+            assert set(state.isr) <= set(state.replicas), context
+            assert set(state.eligible) <= set(state.replicas) - set(state.isr), context
+            assert set(state.last_known) <= set(state.replicas), context
+            if not state.offline:
+                assert state.leader in state.isr, context
+                assert set(state.last_known) == {*state.isr, *state.eligible}, context
+        assert all(overrides for overrides in self.configs.values())
+        assert self.next_producer_id >= 0

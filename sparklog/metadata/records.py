@@ -1,0 +1,267 @@
+"""The records of the journal: what happened to the cluster, in the past tense, and their JSON.
+
+Owns: one frozen dataclass per kind of record, ``to_json``/``from_json`` for one, and
+``encode_records``/``decode_records`` for the bytes that travel to brokers.  Must not know what a
+record does to an image, nor who stores it.
+
+JSON of a record is its fields under their names plus ``type``.  Unknown types, unknown fields and
+wrong values are a ``DecodeError``: a journal that was written by a newer sparklog is refused, never
+half understood.
+"""
+
+import json
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from sparklog.errors import DecodeError
+from sparklog.metadata.values import BrokerImage, PartitionImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCreated:
+    cluster_id: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerChanged:
+    """A controller took over; ``host`` and ``port`` are where clients reach it (node 0)."""
+
+    controller_epoch: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdAssigned:
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistered:
+    """A process took over a broker id, after a clean stop or not.  Its ``broker.fenced`` is True
+    until a ``BrokerUnfenced`` (usually of the same commit)."""
+
+    broker: BrokerImage
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFenced:
+    broker_id: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerUnfenced:
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRemoved:
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreated:
+    """A topic with its partitions 0 to n-1."""
+
+    topic: str
+    topic_id: UUID
+    partitions: tuple[PartitionImage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAdded:
+    """Partitions that follow the existing ones of a topic."""
+
+    topic: str
+    partitions: tuple[PartitionImage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChanged:
+    """A partition's whole new state (leader, ISR, epochs)."""
+
+    topic: str
+    partition: int
+    state: PartitionImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted:
+    """A topic, its partitions and its settings are gone."""
+
+    topic: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChanged:
+    """One override was set, or removed (``value`` None).
+
+    ``resource_type`` is a ``ResourceType``; a broker's name is its id, or "" for all brokers.
+    """
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsAllocated:
+    """The block [first_producer_id, first_producer_id + count) belongs to a node for ever."""
+
+    broker_id: int
+    first_producer_id: int
+    count: int
+
+
+Record = (
+    ClusterCreated
+    | ControllerChanged
+    | BrokerIdAssigned
+    | BrokerRegistered
+    | BrokerFenced
+    | BrokerUnfenced
+    | BrokerRemoved
+    | TopicCreated
+    | PartitionsAdded
+    | PartitionChanged
+    | TopicDeleted
+    | ConfigChanged
+    | ProducerIdsAllocated
+)
+
+RECORD_TYPES: Mapping[str, type[Record]] = {t.__name__: t for t in get_args(Record)}
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A record as JSON values."""
+    return {"type": type(record).__name__, **_dump_value(record)}
+
+
+def from_json(document: Any) -> Record:
+    """JSON values -> record.  Raises DecodeError naming what is wrong."""
+    if not isinstance(document, dict):
+        raise DecodeError(f"a record must be a JSON object, not {type(document).__name__}")
+    name = document.get("type")
+    record_type = RECORD_TYPES.get(name) if isinstance(name, str) else None
+    if record_type is None:
+        raise DecodeError(f"unknown record type {name!r}")
+    body = {key: value for key, value in document.items() if key != "type"}
+    record: Record = _load_value(record_type, body)
+    return record
+
+
+def encode_records(records: Iterable[Record]) -> bytes:
+    """Records of one commit (or of a snapshot) as JSON bytes."""
+    return json.dumps([to_json(r) for r in records], separators=(",", ":")).encode()
+
+
+def decode_records(data: bytes | bytearray | memoryview) -> tuple[Record, ...]:
+    """The inverse of ``encode_records``.  Raises DecodeError."""
+    try:
+        documents = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"records are not JSON: {error}") from None
+    if not isinstance(documents, list):
+        raise DecodeError("records must be a JSON array")
+    return tuple(from_json(document) for document in documents)
+
+
+# JSON converters, compiled once per dataclass from its type hints.
+
+_Load = Callable[[Any], Any]
+_Dump = Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@cache
+def _field_codecs(value_type: type) -> tuple[tuple[str, _Dump, _Load, bool], ...]:
+    """(name, dump, load, required) of each field."""
+    hints = get_type_hints(value_type)
+    return tuple(
+        (f.name, _dumper(hints[f.name]), _loader(hints[f.name], f.name), f.default is MISSING)
+        for f in fields(value_type)
+    )
+
+
+def _dump_value(value: Any) -> dict[str, Any]:
+    value_type: type = type(value)
+    codecs = _field_codecs(value_type)
+    return {name: dump(getattr(value, name)) for name, dump, _, _ in codecs}
+
+
+def _load_value(value_type: type, document: Any) -> Any:
+    kind = value_type.__name__
+    if not isinstance(document, dict):
+        raise DecodeError(f"{kind} must be a JSON object, not {type(document).__name__}")
+    known = _field_codecs(value_type)
+    if len(document) > len(known) or not document.keys() <= {name for name, _, _, _ in known}:
+        unknown = sorted(document.keys() - {name for name, _, _, _ in known})
+        raise DecodeError(f"{kind} has unknown fields {unknown}")
+    values: dict[str, Any] = {}
+    for name, _, load, required in known:
+        if name in document:
+            values[name] = load(document[name])
+        elif required:
+            raise DecodeError(f"{kind} lacks {name}")
+    return value_type(**values)
+
+
+def _dumper(hint: Any) -> _Dump:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is types.UnionType:
+        inner = _dumper(arguments[0])
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        item = _dumper(arguments[0])
+        return list if item is _same else lambda value: [item(v) for v in value]
+    if hint is UUID:
+        return str
+    return _same if hint in (int, str, bool) else _dump_value
+
+
+def _loader(hint: Any, name: str) -> _Load:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is types.UnionType:
+        inner = _loader(arguments[0], name)
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        return _tuple_loader(_loader(arguments[0], name), name)
+    if hint is UUID:
+        return lambda value: _load_uuid(value, name)
+    if hint in (int, str, bool):
+        return lambda value: _load_plain(hint, value, name)
+    return lambda value: _load_value(hint, value)
+
+
+def _tuple_loader(item: _Load, name: str) -> _Load:
+    def load(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise DecodeError(f"{name} must be an array, not {value!r}")
+        return tuple(item(v) for v in value)
+
+    return load
+
+
+def _load_uuid(value: Any, name: str) -> UUID:
+    try:
+        return UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        raise DecodeError(f"{name} must be a UUID, not {value!r}") from None
+
+
+def _load_plain(wanted: type, value: Any, name: str) -> Any:
+    if type(value) is not wanted:
+        raise DecodeError(f"{name} must be {wanted.__name__}, not {value!r}")
+    return value

@@ -1,0 +1,71 @@
+"""What the cluster image is made of: a partition's state and a broker's, as frozen values.
+
+Owns: the shape of one partition and one broker.  Must not know how they change or who stores them.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sparklog.types import NO_NODE, Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """One partition as the controller last decided it.
+
+    ``eligible`` are the replicas outside the ISR that are known to hold every acknowledged record
+    (KIP-966).  ``last_known`` is ISR and eligible replicas as they were when a leader last lived;
+    unclean registrations do not shrink it, so it tells whom to wait for when both sets are empty.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+    leader: int = NO_NODE
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+
+    @property
+    def offline(self) -> bool:
+        return self.leader == NO_NODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerImage:
+    """One broker id: who holds it, where it listens, and whether it may lead.
+
+    An id that was assigned but never registered has no ``directory_id`` and epoch -1.
+    """
+
+    broker_id: int
+    directory_id: UUID | None = None
+    incarnation: UUID | None = None
+    broker_epoch: int = -1
+    host: str = ""
+    port: int = 0
+    executor_host: str = ""
+    executor_id: str = ""
+    job: str = ""
+    fenced: bool = True
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.host, self.port)
+
+    @property
+    def registered(self) -> bool:
+        return self.directory_id is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerImage:
+    """The controller that wrote last: its epoch and where it listens (Kafka node 0)."""
+
+    controller_epoch: int = 0
+    host: str = ""
+    port: int = 0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.host, self.port)

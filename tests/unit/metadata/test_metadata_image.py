@@ -1,0 +1,156 @@
+"""Replaying records gives the image, and a snapshot gives the same one."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from sparklog.metadata import (
+    BrokerFenced,
+    BrokerIdAssigned,
+    BrokerImage,
+    BrokerRegistered,
+    BrokerRemoved,
+    BrokerUnfenced,
+    ClusterCreated,
+    ClusterImage,
+    ConfigChanged,
+    ControllerChanged,
+    ControllerImage,
+    PartitionChanged,
+    PartitionImage,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    TopicCreated,
+    TopicDeleted,
+    TopicImage,
+)
+from sparklog.types import Endpoint, ResourceType, TopicPartition
+
+LED = PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1)
+BROKER = BrokerImage(
+    broker_id=1,
+    directory_id=UUID(int=1),
+    incarnation=UUID(int=2),
+    broker_epoch=0,
+    host="h",
+    port=9,
+    executor_host="e",
+)
+FLIGHTS, OTHER = UUID(int=10), UUID(int=11)
+
+
+def config(kind: ResourceType, resource: str, name: str, value: str | None) -> ConfigChanged:
+    return ConfigChanged(resource_type=int(kind), resource_name=resource, name=name, value=value)
+
+
+def an_image() -> ClusterImage:
+    image = ClusterImage()
+    image.replay_commit(
+        1,
+        (
+            ClusterCreated(cluster_id="c", created_ms=5),
+            ControllerChanged(controller_epoch=1, host="h", port=8),
+        ),
+    )
+    image.replay_commit(
+        2,
+        (
+            BrokerIdAssigned(broker_id=1),
+            BrokerIdAssigned(broker_id=2),
+            BrokerRegistered(broker=BROKER, clean=True),
+            BrokerUnfenced(broker_id=1),
+            TopicCreated(topic="flights", topic_id=FLIGHTS, partitions=(LED, LED)),
+            TopicCreated(topic="other", topic_id=OTHER, partitions=(LED,)),
+            config(ResourceType.TOPIC, "flights", "retention.ms", "1"),
+            config(ResourceType.TOPIC, "other", "retention.ms", "2"),
+            config(ResourceType.BROKER, "", "producer.id.expiration.ms", "3"),
+            config(ResourceType.BROKER, "1", "producer.id.expiration.ms", "4"),
+            ProducerIdsAllocated(broker_id=1, first_producer_id=0, count=1000),
+        ),
+    )
+    return image
+
+
+def test_an_image_is_the_sum_of_its_records() -> None:
+    flights = TopicImage("flights", FLIGHTS, {0: LED, 1: LED})
+    other = TopicImage("other", OTHER, {0: LED})
+    assert an_image() == ClusterImage(
+        version=2,
+        cluster_id="c",
+        created_ms=5,
+        controller=ControllerImage(controller_epoch=1, host="h", port=8),
+        next_producer_id=1000,
+        brokers={1: replace(BROKER, fenced=False), 2: BrokerImage(broker_id=2)},
+        topics={"flights": flights, "other": other},
+        topics_by_id={FLIGHTS: flights, OTHER: other},
+        configs={
+            (ResourceType.TOPIC, "flights"): {"retention.ms": "1"},
+            (ResourceType.TOPIC, "other"): {"retention.ms": "2"},
+            (ResourceType.BROKER, ""): {"producer.id.expiration.ms": "3"},
+            (ResourceType.BROKER, "1"): {"producer.id.expiration.ms": "4"},
+        },
+    )
+
+
+def test_later_records_change_it() -> None:
+    image = an_image()
+    gone = replace(LED, isr=(), eligible=(1,), leader=-1, leader_epoch=1, partition_epoch=1)
+    image.replay_commit(
+        3,
+        (
+            BrokerFenced(broker_id=1, reason="silent"),
+            PartitionChanged(topic="flights", partition=1, state=gone),
+            PartitionsAdded(topic="flights", partitions=(gone,)),
+            TopicDeleted(topic="other", topic_id=OTHER),
+            BrokerRemoved(broker_id=2),
+            config(ResourceType.TOPIC, "flights", "retention.ms", None),
+        ),
+    )
+    flights = TopicImage("flights", FLIGHTS, {0: LED, 1: gone, 2: gone})
+    assert image == ClusterImage(
+        version=3,
+        cluster_id="c",
+        created_ms=5,
+        controller=ControllerImage(controller_epoch=1, host="h", port=8),
+        next_producer_id=1000,
+        brokers={1: BROKER},
+        topics={"flights": flights},
+        topics_by_id={FLIGHTS: flights},
+        configs={
+            (ResourceType.BROKER, ""): {"producer.id.expiration.ms": "3"},
+            (ResourceType.BROKER, "1"): {"producer.id.expiration.ms": "4"},
+        },
+    )
+    image.check_invariants()
+
+
+def test_a_copy_is_equal_and_changes_on_its_own() -> None:
+    image = an_image()
+    copy = image.copy()
+    assert copy == image
+    copy.replay(PartitionsAdded(topic="flights", partitions=(LED,)))
+    copy.replay(config(ResourceType.TOPIC, "flights", "retention.ms", None))
+    assert image == an_image()
+
+
+def test_queries() -> None:
+    image = an_image()
+    alive = replace(BROKER, fenced=False)
+    assert image.alive_brokers() == [alive]
+    assert (image.is_alive(1), image.is_alive(2), image.is_alive(3)) == (True, False, False)
+    assert (image.broker(1), image.broker(3)) == (alive, None)
+    assert alive.endpoint == Endpoint("h", 9)
+    assert image.controller.endpoint == Endpoint("h", 8)
+    assert image.topic("flights") is image.topic_by_id(FLIGHTS)
+    assert (image.topic("none"), image.topic_by_id(UUID(int=99))) == (None, None)
+    assert image.partition(TopicPartition("flights", 1)) == LED
+    assert image.partition(TopicPartition("flights", 2)) is None
+    assert image.partition(TopicPartition("none", 0)) is None
+    flights = [TopicPartition("flights", 0), TopicPartition("flights", 1)]
+    everything = [(tp, LED) for tp in (*flights, TopicPartition("other", 0))]
+    assert list(image.partitions_of(1)) == everything
+    assert list(image.partitions_of(2)) == []
+    assert image.topic_overrides("flights") == {"retention.ms": "1"}
+    assert image.topic_overrides("none") == {}
+    assert image.broker_overrides(1) == {"producer.id.expiration.ms": "4"}
+    assert image.broker_overrides(2) == {"producer.id.expiration.ms": "3"}
+    assert image.broker_overrides(None) == {"producer.id.expiration.ms": "3"}
