@@ -1,0 +1,341 @@
+"""Child processes that report when they are ready and never outlive their parent.
+
+Owns: spawning, the one JSON line in and the one JSON line out, dying with the parent, log files.
+Must not know what a child does.
+
+A child is told its task in one JSON line on stdin and answers one JSON line on stdout, either
+``{"ready": true, ...}`` or ``{"ready": false, "error": "...", "kind": "..."}``; stderr is its log.
+The kernel's parent-death signal fires when the *thread* that spawned a child ends, so every spawn
+runs on one thread that lives as long as its process.
+"""
+
+import atexit
+import ctypes
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+
+from sparklog.errors import SparklogError
+
+PARENT_PID_VARIABLE = "SPARKLOG_PARENT_PID"
+PR_SET_PDEATHSIG = 1
+LOG_BYTES_MAX = 16 * 1024 * 1024
+LINE_BYTES_MAX = 1024 * 1024
+LOG_TAIL_LINES = 12
+
+
+class ChildError(SparklogError):
+    """A child that did not become ready.
+
+    ``kind`` is the child's own word for it (``locked``, ``storage``, ...), ``died`` or ``timeout``.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type["ChildError"], tuple[str, str]]:
+        return (ChildError, (self.kind, str(self)))
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends; exit if that happened already.
+
+    Linux only; elsewhere nothing happens.
+    """
+    expected = os.environ.pop(PARENT_PID_VARIABLE, None)
+    set_parent_death_signal(signal.SIGKILL)
+    if expected is not None and os.getppid() != int(expected):
+        os._exit(1)  # the parent died before the signal was armed
+
+
+def set_parent_death_signal(signal_number: int) -> None:
+    """Arm (or with 0 disarm) the parent-death signal of this process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+
+
+def python_command(module: str) -> list[str]:
+    """The command that runs a module with this Python, without the working folder on its path."""
+    return [sys.executable, "-P", "-m", module]
+
+
+def child_environment() -> dict[str, str]:
+    """This environment, with the module path of this process and who the parent is."""
+    folders = [str(Path(entry or ".").resolve()) for entry in sys.path]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders)),
+        "PYTHONUNBUFFERED": "1",
+        PARENT_PID_VARIABLE: str(os.getpid()),
+    }
+
+
+def local_folder(location: str) -> Path | None:
+    """The folder that a plain path or a ``file://`` URL means here; None for other storage."""
+    scheme, separator, _ = location.partition("://")
+    if not separator:
+        return Path(location).absolute()
+    if scheme.lower() != "file":
+        return None
+    return Path(unquote(urlsplit(location).path))
+
+
+class Child:
+    """A running child process.  Every method may be called from any thread."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log_path: Path | None) -> None:
+        self._process = process
+        self._received = b""
+        self.log_path = log_path
+        self.ready: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code (negative: the signal that ended it), or None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for the end; the exit code, or None when ``timeout`` seconds passed first."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        """Ask for a clean end."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it now and reap it."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End it if it still runs, and free the pipe."""
+        if self.poll() is None:
+            self.kill()
+        _output(self._process).close()
+
+    def read_line(self, timeout: float | None) -> str | None:
+        """The next line of its output; None at the end of output or after ``timeout`` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        descriptor = _output(self._process).fileno()
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        while b"\n" not in self._received:
+            left_ms = None if end is None else max(0.0, end - time.monotonic()) * 1000
+            if not poller.poll(left_ms):
+                return None
+            data = os.read(descriptor, 65536)
+            if not data or len(self._received) > LINE_BYTES_MAX:
+                return None
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def log_tail(self) -> str:
+        """The last lines of its log, for error messages."""
+        if self.log_path is None:
+            return ""
+        try:
+            with self.log_path.open("rb") as file:
+                file.seek(max(0, self.log_path.stat().st_size - 8192))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def start_child(
+    argv: Sequence[str],
+    stdin_line: str,
+    log_path: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    new_session: bool = True,
+) -> Child:
+    """Start a process and hand it its line; does not wait for an answer.
+
+    ``log_path`` takes its stderr (appended; None: this process's stderr).  Raises ChildError.
+    """
+    environment = dict(child_environment() if env is None else env)
+    environment[PARENT_PID_VARIABLE] = str(os.getpid())
+
+    def spawn() -> "subprocess.Popen[bytes]":
+        log = _open_log(log_path) if log_path else None
+        try:
+            return subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=new_session,
+            )
+        finally:
+            if log is not None:
+                log.close()
+
+    try:
+        process = _SPAWNER.run(spawn)
+    except OSError as error:
+        raise ChildError("storage", f"cannot start {_name(argv)}: {error}") from error
+    _send_line(process, stdin_line)
+    return Child(process, log_path)
+
+
+def spawn_child(
+    argv: Sequence[str],
+    stdin_line: str,
+    log_path: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    new_session: bool = True,
+    ready_timeout: float = 60.0,
+) -> Child:
+    """Start a process and wait until it says that it is ready; its words are in ``Child.ready``.
+
+    Raises ChildError when it says why it cannot, dies, or stays silent for ``ready_timeout``
+    seconds; then nothing is left running.
+    """
+    child = start_child(argv, stdin_line, log_path, env, new_session)
+    try:
+        child.ready = _await_ready(child, argv, ready_timeout)
+    except BaseException:
+        child.close()
+        raise
+    return child
+
+
+def _await_ready(child: Child, argv: Sequence[str], timeout: float) -> dict[str, Any]:
+    line = child.read_line(timeout)
+    if line is None:
+        # Without a line: the end of output, so its end, or silence.
+        code = child.wait(1.0)
+        what = f"did not become ready in {timeout:g} s" if code is None else _describe_exit(code)
+        raise ChildError("timeout" if code is None else "died", _story(child, argv, what))
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or "ready" not in answer:
+        raise ChildError("died", _story(child, argv, f"said {line[:200]!r} instead of being ready"))
+    if not answer["ready"]:
+        child.wait(5.0)
+        raise ChildError(str(answer.get("kind", "other")), str(answer.get("error", "no reason")))
+    return answer
+
+
+def describe_end(child: Child, code: int) -> str:
+    """How a child ended, with the last lines of its log."""
+    return _with_tail(child, _describe_exit(code))
+
+
+def _story(child: Child, argv: Sequence[str], what: str) -> str:
+    return _with_tail(child, f"{_name(argv)} {what}")
+
+
+def _with_tail(child: Child, text: str) -> str:
+    tail = child.log_tail()
+    return f"{text}; {child.log_path} ends with:\n{tail}" if tail else text
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was ended by {name}"
+
+
+def _name(argv: Sequence[str]) -> str:
+    return argv[argv.index("-m") + 1] if "-m" in argv[:-1] else " ".join(argv[:2])
+
+
+def _output(process: "subprocess.Popen[bytes]") -> IO[bytes]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def _send_line(process: "subprocess.Popen[bytes]", line: str) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(line.encode() + b"\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        process.stdin = None  # it died at once; reading its answer tells
+
+
+def _open_log(path: Path) -> IO[bytes]:
+    """Append to a log; one that grew too long is moved aside first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_name(path.name + ".1"))
+    return path.open("ab")
+
+
+class _Spawner:
+    """The one thread of this process that starts children."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the thread: it does not exist in a forked process."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+
+    def run(self, task: Callable[[], Any]) -> Any:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="spawner", daemon=True)
+                self._thread.start()
+        future: Future[Any] = Future()
+        self._tasks.put((task, future))
+        return future.result()
+
+    def _work(self) -> None:
+        while True:
+            task, future = self._tasks.get()
+            try:
+                future.set_result(task())
+            except BaseException as error:
+                future.set_exception(error)
+
+
+_SPAWNER = _Spawner()
+os.register_at_fork(after_in_child=_SPAWNER.reset)
+
+
+def at_exit(action: Callable[[], None]) -> Callable[[], None]:
+    """Run ``action`` when this process ends (not in forks of it); returns what takes it back.
+
+    It runs before thread pools are shut down, because resolving a host name needs one.
+    """
+    import concurrent.futures.thread  # noqa: F401  registers its own shutdown, to be run after ours
+
+    actions = [action]
+    owner = os.getpid()
+
+    def run() -> None:
+        if os.getpid() == owner and actions:
+            actions.pop()()
+
+    getattr(threading, "_register_atexit", atexit.register)(run)
+    return actions.clear

@@ -1,0 +1,23 @@
+"""Frames over TCP: the only asyncio sockets, for servers and for clients.
+
+Owns: connections, the order of answers, back pressure, and the way bytes leave (one ``writev`` for
+many small replies, own non-blocking ``sendfile`` for file regions).  Must not know what a frame
+means.
+"""
+
+from sparklog.transport.client import ClientConnection, connect
+from sparklog.transport.outbox import Buffer, Reply, reply_size
+from sparklog.transport.server import Handler, Parked, Server, ServerConnection, serve
+
+__all__ = [
+    "Buffer",
+    "ClientConnection",
+    "Handler",
+    "Parked",
+    "Reply",
+    "Server",
+    "ServerConnection",
+    "connect",
+    "reply_size",
+    "serve",
+]

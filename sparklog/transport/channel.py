@@ -1,0 +1,76 @@
+"""What both ends of a connection share: framing, sending, and the end of it.
+
+Owns: the asyncio protocol of a connection, its socket options, and its outbox.  Must not know who
+asks and who answers.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from typing import Protocol, cast
+
+from sparklog.transport.outbox import Outbox
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_FRAME_BYTES_MAX = 104_857_600
+#: Unsent bytes of one connection (regions included) at which it takes no more work.
+UNSENT_BYTES_MAX = 4 * 1024 * 1024
+
+
+class Decoder(Protocol):
+    """Received bytes -> whole frames."""
+
+    def get_buffer(self, size_hint: int = -1, /) -> memoryview: ...
+
+    def buffer_updated(self, byte_count: int, /) -> list[memoryview]: ...
+
+
+class Channel(asyncio.BufferedProtocol):
+    """One end of a connection."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.peer = "?"
+        self.closed = False
+        self._loop = asyncio.get_running_loop()
+        self._decoder = decoder
+        self._transport: asyncio.Transport | None = None
+        self._out: Outbox | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if name else "?"
+        self._out = Outbox(self._loop, sock.fileno(), self._writable, self._send_failed)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        raise NotImplementedError
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        if self._out is not None:
+            self._out.close()
+
+    def abort(self) -> None:
+        """Close now; unsent bytes are lost."""
+        self.closed = True
+        if self._out is not None:
+            self._out.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _writable(self) -> None:
+        raise NotImplementedError
+
+    def _send_failed(self, error: OSError) -> None:
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT):
+            logger.warning("connection of %s closed: sending failed: %s", self.peer, error)
+        self.abort()

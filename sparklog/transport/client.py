@@ -1,0 +1,135 @@
+"""The client's end: pipelined requests, answers in their order.
+
+Owns: opening a connection, pairing answers with requests, and the bound on requests under way.
+Must not know what a frame means.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from sparklog.errors import ConnectError, FrameError
+from sparklog.transport.channel import DEFAULT_FRAME_BYTES_MAX, UNSENT_BYTES_MAX, Channel
+from sparklog.transport.outbox import Buffer
+from sparklog.types import Endpoint
+from sparklog.wire.owned_frames import OwnedFrameDecoder
+
+#: Requests that a client has under way on one connection.
+IN_FLIGHT_MAX = 256
+
+
+class ClientConnection(Channel):
+    """The client's end: pipelined requests, answers in their order."""
+
+    def __init__(self, endpoint: Endpoint, frame_bytes_max: int) -> None:
+        super().__init__(OwnedFrameDecoder(frame_bytes_max))
+        self.endpoint = endpoint
+        self._waiting: deque[asyncio.Future[memoryview]] = deque()
+        self._blocked: deque[asyncio.Future[None]] = deque()
+        self._error: str | None = None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    async def request(self, payload: Sequence[Buffer]) -> memoryview:
+        """Send one frame and return its answer, whose memory is the caller's.
+
+        Raises ConnectError when the connection is lost, before or meanwhile.  A cancelled request
+        leaves the connection usable: its answer is dropped when it comes.
+        """
+        await self._room()
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        self._waiting.append(answer)
+        self._put(payload)
+        return await answer
+
+    async def send(self, payload: Sequence[Buffer]) -> None:
+        """Send one frame that has no answer.  Raises ConnectError."""
+        await self._room()
+        self._put(payload)
+
+    def close(self) -> None:
+        """Close; requests under way fail."""
+        self._fail("closed by this side")
+        self.abort()
+
+    # asyncio's side
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._decoder.buffer_updated(nbytes):
+                if not self._waiting:
+                    raise FrameError("an answer that nobody asked for")
+                answer = self._waiting.popleft()
+                if not answer.done():
+                    answer.set_result(frame)
+        except FrameError as error:
+            self._fail(str(error))
+            self.abort()
+            return
+        self._unblock()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._fail(str(error) if error else "closed by the peer")
+
+    def _put(self, payload: Sequence[Buffer]) -> None:
+        assert self._out is not None
+        self._out.put(payload)
+        self._out.flush()
+
+    async def _room(self) -> None:
+        while True:
+            if self.closed or self._out is None:
+                raise self._lost()
+            if len(self._waiting) < IN_FLIGHT_MAX and self._out.unsent < UNSENT_BYTES_MAX:
+                return
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._blocked.append(turn)
+            await turn
+
+    def _unblock(self) -> None:
+        while self._blocked:
+            turn = self._blocked.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    def _writable(self) -> None:
+        if self._out is not None:
+            self._out.flush()
+        self._unblock()
+
+    def _send_failed(self, error: OSError) -> None:
+        self._fail(str(error))
+        super()._send_failed(error)
+
+    def _fail(self, reason: str) -> None:
+        self._error = self._error or reason
+        while self._waiting:
+            answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_exception(self._lost())
+        self._unblock()
+
+    def _lost(self) -> ConnectError:
+        return ConnectError(f"connection to {self.endpoint} lost: {self._error or 'not open'}")
+
+
+async def connect(
+    endpoint: Endpoint, timeout_s: float, *, max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX
+) -> ClientConnection:
+    """Open a connection.  Raises ConnectError naming the endpoint and the reason."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, connection = await asyncio.wait_for(
+            loop.create_connection(
+                lambda: ClientConnection(endpoint, max_frame_bytes), endpoint.host, endpoint.port
+            ),
+            timeout_s,
+        )
+    except TimeoutError:
+        raise ConnectError(f"{endpoint} did not accept within {timeout_s:g} s") from None
+    except OSError as error:
+        raise ConnectError(f"{endpoint} cannot be reached: {error}") from error
+    return connection

@@ -1,0 +1,166 @@
+"""The unsent bytes of one connection, and the system calls that send them.
+
+Owns: the queue of buffers and file regions, partial sends, and the watch on a full socket.  Must
+not know requests or answers.
+
+The asyncio transport of the connection never holds an unsent byte, so buffers and regions share one
+queue and leave by plain system calls on the socket's descriptor.  asyncio refuses ``add_writer`` on
+the descriptor of a transport, so while the socket is full a duplicate of it is watched.
+"""
+
+import asyncio
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from sparklog.storage_backends.base import Region
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+#: One answer, without its length: buffers and file regions in the order they leave.
+Reply: TypeAlias = Sequence[Buffer | Region]
+
+#: Bytes that one connection may send before the others get their turn.
+TURN_BYTES_MAX = 4 * 1024 * 1024
+
+_BUFFERS_PER_CALL = 512  # below IOV_MAX of every Linux
+
+
+class Outbox:
+    """The unsent bytes of one connection, in order, and the calls that send them."""
+
+    __slots__ = ("_items", "_loop", "_on_error", "_on_writable", "_region_sent", "_watch", "fd",
+                 "unsent")  # fmt: skip
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        on_writable: Callable[[], None],
+        on_error: Callable[[OSError], None],
+    ) -> None:
+        self.fd = fd
+        self.unsent = 0
+        self._loop = loop
+        self._items: deque[Buffer | Region] = deque()
+        self._region_sent = 0
+        self._watch = -1
+        self._on_writable = on_writable
+        self._on_error = on_error
+
+    def put(self, reply: Reply) -> None:
+        """Queue one frame, its length in front."""
+        size = reply_size(reply)
+        self._items.append(size.to_bytes(4, "big"))
+        for item in reply:
+            if size_of(item):
+                self._items.append(item)
+            else:
+                _release(item)
+        self.unsent += size + 4
+
+    def flush(self) -> None:
+        """Send what the socket takes now; the rest leaves when it takes more."""
+        budget = TURN_BYTES_MAX
+        items = self._items
+        try:
+            while items and budget > 0:
+                head = items[0]
+                if isinstance(head, (bytes, bytearray, memoryview)):
+                    budget -= self._send_buffers()
+                else:
+                    budget -= self._send_region(head)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._on_error(error)
+            return
+        if items:
+            self._start_watch()
+        elif self._watch >= 0:
+            self._stop_watch()
+
+    def close(self) -> None:
+        """Forget what is unsent."""
+        self._stop_watch()
+        self.fd = -1
+        self.unsent = 0
+        for item in self._items:
+            _release(item)
+        self._items.clear()
+
+    def _send_buffers(self) -> int:
+        items = self._items
+        batch: list[Buffer] = []
+        for item in items:
+            if len(batch) == _BUFFERS_PER_CALL or not isinstance(
+                item, (bytes, bytearray, memoryview)
+            ):
+                break
+            batch.append(item)
+        sent = os.writev(self.fd, batch)
+        self.unsent -= sent
+        left = sent
+        for item in batch:
+            if len(item) > left:
+                if left:
+                    items[0] = memoryview(item)[left:]
+                break
+            left -= len(item)
+            items.popleft()
+        return sent
+
+    def _send_region(self, region: Region) -> int:
+        done = self._region_sent
+        left = region.size - done
+        descriptor = region.descriptor()
+        if descriptor is None:
+            sent = os.write(self.fd, region.view()[done:])
+        else:
+            fd, offset = descriptor
+            sent = os.sendfile(self.fd, fd, offset + done, left)
+        if sent == 0:
+            raise OSError(errno.EIO, "a file is shorter than the region that was promised")
+        self.unsent -= sent
+        if sent < left:
+            self._region_sent = done + sent
+        else:
+            self._region_sent = 0
+            self._items.popleft()
+            region.release()
+        return sent
+
+    def _start_watch(self) -> None:
+        if self._watch < 0:
+            try:
+                self._watch = os.dup(self.fd)
+            except OSError as error:
+                self._on_error(error)
+                return
+            self._loop.add_writer(self._watch, self._on_writable)
+
+    def _stop_watch(self) -> None:
+        if self._watch >= 0:
+            self._loop.remove_writer(self._watch)
+            os.close(self._watch)
+            self._watch = -1
+
+
+def reply_size(reply: Iterable[Buffer | Region]) -> int:
+    """Bytes of an answer, without its length."""
+    return sum([size_of(item) for item in reply])
+
+
+def size_of(item: Buffer | Region) -> int:
+    return len(item) if isinstance(item, (bytes, bytearray, memoryview)) else item.size
+
+
+def _release(item: Buffer | Region) -> None:
+    if not isinstance(item, (bytes, bytearray, memoryview)):
+        item.release()
+
+
+def release_all(reply: Reply | None) -> None:
+    for item in reply or ():
+        _release(item)

@@ -1,0 +1,385 @@
+"""The server's end: requests in, answers out in the order of the requests.
+
+Owns: listening, the limit of connections, parked answers, back pressure and draining.  Must not
+know what a frame means.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from sparklog.errors import DecodeError, FrameError, StartError
+from sparklog.transport.channel import DEFAULT_FRAME_BYTES_MAX, UNSENT_BYTES_MAX, Channel
+from sparklog.transport.outbox import Reply, release_all, reply_size
+from sparklog.wire.frames import FrameDecoder
+
+logger = logging.getLogger(__name__)
+
+#: Requests of one connection that may wait for their answer before reading pauses.
+PARKED_REPLIES_MAX = 512
+DEFAULT_CONNECTIONS_MAX = 10_000
+
+_BACKLOG = 1024
+#: What the loop may take to notice that a connection was cut.
+_CUT_TIME_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """An answer that is not known yet.
+
+    ``finish`` is called with the finished future of ``awaitable``; it must not raise.
+    """
+
+    awaitable: Awaitable[Any]
+    finish: "Callable[[asyncio.Future[Any]], Reply | None]"
+
+
+#: Called at receipt; the frame is valid only during the call.  None: no answer is owed.
+Handler: TypeAlias = "Callable[[ServerConnection, memoryview], Reply | Parked | None]"
+
+
+class _Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("future", "known", "reply")
+
+    def __init__(self, reply: Reply | None = None, *, known: bool = False) -> None:
+        self.reply = reply
+        self.known = known
+        #: What it waits for; a task needs somebody who holds it.
+        self.future: asyncio.Future[Any] | None = None
+
+
+class ServerConnection(Channel):
+    """One client of a server.
+
+    ``member`` becomes true when the peer has proved that it belongs to the cluster; ``state`` holds
+    what request handlers remember about the connection.
+    """
+
+    def __init__(self, server: "Server") -> None:
+        super().__init__(FrameDecoder(server.frame_bytes_max))
+        self.member = False
+        self.state: dict[str, Any] = {}
+        self._server = server
+        self._frames: Iterator[memoryview] = iter(())
+        self._slots: deque[_Slot] = deque()
+        self._held_bytes = 0
+        self._paused = False
+        self._ending = False
+        self._turn_wanted = False
+        self._close_callbacks: list[Callable[[], None]] = []
+
+    @property
+    def parked(self) -> int:
+        """Answers that wait, or wait behind one that does."""
+        return len(self._slots)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._held_bytes + (self._out.unsent if self._out else 0)
+
+    def call_on_close(self, callback: Callable[[], None]) -> None:
+        """Have something forgotten when the peer goes away."""
+        self._close_callbacks.append(callback)
+
+    def finish(self) -> None:
+        """Take no more requests; close once every answer that is owed has left."""
+        if not self._ending and not self.closed:
+            self._ending = True
+            self._frames = iter(())
+            self._pause()
+            self._close_if_done()
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if not self._server.admit(self):
+            self.abort()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._ending or self.closed:
+            return
+        self._server.bytes_received += nbytes
+        try:
+            self._frames = iter(self._decoder.buffer_updated(nbytes))
+        except FrameError as error:
+            self._refuse(error)
+        else:
+            self._pump()
+
+    def eof_received(self) -> bool:
+        # The peer may have closed only its half: what it asked for before is still owed.
+        self._ending = True
+        self._close_if_done()
+        return not self.closed
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._server.forget(self)
+        for slot in self._slots:
+            release_all(slot.reply)
+        self._slots.clear()
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    # requests in
+
+    def _pump(self) -> None:
+        """Handle frames until none is left or too much is owed."""
+        try:
+            while True:
+                more = self._handle_frames()
+                self._flush()
+                if self.closed:
+                    return
+                if not more:
+                    self._resume()
+                    self._close_if_done()
+                    return
+                if self._overloaded(1):
+                    self._pause()
+                    return
+        except (FrameError, DecodeError) as error:
+            self._refuse(error)
+        except Exception:
+            logger.exception("connection of %s closed: a request could not be handled", self.peer)
+            self.abort()
+
+    def _refuse(self, error: Exception) -> None:
+        self._flush()  # what was asked before is still owed
+        self._server.frames_refused += 1
+        logger.warning("connection of %s closed: %s", self.peer, error)
+        self.abort()
+
+    def _handle_frames(self) -> bool:
+        """True when it stopped because too much is owed."""
+        handler = self._server.handler
+        for frame in self._frames:
+            result = handler(self, frame)
+            if result is None:
+                continue
+            if isinstance(result, Parked):
+                self._park(result)
+            else:
+                self._answer(result)
+            if self.closed:
+                return False
+            if self._overloaded(1):
+                return True
+        return False
+
+    def _overloaded(self, divisor: int) -> bool:
+        return (
+            len(self._slots) * divisor >= PARKED_REPLIES_MAX
+            or self.unsent_bytes * divisor >= UNSENT_BYTES_MAX
+        )
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and not self._ending and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # answers out
+
+    def _answer(self, reply: Reply) -> None:
+        if self.closed:
+            release_all(reply)
+        elif self._slots:
+            self._held_bytes += reply_size(reply)
+            self._slots.append(_Slot(reply, known=True))
+        elif self._out is not None:
+            self._out.put(reply)
+
+    def _park(self, parked: Parked) -> None:
+        slot = _Slot()
+        self._slots.append(slot)
+        slot.future = future = asyncio.ensure_future(parked.awaitable)
+        if future.done():
+            self._unpark(slot, parked.finish, future)
+        else:
+            future.add_done_callback(partial(self._unpark, slot, parked.finish))
+
+    def _unpark(
+        self,
+        slot: _Slot,
+        finish: "Callable[[asyncio.Future[Any]], Reply | None]",
+        future: "asyncio.Future[Any]",
+    ) -> None:
+        try:
+            slot.reply = finish(future)
+        except Exception:
+            logger.exception("connection of %s closed: no answer could be made", self.peer)
+            self.abort()
+            return
+        if self.closed:
+            release_all(slot.reply)
+            return
+        slot.known = True
+        slot.future = None
+        if slot.reply is not None:
+            self._held_bytes += reply_size(slot.reply)
+        if self._slots[0] is slot and not self._turn_wanted:
+            # Many answers become known in one turn of the loop: they leave together.
+            self._turn_wanted = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_wanted = False
+        self._flush()
+        self._go_on(1)
+
+    def _go_on(self, divisor: int) -> None:
+        """After answers have left: more requests, or the end."""
+        if self.closed:
+            return
+        if self._paused and not self._ending and not self._overloaded(divisor):
+            self._pump()
+        else:
+            self._close_if_done()
+
+    def _flush(self) -> None:
+        out = self._out
+        if out is None or self.closed:
+            return
+        slots = self._slots
+        while slots and slots[0].known:
+            reply = slots.popleft().reply
+            if reply is not None:
+                self._held_bytes -= reply_size(reply)
+                out.put(reply)
+        if out.unsent:
+            before = out.unsent
+            out.flush()
+            self._server.bytes_sent += max(before - out.unsent, 0)
+
+    def _writable(self) -> None:
+        self._flush()
+        self._go_on(2)
+
+    def _close_if_done(self) -> None:
+        if self._ending and not self.closed and not self._slots and not self.unsent_bytes:
+            self.closed = True
+            if self._transport is not None:
+                self._transport.close()
+
+
+class Server:
+    """A listening socket and its connections.  ``close()`` drains it."""
+
+    def __init__(self, handler: Handler, frame_bytes_max: int, connections_max: int) -> None:
+        self.handler = handler
+        self.frame_bytes_max = frame_bytes_max
+        self.connections_max = connections_max
+        self.host = ""
+        self.port = 0
+        self.connections: set[ServerConnection] = set()
+        self.connections_refused = 0
+        self.frames_refused = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self._listener: asyncio.Server | None = None
+        self._closing = False
+        self._all_gone: asyncio.Event = asyncio.Event()
+
+    async def listen(self, host: str, port: int) -> None:
+        """Bind and accept.  Raises StartError when the address cannot be had."""
+        sock = _bind(host, port)
+        self.host, self.port = sock.getsockname()[:2]
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: ServerConnection(self), sock=sock, backlog=_BACKLOG
+        )
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Stop accepting, send the answers that are owed, then close.
+
+        Connections whose answers have not left after ``grace_s`` are cut.
+        """
+        self._closing = True
+        if self._listener is not None:
+            self._listener.close()
+        self._all_gone.clear()
+        for connection in list(self.connections):
+            connection.finish()
+        if not await self._gone_within(grace_s):
+            logger.warning("cutting %d connections that did not drain", len(self.connections))
+            for connection in list(self.connections):
+                connection.abort()
+            await self._gone_within(_CUT_TIME_S)
+
+    async def _gone_within(self, timeout_s: float) -> bool:
+        if self.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), timeout_s)
+        return not self.connections
+
+    def admit(self, connection: ServerConnection) -> bool:
+        """Whether a new connection may stay."""
+        if self._closing or len(self.connections) >= self.connections_max:
+            self.connections_refused += 1
+            logger.warning(
+                "connection of %s refused: %d of %d are open",
+                connection.peer,
+                len(self.connections),
+                self.connections_max,
+            )
+            return False
+        self.connections.add(connection)
+        return True
+
+    def forget(self, connection: ServerConnection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+
+async def serve(
+    host: str,
+    port: int,
+    handler: Handler,
+    *,
+    max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
+    max_connections: int = DEFAULT_CONNECTIONS_MAX,
+) -> Server:
+    """Answer frames at an address (port 0: any free one).  Raises StartError."""
+    server = Server(handler, max_frame_bytes, max_connections)
+    await server.listen(host, port)
+    return server
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A bound socket; the first IPv4 address of the host when it has several."""
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        found.sort(key=lambda info: info[0] != socket.AF_INET)
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise StartError(f"cannot listen at {host}:{port}: {error}") from error
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        remedy = "; choose another port, or 0 for any" if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"cannot listen at {host}:{port}: {error.strerror}{remedy}") from error
+    return sock

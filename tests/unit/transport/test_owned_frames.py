@@ -1,0 +1,48 @@
+"""Frames that belong to whoever takes them."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import FrameError
+from sparklog.wire.owned_frames import SHARED_BYTES, OwnedFrameDecoder
+
+SIZES = st.integers(0, 50) | st.integers(SHARED_BYTES - 10, SHARED_BYTES + 10) | st.just(200_000)
+
+
+def feed(decoder: OwnedFrameDecoder, data: bytes, step: int) -> list[memoryview]:
+    """Receive ``step`` bytes at most at a time."""
+    frames: list[memoryview] = []
+    while data:
+        buffer = decoder.get_buffer()
+        count = min(len(buffer), step, len(data))
+        buffer[:count] = data[:count]
+        frames += decoder.buffer_updated(count)
+        data = data[count:]
+    return frames
+
+
+@given(st.lists(SIZES, max_size=8), st.sampled_from([997, 8192, SHARED_BYTES, 10**6]))
+def test_frames_come_whole_however_they_arrive_and_stay_as_they_are(
+    sizes: list[int], step: int
+) -> None:
+    expected = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
+    stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in expected)
+    decoder = OwnedFrameDecoder(1_000_000)
+    frames = feed(decoder, stream, step)
+    feed(decoder, struct.pack(">i", 60_000) + bytes(60_000), step)  # overwrites what is shared
+    assert [bytes(frame) for frame in frames] == expected
+
+
+def test_frames_come_whole_byte_by_byte() -> None:
+    stream = struct.pack(">i", 3) + b"abc" + struct.pack(">i", 0) + struct.pack(">i", 1) + b"d"
+    frames = feed(OwnedFrameDecoder(10), stream, 1)
+    assert [bytes(frame) for frame in frames] == [b"abc", b"", b"d"]
+
+
+@pytest.mark.parametrize("length", [-1, 101, 2**31 - 1])
+def test_lengths_that_cannot_be_are_refused_before_anything_is_allocated(length: int) -> None:
+    with pytest.raises(FrameError):
+        feed(OwnedFrameDecoder(100), struct.pack(">i", length), 4)
