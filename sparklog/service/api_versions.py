@@ -1,0 +1,46 @@
+"""ApiVersions (key 18) v0-4: what this node serves.
+
+A version that is not known is answered with a v0 body, UNSUPPORTED_VERSION and the range of
+ApiVersions alone (KIP-511), so that every client can start over.  No features are announced.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sparklog.errors import ErrorCode
+from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.transport import Reply
+from sparklog.wire.codec import RequestHeader, encode_response
+from sparklog.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+_MAX_VERSION: Final = ApiVersionsResponse.MAX_VERSION
+
+
+def handler(advertised: Callable[[], Mapping[int, tuple[int, int]]]) -> ApiHandler:
+    """``advertised`` gives the version ranges by api key."""
+
+    def handle(_context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+        return ApiVersionsResponse(
+            api_keys=tuple(
+                ApiVersion(api_key=key, min_version=low, max_version=high)
+                for key, (low, high) in advertised().items()
+            )
+        )
+
+    return ApiHandler(
+        api_key=ApiVersionsRequest.API_KEY,
+        min_version=0,
+        max_version=_MAX_VERSION,
+        handle=handle,
+        unsupported=_unsupported,
+    )
+
+
+def _unsupported(header: RequestHeader) -> Reply:
+    own = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=0, max_version=_MAX_VERSION)
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
+    return (encode_response(ApiVersionsResponse, 0, response, header.correlation_id),)

@@ -1,0 +1,91 @@
+"""Random and damaged requests: an answer, or an error that costs the connection; nothing else."""
+
+import asyncio
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+from small_node import FLIGHTS, image
+
+from sparklog.errors import DecodeError, FrameError
+from sparklog.service import (
+    describe_cluster,
+    describe_configs,
+    find_coordinator,
+    members,
+    metadata,
+)
+from sparklog.service.dispatch import Dispatcher
+from sparklog.transport import Parked, Server, ServerConnection
+from sparklog.wire.codec import encode_request
+from sparklog.wire.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
+from sparklog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.private import MemberHelloRequest, MemberProofRequest
+from sparklog.wire.schema import Request
+
+REQUESTS: tuple[Request, ...] = (
+    ApiVersionsRequest(client_software_name="c", client_software_version="1"),
+    MetadataRequest(
+        topics=(MetadataRequestTopic(name="flights"), MetadataRequestTopic(topic_id=FLIGHTS))
+    ),
+    DescribeClusterRequest(),
+    DescribeConfigsRequest(
+        resources=(DescribeConfigsResource(resource_type=2, resource_name="flights"),)
+    ),
+    FindCoordinatorRequest(key="k", coordinator_keys=("a",)),
+    MemberHelloRequest(nonce=bytes(32)),
+    MemberProofRequest(proof=bytes(32)),
+)
+HEADERS = st.builds(
+    lambda request, version: struct.pack(">hhih", request.API_KEY, version, 1, -1),
+    st.sampled_from(REQUESTS),
+    st.integers(0, 14),
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A valid request with some of its bytes changed or cut off."""
+    request = draw(st.sampled_from([r for r in REQUESTS if r.MAX_VERSION >= 0]))
+    version = draw(st.integers(request.MIN_VERSION, request.MAX_VERSION))
+    if isinstance(request, MetadataRequest) and version < 10:
+        request = MetadataRequest(topics=(MetadataRequestTopic(name="flights"),))
+    frame = bytearray(encode_request(request, version, 7, "client"))
+    for _ in range(draw(st.integers(0, 3))):
+        frame[draw(st.integers(0, len(frame) - 1))] = draw(st.integers(0, 255))
+    return bytes(frame[: draw(st.integers(0, len(frame)))]) if draw(st.booleans()) else bytes(frame)
+
+
+@given(
+    st.lists(st.binary(max_size=80) | st.builds(bytes.__add__, HEADERS, st.binary()) | damaged())
+)
+def test_whatever_comes_in_is_answered_or_refused(frames: list[bytes]) -> None:
+    async def main() -> None:
+        dispatcher = Dispatcher(
+            [
+                metadata.handler(image),
+                describe_cluster.handler(image),
+                describe_configs.handler(image, node_id=1, settings={}),
+                find_coordinator.handler(),
+                *members.handlers(b"secret"),
+            ]
+        )
+        connection = ServerConnection(Server(dispatcher, 1000, 1))
+        for frame in frames:
+            try:
+                reply = dispatcher(connection, memoryview(frame))
+            except (DecodeError, FrameError):
+                continue
+            assert reply is not None
+            assert not isinstance(reply, Parked)
+            assert all(isinstance(part, bytes) for part in reply)
+        assert dispatcher.errors == 0
+        assert not connection.member
+
+    asyncio.run(main())
