@@ -1,0 +1,319 @@
+"""Administration: topics, partitions, configs, offsets, deletion of records.
+
+Owns: the requests of tools and their results as values.  Must not know how the controller decides.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.client.cluster_client import UNKNOWN_TOPIC_GRACE_S, ClusterClient
+from sparklog.client.cluster_view import ClusterView, TopicView
+from sparklog.client.deadline import (
+    UNKNOWN_TOPIC_CODES,
+    Deadline,
+    check,
+    kafka_error,
+    retry,
+)
+from sparklog.client.raw import RawClient, value_or_raise
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from sparklog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
+from sparklog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+#: Leaves the number to the cluster's default.
+CLUSTER_DEFAULT: Final = -1
+_SET: Final = 0
+_DELETE: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDescription:
+    node_id: int
+    endpoint: Endpoint
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    nodes: tuple[NodeDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting; ``source`` as in DescribeConfigs (1 topic, 4 given at start, 5 default)."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    documentation: str | None = None
+
+
+class Admin:
+    """Every call raises KafkaError for a refusal and ConnectError when nobody answers."""
+
+    def __init__(self, cluster: ClusterClient, *, timeout_s: float = 60.0) -> None:
+        self.cluster = cluster
+        self.timeout_s = timeout_s
+        self._raw = RawClient(cluster)
+
+    # topics
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = CLUSTER_DEFAULT,
+        *,
+        replication_factor: int = CLUSTER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Create a topic and wait until brokers know it and it has leaders.
+
+        Raises KafkaError, for one TOPIC_ALREADY_EXISTS.
+        """
+        deadline = Deadline(self.timeout_s)
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=tuple(
+                CreatableTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ),
+        )
+        request = CreateTopicsRequest(
+            topics=(topic,), timeout_ms=deadline.left_ms, validate_only=validate_only
+        )
+
+        def refusal(response: Any) -> None:
+            for result in response.topics:
+                check(result.error_code, result.error_message)
+
+        await self.cluster.ask_controller(request, deadline, refusal)
+        if not validate_only:
+            await self._await_leaders(name, deadline)
+
+    async def _await_leaders(self, name: str, deadline: Deadline) -> None:
+        async def attempt() -> None:
+            view = await self.cluster.refresh((name,), deadline)
+            for number in view.topic(name).partitions:
+                if view.leader(TopicPartition(name, number)) is None:
+                    raise KafkaError(
+                        ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} has no leader yet"
+                    )
+
+        await retry(attempt, deadline)
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Raises KafkaError for the first topic that cannot be deleted."""
+        deadline = Deadline(self.timeout_s)
+        wanted = tuple(names)
+        request = DeleteTopicsRequest(
+            topic_names=wanted,
+            topics=tuple(DeleteTopicState(name=name) for name in wanted),
+            timeout_ms=deadline.left_ms,
+        )
+
+        def refusal(response: Any) -> None:
+            for result in response.responses:
+                reason = result.error_message or f"topic {result.name!r} cannot be deleted"
+                check(result.error_code, reason)
+
+        await self.cluster.ask_controller(request, deadline, refusal)
+        await self.cluster.refresh(wanted, deadline)
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Grow a topic to ``count`` partitions and wait for the leaders of the new ones."""
+        deadline = Deadline(self.timeout_s)
+        request = CreatePartitionsRequest(
+            topics=(CreatePartitionsTopic(name=name, count=count),), timeout_ms=deadline.left_ms
+        )
+
+        def refusal(response: Any) -> None:
+            for result in response.results:
+                check(result.error_code, result.error_message)
+
+        async def grown() -> None:
+            view = await self.cluster.refresh((name,), deadline)
+            if len(view.topic(name).partitions) < count:
+                raise KafkaError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} has not grown yet"
+                )
+
+        await self.cluster.ask_controller(request, deadline, refusal)
+        await retry(grown, deadline)
+        await self._await_leaders(name, deadline)
+
+    async def list_topics(self, *, internal: bool = False) -> dict[str, TopicView]:
+        """All topics by name."""
+        view = await self.cluster.refresh(None, Deadline(self.timeout_s))
+        return {
+            name: topic
+            for name, topic in sorted(view.topics.items())
+            if internal or not topic.is_internal
+        }
+
+    async def describe_topics(self, names: Sequence[str]) -> dict[str, TopicView]:
+        """Raises KafkaError for the first topic that does not exist."""
+        view = await self.cluster.refresh(names, Deadline(self.timeout_s))
+        return {name: view.topic(name) for name in names}
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The nodes; node 0 is the control plane."""
+        request = DescribeClusterRequest(include_fenced_brokers=True)
+        response = await self.cluster.ask_any(request, Deadline(self.timeout_s))
+        check(response.error_code, response.error_message)
+        return ClusterDescription(
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            nodes=tuple(
+                NodeDescription(
+                    node_id=node.broker_id,
+                    endpoint=Endpoint(node.host, node.port),
+                    fenced=node.is_fenced,
+                )
+                for node in sorted(response.brokers, key=lambda node: node.broker_id)
+            ),
+        )
+
+    # configs
+
+    async def describe_topic_configs(self, name: str) -> dict[str, ConfigEntry]:
+        """All settings of a topic, by name."""
+        return await self._describe_configs(ResourceType.TOPIC, name, None)
+
+    async def describe_broker_configs(self, node_id: int) -> dict[str, ConfigEntry]:
+        """All settings of a node, by name."""
+        return await self._describe_configs(ResourceType.BROKER, str(node_id), node_id)
+
+    async def _describe_configs(
+        self, resource_type: ResourceType, name: str, node_id: int | None
+    ) -> dict[str, ConfigEntry]:
+        deadline = Deadline(self.timeout_s)
+        request = DescribeConfigsRequest(
+            resources=(
+                DescribeConfigsResource(
+                    resource_type=resource_type, resource_name=name, configuration_keys=None
+                ),
+            ),
+            include_documentation=True,
+        )
+
+        async def attempt() -> DescribeConfigsResponse:
+            if node_id is not None and node_id not in self.cluster.view.nodes:
+                await self.cluster.refresh((), deadline)
+            response: DescribeConfigsResponse = await self.cluster.ask(request, deadline, node_id)
+            for result in response.results:
+                check(result.error_code, result.error_message)
+            return response
+
+        grace = deadline.capped(UNKNOWN_TOPIC_GRACE_S)
+        response = await retry(attempt, deadline, final=UNKNOWN_TOPIC_CODES, grace=grace)
+        return {
+            config.name: ConfigEntry(
+                name=config.name,
+                value=config.value,
+                source=config.config_source,
+                read_only=config.read_only,
+                documentation=config.documentation,
+            )
+            for result in response.results
+            for config in result.configs
+        }
+
+    async def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set settings of a topic; None takes an override away."""
+        deadline = Deadline(self.timeout_s)
+        configs = tuple(
+            AlterableConfig(
+                name=key, config_operation=_DELETE if value is None else _SET, value=value
+            )
+            for key, value in changes.items()
+        )
+        request = IncrementalAlterConfigsRequest(
+            resources=(
+                AlterConfigsResource(
+                    resource_type=ResourceType.TOPIC, resource_name=name, configs=configs
+                ),
+            )
+        )
+
+        def refusal(response: Any) -> None:
+            for result in response.responses:
+                check(result.error_code, result.error_message)
+
+        await self.cluster.ask_controller(request, deadline, refusal)
+
+    # records
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetTimestamp]:
+        """Offsets for timestamps or ``OffsetSpec``; see ``RawClient.list_offsets``."""
+        return await self._raw.list_offsets(wanted, timeout_s=self.timeout_s)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset (-1: all); the new log start offsets."""
+
+        async def call(
+            node_id: int, group: dict[TopicPartition, int], deadline: Deadline
+        ) -> dict[TopicPartition, int | KafkaError]:
+            topics: dict[str, list[DeleteRecordsPartition]] = {}
+            for tp, offset in group.items():
+                topics.setdefault(tp.topic, []).append(
+                    DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
+                )
+            request = DeleteRecordsRequest(
+                topics=tuple(
+                    DeleteRecordsTopic(name=name, partitions=tuple(partitions))
+                    for name, partitions in topics.items()
+                ),
+                timeout_ms=deadline.left_ms,
+            )
+            response = await self.cluster.ask(request, deadline, node_id)
+            return {
+                TopicPartition(topic.name, part.partition_index): (
+                    kafka_error(part.error_code) if part.error_code else part.low_watermark
+                )
+                for topic in response.topics
+                for part in topic.partitions
+            }
+
+        answers = await self.cluster.ask_leaders(before, call, Deadline(self.timeout_s))
+        return {tp: value_or_raise(tp, answer) for tp, answer in answers.items()}
+
+    @property
+    def view(self) -> ClusterView:
+        """What the last call learnt about the cluster."""
+        return self.cluster.view

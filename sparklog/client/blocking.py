@@ -1,0 +1,298 @@
+"""The client for code without an event loop: one loop in a daemon thread per process.
+
+Owns: the blocking faces of the asynchronous clients.  Every call has a deadline.  A process that
+was forked gets a loop of its own; objects made before the fork refuse to work in it.
+"""
+
+import concurrent.futures
+import os
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+
+from sparklog.client.admin import CLUSTER_DEFAULT, Admin, ClusterDescription, ConfigEntry
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.cluster_view import ClusterView, TopicView
+from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
+from sparklog.client.deadline import Deadline
+from sparklog.client.loop_thread import DEFAULT_TIMEOUT_S, GRACE_S, shared_loop_thread
+from sparklog.client.producer import Headers, Producer, ProducerOptions
+from sparklog.client.raw import ACKS_ALL, Fetched, Produced, ProducerIdentity, RawClient
+from sparklog.transport import Buffer
+from sparklog.types import Endpoint, Isolation, OffsetSpec, OffsetTimestamp, TopicPartition
+
+T = TypeVar("T")
+
+#: Records that a blocking producer hands over at once.
+_HAND_OVER: Final = 1000
+
+
+class BlockingClient:
+    """A cluster for blocking code: metadata, raw data requests and administration.
+
+    ``cluster``, ``raw`` and ``async_admin`` are the asynchronous clients inside, for ``submit``
+    and ``run``.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[Endpoint],
+        *,
+        client_id: str = "sparklog",
+        secret: bytes | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """``timeout_s`` is the deadline of calls that name none."""
+        self.timeout_s = timeout_s
+        self._thread = shared_loop_thread()
+        self.cluster = ClusterClient(bootstrap, client_id=client_id, secret=secret)
+        self.raw = RawClient(self.cluster)
+        self.async_admin = Admin(self.cluster, timeout_s=timeout_s)
+        self.admin = BlockingAdmin(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """May be called twice; does nothing in a forked process."""
+        if self._thread.pid == os.getpid():
+            self.run(self.cluster.close(), GRACE_S)
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Start a coroutine of ``cluster`` or ``raw``; take what it gives with ``result``."""
+        return self._thread.submit(coroutine)
+
+    def result(self, future: "concurrent.futures.Future[T]", timeout_s: float | None = None) -> T:
+        """See ``LoopThread.result``."""
+        return self._thread.result(future, self._limit(timeout_s))
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine of ``cluster`` or ``raw``; see ``LoopThread.result``."""
+        return self._thread.run(coroutine, self._limit(timeout_s))
+
+    def metadata(
+        self, topics: Sequence[str] | None = None, *, timeout_s: float | None = None
+    ) -> ClusterView:
+        """The cluster with these topics (None: all), asked for now."""
+        limit = self._limit(timeout_s)
+        return self.run(self.cluster.refresh(topics, Deadline(limit)), limit)
+
+    def topic(
+        self, name: str, *, create: bool = False, timeout_s: float | None = None
+    ) -> TopicView:
+        """A topic; see ``ClusterClient.topic``."""
+        limit = self._limit(timeout_s)
+        return self.run(self.cluster.topic(name, Deadline(limit), create=create), limit)
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, OffsetTimestamp]:
+        """See ``RawClient.list_offsets``."""
+        limit = self._limit(timeout_s)
+        call = self.raw.list_offsets(wanted, isolation=isolation, timeout_s=limit)
+        return self.run(call, limit)
+
+    def fetch(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        max_bytes: int = 8 * 1024 * 1024,
+        max_wait_ms: int = 500,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float | None = None,
+    ) -> Fetched:
+        """See ``RawClient.fetch``."""
+        limit = self._limit(timeout_s)
+        call = self.raw.fetch(
+            tp,
+            offset,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            isolation=isolation,
+            timeout_s=limit,
+        )
+        return self.run(call, limit)
+
+    def produce(
+        self,
+        tp: TopicPartition,
+        batches: Sequence[Buffer],
+        *,
+        acks: int = ACKS_ALL,
+        timeout_s: float | None = None,
+    ) -> Produced:
+        """See ``RawClient.produce``."""
+        limit = self._limit(timeout_s)
+        return self.run(self.raw.produce(tp, batches, acks=acks, timeout_s=limit), limit)
+
+    def init_producer_id(self, *, timeout_s: float | None = None) -> ProducerIdentity:
+        """A fresh producer id."""
+        limit = self._limit(timeout_s)
+        return self.run(self.raw.init_producer_id(timeout_s=limit), limit)
+
+    def producer(self, options: ProducerOptions | None = None) -> "BlockingProducer":
+        return BlockingProducer(self, options)
+
+    def consumer(self, options: ConsumerOptions | None = None) -> "BlockingConsumer":
+        return BlockingConsumer(self, options)
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self.timeout_s if timeout_s is None else timeout_s
+
+
+class BlockingAdmin:
+    """``Admin``, blocking; see there."""
+
+    def __init__(self, client: BlockingClient) -> None:
+        self._run = client.run
+        self._admin = client.async_admin
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = CLUSTER_DEFAULT,
+        *,
+        replication_factor: int = CLUSTER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        self._run(
+            self._admin.create_topic(
+                name,
+                partitions,
+                replication_factor=replication_factor,
+                configs=configs,
+                validate_only=validate_only,
+            )
+        )
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        self._run(self._admin.delete_topics(names))
+
+    def create_partitions(self, name: str, count: int) -> None:
+        self._run(self._admin.create_partitions(name, count))
+
+    def list_topics(self, *, internal: bool = False) -> dict[str, TopicView]:
+        return self._run(self._admin.list_topics(internal=internal))
+
+    def describe_topics(self, names: Sequence[str]) -> dict[str, TopicView]:
+        return self._run(self._admin.describe_topics(names))
+
+    def describe_cluster(self) -> ClusterDescription:
+        return self._run(self._admin.describe_cluster())
+
+    def describe_topic_configs(self, name: str) -> dict[str, ConfigEntry]:
+        return self._run(self._admin.describe_topic_configs(name))
+
+    def describe_broker_configs(self, node_id: int) -> dict[str, ConfigEntry]:
+        return self._run(self._admin.describe_broker_configs(node_id))
+
+    def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
+        self._run(self._admin.alter_topic_configs(name, changes))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return self._run(self._admin.delete_records(before))
+
+
+class BlockingProducer:
+    """``Producer``, blocking.  Failures are raised by the next ``flush``."""
+
+    def __init__(self, client: BlockingClient, options: ProducerOptions | None) -> None:
+        self._client = client
+        self._waiting: list[tuple[Any, dict[str, Any]]] = []
+        self._producer: Producer = client.run(_make(Producer, client.cluster, options), GRACE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Queue a record; see ``Producer.send``."""
+        options = {"partition": partition, "timestamp": timestamp, "headers": headers}
+        self._waiting.append(((topic, value, key), options))
+        if len(self._waiting) >= _HAND_OVER:
+            self._hand_over()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait for all deliveries; raises the first failure."""
+        limit = self._client.timeout_s if timeout_s is None else timeout_s
+        self._hand_over()
+        self._client.run(self._producer.flush(limit), limit)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush and stop."""
+        limit = self._client.timeout_s if timeout_s is None else timeout_s
+        self._hand_over()
+        self._client.run(self._producer.close(limit), limit)
+
+    def _hand_over(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._client.run(self._send_all(waiting), self._client.timeout_s)
+
+    async def _send_all(self, waiting: list[tuple[Any, dict[str, Any]]]) -> None:
+        for args, options in waiting:
+            await self._producer.send(*args, **options)
+
+
+class BlockingConsumer:
+    """``Consumer``, blocking.  Iterating gives records without end."""
+
+    def __init__(self, client: BlockingClient, options: ConsumerOptions | None) -> None:
+        self._client = client
+        self._consumer: Consumer = client.run(_make(Consumer, client.cluster, options), GRACE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def assign(
+        self,
+        partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int],
+        start: OffsetSpec = OffsetSpec.EARLIEST,
+    ) -> None:
+        """See ``Consumer.assign``."""
+        self._client.run(self._consumer.assign(partitions, start), self._client.timeout_s)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._client.run(self._consumer.seek(tp, offset), self._client.timeout_s)
+
+    def position(self, tp: TopicPartition) -> int:
+        return self._consumer.position(tp)
+
+    def poll(self, timeout_s: float = 1.0, max_records: int = 500) -> list[ConsumedRecord]:
+        """See ``Consumer.poll``."""
+        limit = timeout_s + self._client.timeout_s
+        return self._client.run(self._consumer.poll(timeout_s, max_records), limit)
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        while True:
+            yield from self.poll()
+
+    def close(self) -> None:
+        self._client.run(self._consumer.close(), GRACE_S)
+
+
+async def _make(kind: Callable[[ClusterClient, Any], T], cluster: ClusterClient, options: Any) -> T:
+    """Make an object on the loop that it will live on."""
+    return kind(cluster, options)

@@ -1,0 +1,350 @@
+"""A cluster as one thing to ask: connections by node, cached metadata, routing and retries.
+
+Owns: which node gets a request, and when to look again.  Must not know what the requests of
+producers and consumers look like.
+
+Answers of one connection leave in order, so requests that wait at the broker (fetches) travel in a
+*lane*, a connection of their own.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+
+from sparklog.client.cluster_view import ClusterView, TopicView
+from sparklog.client.connection import DEFAULT_FRAME_BYTES_MAX, Connection
+from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Backoff, Deadline, retry
+from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
+from sparklog.types import Endpoint, TopicPartition
+from sparklog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from sparklog.wire.schema import Request
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+#: How long a node may take to accept and negotiate before another is tried.
+CONNECT_TIMEOUT_S: Final = 5.0
+#: How long a topic that nobody knows is looked for: brokers hear of a new topic a moment later.
+UNKNOWN_TOPIC_GRACE_S: Final = 2.0
+
+#: After how long a topic is asked for again, so that new partitions are noticed.
+TOPIC_AGE_S_MAX: Final = 300.0
+
+#: One request to one leader: results, or errors, by partition.
+LeaderCall = Callable[
+    [int, dict[TopicPartition, ItemT], Deadline],
+    Awaitable[Mapping[TopicPartition, ResultT | KafkaError]],
+]
+
+
+class ClusterClient:
+    """Shared by everything that talks to a cluster from one event loop."""
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[Endpoint],
+        *,
+        client_id: str = "sparklog",
+        secret: bytes | None = None,
+        max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
+    ) -> None:
+        """``bootstrap``: ``HOST:PORT,HOST:PORT`` or endpoints.  Raises ValueError."""
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.client_id = client_id
+        self.view = ClusterView()
+        self._secret = secret
+        self._max_frame_bytes = max_frame_bytes
+        self._connections: dict[tuple[Endpoint, str], asyncio.Task[Connection]] = {}
+        self._asked: dict[str, Deadline] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self._closed = True
+        tasks, self._connections = list(self._connections.values()), {}
+        for task in tasks:
+            task.cancel()
+        for opened in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(opened, Connection):
+                opened.close()
+
+    # connections
+
+    async def connect(self, endpoint: Endpoint, deadline: Deadline, lane: str = "") -> Connection:
+        """The open connection of a lane, or a new one.  Raises ConnectError."""
+        if self._closed:
+            raise ConnectError("the client is closed")
+        key = (endpoint, lane)
+        task = self._connections.get(key)
+        if task is None or _is_spent(task):
+            task = asyncio.ensure_future(
+                Connection.open(
+                    endpoint,
+                    client_id=self.client_id,
+                    secret=self._secret,
+                    timeout_s=CONNECT_TIMEOUT_S,
+                    max_frame_bytes=self._max_frame_bytes,
+                )
+            )
+            task.add_done_callback(_retrieve)
+            self._connections[key] = task
+        try:
+            # Others may wait for the same connection: a caller that gives up does not end it.
+            return await asyncio.wait_for(asyncio.shield(task), max(deadline.left_s, 0.001))
+        except TimeoutError:
+            raise ConnectError(f"{endpoint} did not answer in time") from None
+
+    async def connect_node(self, node_id: int, deadline: Deadline, lane: str = "") -> Connection:
+        """Raises KafkaError(BROKER_NOT_AVAILABLE) for a node that is not in the metadata."""
+        endpoint = self.view.nodes.get(node_id)
+        if endpoint is None:
+            raise KafkaError(
+                ErrorCode.NETWORK_EXCEPTION, f"node {node_id} is not in the cluster's metadata"
+            )
+        return await self.connect(endpoint, deadline, lane)
+
+    async def _connect_any(self, deadline: Deadline) -> Connection:
+        """A node that answers: one that is connected, a known one, or a bootstrap address."""
+        for task in self._connections.values():
+            if task.done() and not _is_spent(task):
+                return task.result()
+        known = list(self.view.nodes.values())
+        random.shuffle(known)
+        candidates = list(dict.fromkeys((*known, *self.bootstrap)))
+        failures = []
+        for endpoint in candidates:
+            try:
+                return await self.connect(endpoint, deadline)
+            except (ConnectError, ProtocolError, KafkaError) as error:
+                failures.append(str(error))
+        raise ConnectError(f"no node of the cluster can be reached: {'; '.join(failures)}")
+
+    # asking
+
+    async def ask(self, request: Request, deadline: Deadline, node_id: int | None = None) -> Any:
+        """One try at one node (None: any).  Raises ConnectError or KafkaError."""
+        if node_id is None:
+            connection = await self._connect_any(deadline)
+        else:
+            connection = await self.connect_node(node_id, deadline)
+        return await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
+
+    async def ask_any(self, request: Request, deadline: Deadline) -> Any:
+        """Any node, until one answers."""
+        return await retry(lambda: self.ask(request, deadline), deadline)
+
+    async def ask_broker(self, request: Request, deadline: Deadline) -> Any:
+        """One try at any node that is not only the controller."""
+        if not self.view.nodes:
+            await self._refresh(deadline)
+        brokers = [node for node in self.view.nodes if node != self.view.controller_id]
+        if not brokers and not self.view.nodes:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the cluster has no broker yet")
+        try:
+            return await self.ask(request, deadline, random.choice(brokers or [*self.view.nodes]))
+        except ConnectError:
+            await self._refresh_quietly(deadline)
+            raise
+
+    async def ask_controller(
+        self,
+        request: Request,
+        deadline: Deadline,
+        check_response: Callable[[Any], None] = lambda _response: None,
+    ) -> Any:
+        """The controller, found through metadata; retried while it cannot be reached.
+
+        ``check_response`` raises KafkaError for responses that carry one; NOT_CONTROLLER and other
+        retriable ones are tried again, an unknown topic is not: the controller knows them all.
+        """
+
+        async def attempt() -> Any:
+            if self.view.controller_id not in self.view.nodes:
+                await self._refresh(deadline)
+            if self.view.controller_id not in self.view.nodes:
+                raise KafkaError(
+                    ErrorCode.NOT_CONTROLLER, "the cluster has no controller at the moment"
+                )
+            response = await self.ask(request, deadline, self.view.controller_id)
+            check_response(response)
+            return response
+
+        async def look_again() -> None:
+            await self._refresh_quietly(deadline)
+
+        return await retry(attempt, deadline, look_again, final=UNKNOWN_TOPIC_CODES)
+
+    # metadata
+
+    async def refresh(
+        self,
+        topics: Sequence[str] | None,
+        deadline: Deadline,
+        *,
+        create: bool = False,
+    ) -> ClusterView:
+        """Ask again for these topics (None: all).  ``create`` lets the cluster create missing ones.
+
+        Raises ConnectError when no node answers until the deadline.
+        """
+        await retry(lambda: self._refresh(deadline, topics, create=create), deadline)
+        return self.view
+
+    async def topic(self, name: str, deadline: Deadline, *, create: bool = False) -> TopicView:
+        """A topic, from the cache (at most ``TOPIC_AGE_S_MAX`` old) or asked for.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION once nobody has known it for a moment,
+        INVALID_TOPIC_EXCEPTION at once.
+        """
+        found = self.view.topics.get(name)
+        asked = self._asked.get(name)
+        if found is not None and asked is not None and not asked.expired:
+            return found
+
+        async def attempt() -> TopicView:
+            await self._refresh(deadline, (name,), create=create)
+            return self.view.topic(name)
+
+        return await retry(
+            attempt,
+            deadline,
+            final=() if create else UNKNOWN_TOPIC_CODES,
+            grace=deadline.capped(UNKNOWN_TOPIC_GRACE_S),
+        )
+
+    async def _refresh(
+        self,
+        deadline: Deadline,
+        topics: Sequence[str] | None = (),
+        *,
+        create: bool = False,
+    ) -> None:
+        wanted = None if topics is None else tuple(MetadataRequestTopic(name=t) for t in topics)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        response: MetadataResponse = await self.ask(request, deadline.capped(CONNECT_TIMEOUT_S * 2))
+        self.view = self.view.merge(response, whole=topics is None)
+        age = Deadline(TOPIC_AGE_S_MAX)
+        self._asked |= dict.fromkeys((t.name for t in response.topics if t.name is not None), age)
+
+    async def _refresh_quietly(self, deadline: Deadline, topics: Sequence[str] = ()) -> None:
+        with contextlib.suppress(ConnectError, KafkaError):
+            await self._refresh(deadline, topics)
+
+    # leaders
+
+    async def ask_leaders(
+        self,
+        items: Mapping[TopicPartition, ItemT],
+        call: LeaderCall[ItemT, ResultT],
+        deadline: Deadline,
+        *,
+        create: bool = False,
+    ) -> dict[TopicPartition, ResultT | KafkaError]:
+        """One request per leader, all at once; what fails retriably is asked again elsewhere.
+
+        The result has an entry for every item.  ``call`` may raise ConnectError or KafkaError for
+        all its partitions.
+        """
+        done: dict[TopicPartition, ResultT | KafkaError] = {}
+        pending = dict(items)
+        backoff = Backoff(deadline)
+        while True:
+            by_leader, failed, final = await self._by_leader(pending, deadline, create)
+            done |= final
+            answers = await asyncio.gather(
+                *(_guarded(call, node, group, deadline) for node, group in by_leader.items())
+            )
+            for answer in answers:
+                for tp, result in answer.items():
+                    if isinstance(result, KafkaError) and result.retriable:
+                        failed[tp] = result
+                    else:
+                        done[tp] = result
+            if not failed or not await backoff.pause():
+                return done | failed
+            pending = {tp: pending[tp] for tp in failed}
+            await self._refresh_quietly(deadline, sorted({tp.topic for tp in pending}))
+
+    async def _by_leader(
+        self, items: Mapping[TopicPartition, ItemT], deadline: Deadline, create: bool
+    ) -> tuple[
+        dict[int, dict[TopicPartition, ItemT]],
+        dict[TopicPartition, KafkaError],
+        dict[TopicPartition, KafkaError],
+    ]:
+        """Items by leader, partitions without one now, and partitions that do not exist."""
+        final: dict[TopicPartition, KafkaError] = {}
+        unknown: dict[str, KafkaError] = {}
+        for name in {tp.topic for tp in items} - self.view.topics.keys():
+            try:
+                await self.topic(name, deadline, create=create)
+            except KafkaError as error:
+                unknown[name] = error
+            except ConnectError as error:
+                unknown[name] = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
+        by_leader: dict[int, dict[TopicPartition, ItemT]] = {}
+        failed: dict[TopicPartition, KafkaError] = {}
+        for tp, item in items.items():
+            topic = self.view.topics.get(tp.topic)
+            leader = self.view.leader(tp)
+            if leader is not None:
+                by_leader.setdefault(leader.leader, {})[tp] = item
+            elif tp.topic in unknown:
+                final[tp] = unknown[tp.topic]
+            elif topic is not None and tp.partition not in topic.partitions:
+                final[tp] = KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {tp.topic!r} has {len(topic.partitions)} partitions, "
+                    f"no number {tp.partition}",
+                )
+            else:
+                failed[tp] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
+        return by_leader, failed, final
+
+
+async def _guarded(
+    call: LeaderCall[ItemT, ResultT],
+    node_id: int,
+    group: dict[TopicPartition, ItemT],
+    deadline: Deadline,
+) -> Mapping[TopicPartition, ResultT | KafkaError]:
+    try:
+        return await call(node_id, group, deadline)
+    except KafkaError as error:
+        return dict.fromkeys(group, error)
+    except ConnectError as error:
+        return dict.fromkeys(group, KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)))
+
+
+def parse_bootstrap(bootstrap: str | Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """``HOST:PORT,HOST:PORT`` or endpoints -> endpoints.  Raises ValueError."""
+    if isinstance(bootstrap, str):
+        bootstrap = [Endpoint.parse(part) for part in bootstrap.split(",") if part.strip()]
+    endpoints = tuple(bootstrap)
+    if not endpoints:
+        raise ValueError("bootstrap servers are missing: expected HOST:PORT,HOST:PORT")
+    return endpoints
+
+
+def _is_spent(task: "asyncio.Task[Connection]") -> bool:
+    """Whether an attempt to connect failed, or its connection is closed."""
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or task.result().closed
+
+
+def _retrieve(task: "asyncio.Task[Connection]") -> None:
+    """A failure that nobody waits for any more is no news."""
+    if not task.cancelled():
+        task.exception()

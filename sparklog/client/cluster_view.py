@@ -1,0 +1,116 @@
+"""What a client knows about a cluster: nodes, topics and leaders, from Metadata responses.
+
+Owns: the values and how a response changes them.  Must not know how or when it is asked for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import NO_NODE, Endpoint, TopicPartition
+from sparklog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic and its partitions, by number."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: Mapping[int, PartitionView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """The cluster as of the last Metadata response.
+
+    ``topic_errors`` are the refusals of topics that were asked for, by name.
+    """
+
+    cluster_id: str | None = None
+    controller_id: int = NO_NODE
+    nodes: Mapping[int, Endpoint] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    topic_errors: Mapping[str, ErrorCode] = field(default_factory=dict)
+
+    def leader(self, tp: TopicPartition) -> PartitionView | None:
+        """The partition when it has a leader whose address is known."""
+        topic = self.topics.get(tp.topic)
+        partition = topic.partitions.get(tp.partition) if topic else None
+        return partition if partition and partition.leader in self.nodes else None
+
+    def merge(self, response: MetadataResponse, *, whole: bool) -> "ClusterView":
+        """With a newer response; ``whole``: it lists every topic there is."""
+        topics = {} if whole else dict(self.topics)
+        errors = {} if whole else dict(self.topic_errors)
+        for answer in response.topics:
+            if answer.name is None:
+                continue
+            if answer.error_code:
+                topics.pop(answer.name, None)
+                errors[answer.name] = _code(answer.error_code)
+            else:
+                topics[answer.name] = _topic(answer)
+                errors.pop(answer.name, None)
+        return replace(
+            self,
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            nodes={node.node_id: Endpoint(node.host, node.port) for node in response.brokers},
+            topics=topics,
+            topic_errors=errors,
+        )
+
+    def topic(self, name: str) -> TopicView:
+        """Raises KafkaError with the code that the cluster gave, or UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.topics.get(name)
+        if topic is None:
+            code = self.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(code, _REASONS.get(code, "topic {!r} is not available").format(name))
+        return topic
+
+
+_REASONS: Mapping[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "topic {!r} does not exist; create it first",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "{!r} is not a legal topic name",
+    ErrorCode.LEADER_NOT_AVAILABLE: "topic {!r} has no leader yet",
+}
+
+
+def _code(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _topic(answer: MetadataResponseTopic) -> TopicView:
+    assert answer.name is not None
+    return TopicView(
+        name=answer.name,
+        topic_id=answer.topic_id,
+        is_internal=answer.is_internal,
+        partitions={
+            partition.partition_index: PartitionView(
+                partition=partition.partition_index,
+                leader=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+                replicas=partition.replica_nodes,
+                isr=partition.isr_nodes,
+                offline_replicas=partition.offline_replicas,
+            )
+            for partition in sorted(answer.partitions, key=lambda p: p.partition_index)
+        },
+    )

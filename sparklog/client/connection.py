@@ -1,0 +1,199 @@
+"""One connection to one node: versions negotiated, membership proved, requests answered.
+
+Owns: ApiVersions, the choice of the highest common version, correlation ids, and the rule that a
+node which misses a deadline loses its connection.  Must not know which node to ask for what.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+from sparklog import __version__
+from sparklog.client.deadline import Deadline, check
+from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
+from sparklog.transport import Buffer, ClientConnection, connect
+from sparklog.types import Endpoint
+from sparklog.wire.codec import (
+    decode_response,
+    encode_request,
+    read_response_header,
+    response_type,
+)
+from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.private import (
+    CLIENT_ROLE,
+    FIRST_PRIVATE_KEY,
+    NONCE_BYTES,
+    SERVER_ROLE,
+    MemberHelloRequest,
+    MemberHelloResponse,
+    MemberProofRequest,
+    MemberProofResponse,
+    is_member_proof,
+    member_proof,
+)
+from sparklog.wire.schema import Request
+
+DEFAULT_FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+class Connection:
+    """An open connection; ``open`` makes one."""
+
+    def __init__(self, channel: ClientConnection, client_id: str) -> None:
+        self.client_id = client_id
+        #: The version ranges that the node advertises, by api key.
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._channel = channel
+        self._next_correlation_id = 0
+
+    @classmethod
+    async def open(
+        cls,
+        endpoint: Endpoint,
+        *,
+        client_id: str = "sparklog",
+        secret: bytes | None = None,
+        timeout_s: float = 10.0,
+        max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
+    ) -> Self:
+        """Connect, negotiate, and with a secret prove membership.
+
+        Raises ConnectError; ProtocolError for a peer that is no such node or does not know the
+        secret; KafkaError(CLUSTER_AUTHORIZATION_FAILED) when it does not accept ours.
+        """
+        deadline = Deadline(timeout_s)
+        channel = await connect(endpoint, timeout_s, max_frame_bytes=max_frame_bytes)
+        connection = cls(channel, client_id)
+        try:
+            await connection._negotiate(deadline)
+            if secret is not None:
+                await connection._prove_membership(secret, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._channel.endpoint
+
+    @property
+    def closed(self) -> bool:
+        return self._channel.closed
+
+    @property
+    def in_flight(self) -> int:
+        return self._channel.in_flight
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def version_for(self, message: type[Request], *, at_most: int | None = None) -> int:
+        """The highest version that both sides know.  Raises ProtocolError when there is none."""
+        if message.API_KEY >= FIRST_PRIVATE_KEY:
+            return 0
+        low, high = self.versions.get(message.API_KEY, (0, -1))
+        version = min(high, message.MAX_VERSION if at_most is None else at_most)
+        if version < max(low, message.MIN_VERSION):
+            raise ProtocolError(
+                f"{self.endpoint} serves {message.__name__} v{low} to v{high}, "
+                f"v{message.MIN_VERSION} to v{message.MAX_VERSION} are known here"
+                if high >= 0
+                else f"{self.endpoint} does not serve {message.__name__}"
+            )
+        return version
+
+    async def request(self, message: Request, *, timeout_s: float = 30.0) -> Any:
+        """Send a message in the highest common version and return its response.
+
+        Raises ConnectError, ProtocolError, DecodeError, or KafkaError(REQUEST_TIMED_OUT) and then
+        the connection is closed.  Error codes inside the response are the caller's.
+        """
+        version = self.version_for(type(message))
+        return await self._request(message, version, timeout_s)
+
+    async def exchange(
+        self, api_key: int, payload: Sequence[Buffer], *, timeout_s: float = 30.0
+    ) -> memoryview:
+        """Send an encoded request and return the bytes of its answer, header included.
+
+        For codecs of their own; take the correlation id from ``next_correlation_id``.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._channel.request(payload)
+        except TimeoutError:
+            self.close()
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{self.endpoint} did not answer api key {api_key} within {timeout_s:.1f} s",
+            ) from None
+
+    async def send(self, payload: Sequence[Buffer]) -> None:
+        """Send an encoded request that has no answer (Produce with acks=0)."""
+        await self._channel.send(payload)
+
+    def next_correlation_id(self) -> int:
+        self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        return self._next_correlation_id
+
+    async def _request(self, message: Request, version: int, timeout_s: float) -> Any:
+        correlation_id = self.next_correlation_id()
+        payload = encode_request(message, version, correlation_id, self.client_id)
+        answer = await self.exchange(message.API_KEY, (payload,), timeout_s=timeout_s)
+        answered_id, response = decode_response(response_type(message.API_KEY), version, answer)
+        self.check_correlation(correlation_id, answered_id)
+        return response
+
+    def check_correlation(self, sent: int, answered: int) -> None:
+        """Raises ProtocolError, and closes, when an answer belongs to another request."""
+        if sent != answered:
+            self.close()
+            raise ProtocolError(f"{self.endpoint} answered request {answered} instead of {sent}")
+
+    async def _negotiate(self, deadline: Deadline) -> None:
+        try:
+            response = await self._ask_versions(ApiVersionsRequest.MAX_VERSION, deadline)
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                response = await self._ask_versions(0, deadline)
+        except DecodeError as error:
+            raise ProtocolError(f"{self.endpoint} is no Kafka node: {error}") from error
+        check(response.error_code)
+        self.versions = {
+            api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+        }
+
+    async def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
+        message = ApiVersionsRequest(
+            client_software_name="sparklog", client_software_version=__version__
+        )
+        correlation_id = self.next_correlation_id()
+        payload = encode_request(message, version, correlation_id, self.client_id)
+        answer = await self.exchange(
+            message.API_KEY, (payload,), timeout_s=max(deadline.left_s, 0.001)
+        )
+        answered_id, offset = read_response_header(message.API_KEY, version, answer)
+        self.check_correlation(correlation_id, answered_id)
+        code = int.from_bytes(answer[offset : offset + 2], "big", signed=True)
+        if code == ErrorCode.UNSUPPORTED_VERSION:  # always with a body of v0
+            return ApiVersionsResponse(error_code=code)
+        return decode_response(ApiVersionsResponse, version, answer)[1]
+
+    async def _prove_membership(self, secret: bytes, deadline: Deadline) -> None:
+        nonce = os.urandom(NONCE_BYTES)
+        try:
+            hello: MemberHelloResponse = await self._request(
+                MemberHelloRequest(nonce=nonce), 0, deadline.left_s
+            )
+        except ConnectError as error:
+            raise ProtocolError(f"{self.endpoint} knows no members: {error}") from error
+        check(hello.error_code, hello.error_message)
+        if not is_member_proof(hello.proof, secret, nonce, hello.nonce, SERVER_ROLE):
+            raise ProtocolError(f"{self.endpoint} is not a member of this cluster")
+        proof = member_proof(secret, nonce, hello.nonce, CLIENT_ROLE)
+        answer: MemberProofResponse = await self._request(
+            MemberProofRequest(proof=proof), 0, deadline.left_s
+        )
+        check(answer.error_code, answer.error_message)

@@ -1,0 +1,113 @@
+"""Deadlines, retries, and error codes as exceptions: what every call of a client shares.
+
+Owns: the rule that no call waits for ever, and that only retriable errors are retried.  Must not
+know requests.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Container
+from typing import Final, TypeVar
+
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S: Final = 0.02
+PAUSE_S_MAX: Final = 1.0
+#: Final when they come from the controller, which knows every topic.
+UNKNOWN_TOPIC_CODES: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
+
+
+class Deadline:
+    """A point in time that a call must not outlast."""
+
+    __slots__ = ("_end", "timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._end = time.monotonic() + timeout_s
+
+    @property
+    def left_s(self) -> float:
+        return max(self._end - time.monotonic(), 0.0)
+
+    @property
+    def left_ms(self) -> int:
+        return int(self.left_s * 1000)
+
+    @property
+    def expired(self) -> bool:
+        return self.left_s <= 0
+
+    def capped(self, timeout_s: float) -> "Deadline":
+        """This deadline, or a nearer one."""
+        return Deadline(min(timeout_s, self.left_s))
+
+
+class Backoff:
+    """Growing pauses within a deadline."""
+
+    __slots__ = ("_deadline", "_pause_s")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._pause_s = FIRST_PAUSE_S
+
+    async def pause(self) -> bool:
+        """Wait before the next try; False when there is no time for one."""
+        if self._deadline.left_s <= self._pause_s:
+            return False
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+        return True
+
+
+async def retry(
+    attempt: Callable[[], Awaitable[T]],
+    deadline: Deadline,
+    before_retry: Callable[[], Awaitable[None]] | None = None,
+    *,
+    final: Container[ErrorCode] = (),
+    grace: Deadline | None = None,
+) -> T:
+    """The first success; the last error when it is final or time is up.
+
+    Codes in ``final`` are not retried, or only within ``grace``, although Kafka calls them
+    retriable.
+    """
+    backoff = Backoff(deadline)
+    while True:
+        try:
+            return await attempt()
+        except (KafkaError, ConnectError) as error:
+            is_final = isinstance(error, KafkaError) and error.code in final
+            if is_final and (grace is None or grace.expired):
+                raise
+            if not is_retriable(error) or not await backoff.pause():
+                raise
+        if before_retry is not None:
+            await before_retry()
+
+
+def is_retriable(error: Exception) -> bool:
+    """Whether the same request may succeed later."""
+    return isinstance(error, ConnectError) or (isinstance(error, KafkaError) and error.retriable)
+
+
+def kafka_error(code: int, message: str | None = None) -> KafkaError:
+    """A code from the wire as an exception; codes that are not known are kept in the message."""
+    try:
+        return KafkaError(ErrorCode(code), message)
+    except ValueError:
+        return KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"error code {code}: {message or 'no message'}"
+        )
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raises KafkaError unless the code is NONE."""
+    if code:
+        raise kafka_error(code, message)

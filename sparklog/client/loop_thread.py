@@ -1,0 +1,111 @@
+"""An event loop in a daemon thread, for code that blocks.
+
+Owns: the thread, and what happens to it when the process forks.  Must not know what runs on it.
+"""
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT_S: Final = 60.0
+#: What a call may take on top of the deadline that the coroutine keeps itself.
+GRACE_S: Final = 5.0
+
+
+class LoopThread:
+    """An event loop in a daemon thread, and blocking calls into it.
+
+    Works only in the process that made it; after a fork it refuses.
+    """
+
+    def __init__(self, name: str = "sparklog-client") -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Start a coroutine; its result comes through the future.  Raises ConnectError."""
+        if self.pid != os.getpid() or self.loop.is_closed():
+            coroutine.close()
+            raise ConnectError(
+                "this client is closed"
+                if self.pid == os.getpid()
+                else "this client was made in another process; make one in the process that uses it"
+            )
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = DEFAULT_TIMEOUT_S) -> T:
+        """Run a coroutine; see ``result``."""
+        return self.result(self.submit(coroutine), timeout_s)
+
+    def result(
+        self, future: "concurrent.futures.Future[T]", timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> T:
+        """Wait for what was submitted; when it is stuck beyond the deadline, cancel it.
+
+        Coroutines keep their own deadlines, so ``timeout_s`` gets a grace.  Raises
+        KafkaError(REQUEST_TIMED_OUT).
+        """
+        try:
+            return future.result(timeout_s + GRACE_S)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise  # the coroutine's own
+            future.cancel()
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"no answer within {timeout_s:g} s"
+            ) from None
+        except BaseException:
+            future.cancel()  # as on Ctrl-C
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread.  May be called twice; does nothing after a fork."""
+        if self.pid == os.getpid() and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(GRACE_S)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        finally:
+            self.loop.close()
+
+
+_lock = threading.Lock()
+_shared: LoopThread | None = None
+#: Loops of the process that this one was forked from: collecting them would touch shared sockets.
+_inherited: list[LoopThread] = []
+
+
+def shared_loop_thread() -> LoopThread:
+    """The one of this process; made on first use, never closed."""
+    global _shared
+    with _lock:
+        if _shared is None:
+            _shared = LoopThread()
+        return _shared
+
+
+def _after_fork() -> None:
+    global _shared, _lock
+    _lock = threading.Lock()
+    if _shared is not None:
+        _inherited.append(_shared)
+        _shared = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

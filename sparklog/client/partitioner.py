@@ -1,0 +1,123 @@
+"""Which partition a key belongs to: Java's murmur2, for one key and for a column of keys.
+
+Owns: the hash (``org.apache.kafka.common.utils.Utils.murmur2``) and the mapping of keys to
+partitions.  Must not know producers or clusters.  Pure.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+_POSITIVE: Final = 0x7FFFFFFF
+#: Marks rows without a key in the result of ``partitions_of_keys``.
+NO_PARTITION: Final = -1
+
+UInt32s = npt.NDArray[np.uint32]
+Int32s = npt.NDArray[np.int32]
+
+
+def murmur2(key: bytes) -> int:
+    """The hash as an unsigned 32-bit number."""
+    size = len(key)
+    h = (_SEED ^ size) & _MASK
+    whole = size & ~3
+    for start in range(0, whole, 4):
+        k = int.from_bytes(key[start : start + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    tail = key[whole:]
+    if tail:
+        h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_of_key(key: bytes, partition_count: int) -> int:
+    """The partition that Java's default partitioner takes for a key."""
+    return (murmur2(key) & _POSITIVE) % partition_count
+
+
+def partitions_of_keys(keys: pa.Array, partition_count: int) -> Int32s:
+    """Partitions for a binary (or string) Arrow array; ``NO_PARTITION`` where the key is null."""
+    hashes = murmur2_column(keys)
+    partitions = ((hashes & np.uint32(_POSITIVE)) % np.uint32(partition_count)).astype(np.int32)
+    if keys.null_count:
+        partitions[keys.is_null().to_numpy(zero_copy_only=False)] = NO_PARTITION
+    return partitions
+
+
+def murmur2_column(keys: pa.Array) -> UInt32s:
+    """The hash of every row of a binary or string array; of null, that of the empty key."""
+    data, starts, sizes = _layout(keys)
+    h = np.uint32(_SEED) ^ sizes.astype(np.uint32)
+    # Longest first, so that the rows that still have a word are always a prefix.
+    order = np.argsort(-sizes, kind="stable")
+    sorted_starts, words = starts[order], sizes[order] >> 2
+    hs = h[order]
+    word_at = _unaligned_words(data)
+    m = np.uint32(_M)
+    most = int(words[0]) if len(words) else 0
+    counts = np.searchsorted(-words, -np.arange(1, most + 1), side="right")
+    for index, count in enumerate(counts):
+        k = word_at[sorted_starts[:count] + 4 * index] * m
+        k ^= k >> np.uint32(24)
+        k *= m
+        part = hs[:count]
+        part *= m
+        part ^= k
+    h[order] = hs
+    return _finish(h, data, starts, sizes)
+
+
+def _finish(
+    h: UInt32s, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: Any
+) -> UInt32s:
+    m = np.uint32(_M)
+    rest = sizes & 3
+    ends = starts + (sizes - rest)
+    for index in (2, 1, 0):
+        has = np.flatnonzero(rest > index)
+        if len(has):
+            h[has] ^= data[ends[has] + index].astype(np.uint32) << np.uint32(8 * index)
+    has = np.flatnonzero(rest)
+    h[has] *= m
+    h ^= h >> np.uint32(13)
+    h *= m
+    h ^= h >> np.uint32(15)
+    return h
+
+
+def _layout(
+    keys: pa.Array,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The bytes, and where each row starts and how long it is."""
+    if pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type):
+        kind: Any = np.int64
+    elif pa.types.is_binary(keys.type) or pa.types.is_string(keys.type):
+        kind = np.int32
+    else:
+        raise TypeError(f"keys are {keys.type}; expected binary or string")
+    _, offset_buffer, data_buffer = keys.buffers()
+    count = len(keys)
+    if offset_buffer is None or not count:
+        none = np.zeros(count, np.int64)
+        return np.zeros(0, np.uint8), none, none
+    item = np.dtype(kind).itemsize
+    offsets = np.frombuffer(offset_buffer, kind, count + 1, keys.offset * item).astype(np.int64)
+    data = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    sizes = np.diff(offsets)
+    if keys.null_count:
+        sizes[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+    return data, offsets[:-1], sizes
+
+
+def _unaligned_words(data: npt.NDArray[np.uint8]) -> UInt32s:
+    """``result[i]``: the little-endian 32-bit word that starts at byte ``i``."""
+    if len(data) < 4:
+        return np.zeros(0, np.uint32)
+    return np.ndarray(shape=(len(data) - 3,), dtype="<u4", buffer=data.data, strides=(1,))

@@ -1,0 +1,319 @@
+"""A producer of single records: collects them into batches and sends those in order.
+
+Owns: partitioning, batching, sequence numbers and delivery.  Must not know Arrow or Spark: bulk
+writers encode their own batches and use ``raw``.
+
+Each partition has at most one batch under way, so order holds whatever is retried.  Every batch of
+an idempotent producer carries the partition's producer id and next sequence; when the fate of a
+batch is unknown at its deadline, the partition moves to a fresh producer id.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.deadline import Deadline
+from sparklog.client.partitioner import partition_of_key
+from sparklog.client.raw import ACKS_ALL, Produced, ProducerIdentity, RawClient
+from sparklog.errors import ErrorCode, KafkaError, SparklogError
+from sparklog.types import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    Compression,
+    TopicPartition,
+)
+from sparklog.wire.batch import add_sequence
+from sparklog.wire.builder import Record, encode_batch
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+#: What a record costs in a batch besides key and value, roughly.
+_RECORD_OVERHEAD: Final = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """Where a record is; offset -1 when the broker did not say."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """``acks``: 0, 1 or -1 (all).  Idempotence needs -1 and is off otherwise."""
+
+    acks: int = ACKS_ALL
+    idempotent: bool = True
+    compression: Compression = Compression.NONE
+    linger_ms: int = 5
+    batch_bytes: int = 128 * 1024
+    buffer_bytes: int = 32 * 1024 * 1024
+    delivery_timeout_s: float = 60.0
+    create_topics: bool = True
+
+
+@dataclass(slots=True)
+class _Batch:
+    records: list[Record] = field(default_factory=list)
+    futures: "list[asyncio.Future[Delivered]]" = field(default_factory=list)
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What waits for one partition.  The last batch is open for more records."""
+
+    batches: deque[_Batch] = field(default_factory=deque)
+    sender: "asyncio.Task[None] | None" = None
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    identity: ProducerIdentity | None = None
+    next_sequence: int = 0
+    shares_identity: bool = True
+
+
+class Producer:
+    """Sends records; ``flush`` waits for all of them."""
+
+    def __init__(self, cluster: ClusterClient, options: ProducerOptions | None = None) -> None:
+        self.options = options or ProducerOptions()
+        self._cluster = cluster
+        self._raw = RawClient(cluster)
+        self._queues: dict[TopicPartition, _Queue] = {}
+        self._identity: asyncio.Task[ProducerIdentity] | None = None
+        self._sticky: dict[str, int] = {}
+        self._buffered_bytes = 0
+        self._space = asyncio.Condition()
+        self._flushing = 0
+        self._failure: Exception | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+    ) -> "asyncio.Future[Delivered]":
+        """Queue a record; the future tells where it went, or raises KafkaError.
+
+        Keys go to the partition that Java's producer takes; records without one stay on a
+        partition until a batch is full.  Waits while ``buffer_bytes`` are queued.
+        """
+        if self._closed:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
+        tp = await self._partition(topic, key, partition)
+        record = Record(
+            key=key,
+            value=value,
+            timestamp=time.time_ns() // 1_000_000 if timestamp is None else timestamp,
+            headers=tuple(headers),
+        )
+        size_bytes = _record_size(record)
+        await self._reserve(size_bytes)
+        return self._append(tp, record, size_bytes)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that was sent is delivered or has failed.
+
+        Raises the first failure since the last flush, or TimeoutError when time is up.
+        """
+        self._flushing += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                while senders := self._senders():
+                    await asyncio.wait(senders)
+        finally:
+            self._flushing -= 1
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush and stop.  The cluster client stays open."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.flush(timeout_s)
+        finally:
+            senders = self._senders()
+            for sender in senders:
+                sender.cancel()
+            await asyncio.gather(*senders, return_exceptions=True)
+
+    def _senders(self) -> "list[asyncio.Task[None]]":
+        for queue in self._queues.values():
+            queue.hurry.set()
+        return [queue.sender for queue in self._queues.values() if queue.sender is not None]
+
+    # queueing
+
+    async def _partition(
+        self, topic: str, key: bytes | None, partition: int | None
+    ) -> TopicPartition:
+        if partition is not None:
+            return TopicPartition(topic, partition)
+        deadline = Deadline(self.options.delivery_timeout_s)
+        view = await self._cluster.topic(topic, deadline, create=self.options.create_topics)
+        count = len(view.partitions)
+        if key is not None:
+            return TopicPartition(topic, partition_of_key(key, count))
+        return TopicPartition(topic, self._sticky.setdefault(topic, 0) % count)
+
+    async def _reserve(self, size_bytes: int) -> None:
+        def fits() -> bool:
+            full = self._buffered_bytes + size_bytes > self.options.buffer_bytes
+            return not full or not self._buffered_bytes
+
+        if not fits():
+            self._senders()  # they need not linger
+            async with self._space:
+                await self._space.wait_for(fits)
+        self._buffered_bytes += size_bytes
+
+    def _append(
+        self, tp: TopicPartition, record: Record, size_bytes: int
+    ) -> "asyncio.Future[Delivered]":
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._queues[tp] = _Queue()
+        batch = queue.batches[-1] if queue.batches else None
+        if batch is None or batch.size_bytes + size_bytes > self.options.batch_bytes:
+            if batch is not None:
+                queue.hurry.set()
+                self._sticky[tp.topic] = self._sticky.get(tp.topic, 0) + 1
+            batch = _Batch()
+            queue.batches.append(batch)
+        future: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
+        batch.records.append(record)
+        batch.futures.append(future)
+        batch.size_bytes += size_bytes
+        if queue.sender is None:
+            queue.sender = asyncio.ensure_future(self._drain(tp, queue))
+        return future
+
+    # delivery
+
+    async def _drain(self, tp: TopicPartition, queue: _Queue) -> None:
+        try:
+            while queue.batches:
+                if len(queue.batches) == 1 and not self._flushing:
+                    await self._linger(queue)
+                queue.hurry.clear()
+                batch = queue.batches.popleft()
+                try:
+                    await self._deliver(tp, queue, batch)
+                finally:
+                    await self._release(batch.size_bytes)
+        except asyncio.CancelledError:
+            for batch in queue.batches:
+                self._fail(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{tp}: not sent"))
+            raise
+        finally:
+            queue.sender = None
+
+    async def _linger(self, queue: _Queue) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(queue.hurry.wait(), self.options.linger_ms / 1000)
+
+    async def _release(self, size_bytes: int) -> None:
+        self._buffered_bytes -= size_bytes
+        async with self._space:
+            self._space.notify_all()
+
+    async def _deliver(self, tp: TopicPartition, queue: _Queue, batch: _Batch) -> None:
+        options = self.options
+        try:
+            produced = await self._raw.produce(
+                tp,
+                [await self._encode(queue, batch)],
+                acks=options.acks,
+                timeout_s=options.delivery_timeout_s,
+                create=options.create_topics,
+            )
+        except SparklogError as error:
+            # Whether the batch was written may be unknown: its sequence must not be used again.
+            queue.identity, queue.shares_identity = None, False
+            self._fail(batch, error)
+        except asyncio.CancelledError:
+            self._fail(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{tp}: fate unknown"))
+            raise
+        else:
+            queue.next_sequence = add_sequence(queue.next_sequence, len(batch.records))
+            self._succeed(tp, batch, produced)
+
+    async def _encode(self, queue: _Queue, batch: _Batch) -> bytes:
+        if not self._idempotent:
+            return encode_batch(batch.records, compression=self.options.compression)
+        if queue.identity is None:
+            queue.identity = await self._new_identity(shared=queue.shares_identity)
+            queue.next_sequence = 0
+        return encode_batch(
+            batch.records,
+            compression=self.options.compression,
+            producer_id=queue.identity.producer_id,
+            producer_epoch=queue.identity.producer_epoch,
+            base_sequence=queue.next_sequence,
+        )
+
+    @property
+    def _idempotent(self) -> bool:
+        return self.options.idempotent and self.options.acks == ACKS_ALL
+
+    async def _new_identity(self, *, shared: bool) -> ProducerIdentity:
+        """One id serves all partitions, until one of them loses track of its sequence."""
+        if not shared:
+            return await self._raw.init_producer_id(timeout_s=self.options.delivery_timeout_s)
+        if self._identity is None or _has_failed(self._identity):
+            self._identity = asyncio.ensure_future(self._new_identity(shared=False))
+        return await asyncio.shield(self._identity)
+
+    def _fail(self, batch: _Batch, error: Exception) -> None:
+        self._failure = self._failure or error
+        for future in batch.futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # flush reports it, so it is no news if nobody looks
+
+    def _succeed(self, tp: TopicPartition, batch: _Batch, produced: Produced) -> None:
+        known = produced.base_offset >= 0
+        for index, (record, future) in enumerate(zip(batch.records, batch.futures, strict=True)):
+            if not future.done():
+                future.set_result(
+                    Delivered(
+                        topic=tp.topic,
+                        partition=tp.partition,
+                        offset=produced.base_offset + index if known else NO_OFFSET,
+                        timestamp=(
+                            record.timestamp
+                            if produced.log_append_time == NO_TIMESTAMP
+                            else produced.log_append_time
+                        ),
+                    )
+                )
+
+
+def _record_size(record: Record) -> int:
+    size = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
+
+
+def _has_failed(task: "asyncio.Task[ProducerIdentity]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,420 @@
+"""Raw batches in and out: Fetch, Produce, ListOffsets and InitProducerId, by partition.
+
+Owns: the requests that carry data, their versions and their results.  Must not know records:
+batches pass through as bytes, fetched ones as views of what was received.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.connection import Connection
+from sparklog.client.deadline import Deadline, check, kafka_error, retry
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.transport import Buffer
+from sparklog.types import (
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    Isolation,
+    OffsetSpec,
+    OffsetTimestamp,
+    TopicPartition,
+)
+from sparklog.wire.codec import encode_request
+from sparklog.wire.fetch import decode_fetch_response, records_view
+from sparklog.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from sparklog.wire.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    decode_produce_response,
+    encode_produce_request,
+)
+from sparklog.wire.schema import Request
+
+ResultT = TypeVar("ResultT")
+
+FETCH_LANE: Final = "fetch"
+ACKS_ALL: Final = -1
+_CONSUMER: Final = -1
+#: The last versions of Fetch and Produce that name topics; later ones carry ids.
+_NAMES_UNTIL: Final = 12
+#: What an answer may take on top of the time that the broker was given to wait.
+_ANSWER_GRACE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What one fetch of one partition gave.
+
+    ``records`` are whole batches (the first may start before the wanted offset) in memory that is
+    the caller's; empty when there was nothing new.
+    """
+
+    records: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """Where a batch went.  Offset -1: not known (acks=0, or a duplicate of long ago)."""
+
+    base_offset: int = NO_OFFSET
+    log_append_time: int = NO_TIMESTAMP
+    log_start_offset: int = NO_OFFSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFrom:
+    """Where to fetch, and how much of it at most."""
+
+    offset: int
+    max_bytes: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdentity:
+    """Producer id and epoch, for idempotent batches."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class RawClient:
+    """Data requests by partition, routed to leaders and retried within a deadline."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self.cluster = cluster
+
+    async def fetch(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        max_bytes: int = 8 * 1024 * 1024,
+        min_bytes: int = 1,
+        max_wait_ms: int = 500,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+        lane: str = FETCH_LANE,
+    ) -> Fetched:
+        """Batches of one partition from an offset.
+
+        Raises KafkaError (OFFSET_OUT_OF_RANGE, and retriable ones when time is up).  Fetches of
+        one lane and leader wait for each other; callers that fetch at once take lanes of their own.
+        """
+        found = await self.fetch_each(
+            {tp: FetchFrom(offset=offset, max_bytes=max_bytes)},
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            isolation=isolation,
+            timeout_s=timeout_s,
+            lane=lane,
+        )
+        return value_or_raise(tp, found[tp])
+
+    async def fetch_each(
+        self,
+        wanted: Mapping[TopicPartition, FetchFrom],
+        *,
+        max_bytes: int = 50 * 1024 * 1024,
+        min_bytes: int = 1,
+        max_wait_ms: int = 500,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+        lane: str = FETCH_LANE,
+    ) -> dict[TopicPartition, Fetched | KafkaError]:
+        """Batches of many partitions, one request per leader; an entry for each."""
+
+        async def call(
+            node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
+        ) -> dict[TopicPartition, Fetched | KafkaError]:
+            connection = await self.cluster.connect_node(node_id, deadline, lane)
+            version = self._version(connection, FetchRequest, group)
+            request = FetchRequest(
+                replica_id=_CONSUMER,
+                max_wait_ms=min(max_wait_ms, deadline.left_ms),
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                isolation_level=isolation,
+                topics=self._fetch_topics(group),
+            )
+            correlation_id = connection.next_correlation_id()
+            payload = encode_request(request, version, correlation_id, connection.client_id)
+            patience_s = min(max_wait_ms / 1000 + _ANSWER_GRACE_S, deadline.left_s)
+            answer = await connection.exchange(
+                FetchRequest.API_KEY, (payload,), timeout_s=max(patience_s, 0.001)
+            )
+            answered_id, response = decode_fetch_response(version, answer)
+            connection.check_correlation(correlation_id, answered_id)
+            check(response.error_code)
+            return self._fetched(response, group)
+
+        return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
+
+    async def produce(
+        self,
+        tp: TopicPartition,
+        batches: Sequence[Buffer],
+        *,
+        acks: int = ACKS_ALL,
+        timeout_s: float = 60.0,
+        create: bool = False,
+    ) -> Produced:
+        """Encoded batches (usually one) to one partition.  Raises KafkaError."""
+        answers = await self.produce_each(
+            {tp: batches}, acks=acks, timeout_s=timeout_s, create=create
+        )
+        return value_or_raise(tp, answers[tp])
+
+    async def produce_each(
+        self,
+        batches: Mapping[TopicPartition, Sequence[Buffer]],
+        *,
+        acks: int = ACKS_ALL,
+        timeout_s: float = 60.0,
+        create: bool = False,
+    ) -> dict[TopicPartition, Produced | KafkaError]:
+        """Encoded batches to many partitions, one request per leader; an entry for each.
+
+        What fails retriably is sent again unchanged, so batches without a producer id may be
+        written twice when an answer is lost.
+        """
+
+        async def call(
+            node_id: int, group: dict[TopicPartition, Sequence[Buffer]], deadline: Deadline
+        ) -> dict[TopicPartition, Produced | KafkaError]:
+            connection = await self.cluster.connect_node(node_id, deadline)
+            version = self._version(connection, ProduceRequest, group)
+            request = ProduceRequest(
+                acks=acks,
+                timeout_ms=max(deadline.left_ms, 1),
+                topic_data=self._produce_topics(group),
+            )
+            correlation_id = connection.next_correlation_id()
+            payload = encode_produce_request(version, correlation_id, connection.client_id, request)
+            if acks == 0:
+                await connection.send(payload)
+                return dict.fromkeys(group, Produced())
+            answer = await connection.exchange(
+                ProduceRequest.API_KEY, payload, timeout_s=max(deadline.left_s, 0.001)
+            )
+            answered_id, response = decode_produce_response(version, answer)
+            connection.check_correlation(correlation_id, answered_id)
+            return self._produced(response, group)
+
+        return await self.cluster.ask_leaders(batches, call, Deadline(timeout_s), create=create)
+
+    async def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+    ) -> dict[TopicPartition, OffsetTimestamp]:
+        """Offsets for timestamps in milliseconds or for ``OffsetSpec``; -1: there is none.
+
+        Raises KafkaError for the first partition that has no answer.
+        """
+
+        async def call(
+            node_id: int, group: dict[TopicPartition, int], deadline: Deadline
+        ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
+            connection = await self.cluster.connect_node(node_id, deadline)
+            request = ListOffsetsRequest(
+                replica_id=_CONSUMER,
+                isolation_level=isolation,
+                topics=_list_offsets_topics(group),
+                timeout_ms=deadline.left_ms,
+            )
+            response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
+            return _listed(response, group)
+
+        answers = await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
+        return {tp: value_or_raise(tp, answer) for tp, answer in answers.items()}
+
+    async def end_offsets(
+        self,
+        partitions: Sequence[TopicPartition],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+    ) -> dict[TopicPartition, int]:
+        """The offsets behind the last readable records."""
+        wanted = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
+        found = await self.list_offsets(wanted, isolation=isolation, timeout_s=timeout_s)
+        return {tp: answer.offset for tp, answer in found.items()}
+
+    async def init_producer_id(self, *, timeout_s: float = 60.0) -> ProducerIdentity:
+        """A fresh producer id."""
+        deadline = Deadline(timeout_s)
+        request = InitProducerIdRequest(transaction_timeout_ms=60_000)
+
+        async def attempt() -> InitProducerIdResponse:
+            response: InitProducerIdResponse = await self.cluster.ask_broker(request, deadline)
+            check(response.error_code)
+            return response
+
+        found = await retry(attempt, deadline)
+        return ProducerIdentity(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
+
+    def _version(
+        self, connection: Connection, message: type[Request], group: Iterable[TopicPartition]
+    ) -> int:
+        """The highest common version, below those with topic ids where an id is not known."""
+        if all(self._topic_id(tp.topic) for tp in group):
+            return connection.version_for(message)
+        return connection.version_for(message, at_most=_NAMES_UNTIL)
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self.cluster.view.topics.get(name)
+        return topic.topic_id if topic else None
+
+    def _names(self, group: Iterable[TopicPartition]) -> dict[UUID | None, str]:
+        """Topic names by id, for answers that carry only the id."""
+        return {self._topic_id(tp.topic): tp.topic for tp in group}
+
+    def _fetch_topics(self, group: Mapping[TopicPartition, FetchFrom]) -> tuple[FetchTopic, ...]:
+        view = self.cluster.view
+        topics: dict[str, list[FetchPartition]] = {}
+        for tp, wanted in group.items():
+            leader = view.leader(tp)
+            topics.setdefault(tp.topic, []).append(
+                FetchPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=leader.leader_epoch if leader else NO_LEADER_EPOCH,
+                    fetch_offset=wanted.offset,
+                    partition_max_bytes=wanted.max_bytes,
+                )
+            )
+        return tuple(
+            FetchTopic(topic=name, topic_id=self._topic_id(name), partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        )
+
+    def _fetched(
+        self, response: FetchResponse, group: Mapping[TopicPartition, FetchFrom]
+    ) -> dict[TopicPartition, Fetched | KafkaError]:
+        names = self._names(group)
+        results: dict[TopicPartition, Fetched | KafkaError] = _unanswered(group)
+        for topic in response.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for part in topic.partitions:
+                tp = TopicPartition(name, part.partition_index)
+                if part.error_code:
+                    results[tp] = kafka_error(part.error_code, f"fetch from {tp} refused")
+                else:
+                    results[tp] = Fetched(
+                        records=records_view(part.records),
+                        high_watermark=part.high_watermark,
+                        last_stable_offset=part.last_stable_offset,
+                        log_start_offset=part.log_start_offset,
+                        aborted=part.aborted_transactions or (),
+                    )
+        return results
+
+    def _produce_topics(
+        self, group: Mapping[TopicPartition, Sequence[Buffer]]
+    ) -> tuple[TopicProduceData, ...]:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for tp, batches in group.items():
+            whole = batches[0] if len(batches) == 1 else b"".join(batches)
+            records = bytes(whole) if isinstance(whole, bytearray) else whole
+            topics.setdefault(tp.topic, []).append(
+                PartitionProduceData(index=tp.partition, records=records)
+            )
+        return tuple(
+            TopicProduceData(
+                name=name, topic_id=self._topic_id(name), partition_data=tuple(partitions)
+            )
+            for name, partitions in topics.items()
+        )
+
+    def _produced(
+        self, response: ProduceResponse, group: Mapping[TopicPartition, Sequence[Buffer]]
+    ) -> dict[TopicPartition, Produced | KafkaError]:
+        names = self._names(group)
+        results: dict[TopicPartition, Produced | KafkaError] = _unanswered(group)
+        for topic in response.responses:
+            name = topic.name or names.get(topic.topic_id, "")
+            for part in topic.partition_responses:
+                tp = TopicPartition(name, part.index)
+                if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    results[tp] = Produced()  # written before; the broker forgot where
+                elif part.error_code:
+                    reason = part.error_message or f"batch for {tp} refused"
+                    results[tp] = kafka_error(part.error_code, reason)
+                else:
+                    results[tp] = Produced(
+                        base_offset=part.base_offset,
+                        log_append_time=part.log_append_time_ms,
+                        log_start_offset=part.log_start_offset,
+                    )
+        return results
+
+
+def value_or_raise(tp: TopicPartition, answer: ResultT | KafkaError) -> ResultT:
+    """The result, or its error raised with the partition named."""
+    if isinstance(answer, KafkaError):
+        message = answer.message or ""
+        if str(tp) not in message:
+            message = f"{tp}: {message}" if message else str(tp)
+        raise KafkaError(answer.code, message)
+    return answer
+
+
+def _unanswered(group: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+    """Results to start from: an answer may leave partitions out."""
+    return {
+        tp: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker did not answer for {tp}")
+        for tp in group
+    }
+
+
+def _list_offsets_topics(group: Mapping[TopicPartition, int]) -> tuple[ListOffsetsTopic, ...]:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for tp, timestamp in group.items():
+        topics.setdefault(tp.topic, []).append(
+            ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
+        )
+    return tuple(
+        ListOffsetsTopic(name=name, partitions=tuple(partitions))
+        for name, partitions in topics.items()
+    )
+
+
+def _listed(
+    response: ListOffsetsResponse, group: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
+    results: dict[TopicPartition, OffsetTimestamp | KafkaError] = _unanswered(group)
+    for topic in response.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(topic.name, part.partition_index)
+            if part.error_code:
+                results[tp] = kafka_error(part.error_code, f"no offsets of {tp}")
+            else:
+                results[tp] = OffsetTimestamp(
+                    offset=part.offset, timestamp=part.timestamp, leader_epoch=part.leader_epoch
+                )
+    return results

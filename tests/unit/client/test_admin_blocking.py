@@ -1,0 +1,202 @@
+"""Administration, and the blocking face of all clients."""
+
+import asyncio
+import itertools
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from small_cluster import SmallCluster, run_cluster
+
+from sparklog.client.admin import Admin, ConfigEntry
+from sparklog.client.blocking import BlockingClient
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.consumer import ConsumerOptions
+from sparklog.client.loop_thread import LoopThread
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
+from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
+from sparklog.wire.builder import Record, decode_records, encode_batch
+
+CREATE_TOPICS = 19
+T0 = TopicPartition("t", 0)
+
+
+def test_topics_are_created_grown_configured_and_deleted_at_the_controller() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        admin = Admin(client)
+        await admin.create_topic("t", 2, configs={"retention.ms": "5"})
+        assert sorted(client.view.topics["t"].partitions) == [0, 1]
+        await admin.create_partitions("t", 4)
+        topics = await admin.list_topics()
+        assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 4}
+        await admin.alter_topic_configs("t", {"retention.ms": None, "segment.bytes": "1024"})
+        configs = await admin.describe_topic_configs("t")
+        assert configs["segment.bytes"] == ConfigEntry(
+            name="segment.bytes",
+            value="1024",
+            source=1,
+            read_only=False,
+            documentation="Size at which a segment is rolled.",
+        )
+        assert (configs["retention.ms"].value, configs["retention.ms"].source) == ("604800000", 5)
+        await admin.delete_topics(["t"])
+        assert await admin.list_topics() == {}
+        assert {node for node, key, _ in cluster.requests if key in (19, 20, 37, 44)} == {0}
+
+    run_cluster(test)
+
+
+def test_refusals_of_the_controller_are_raised_at_once() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        admin = Admin(client)
+        await admin.create_topic("t")
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS: refused t"):
+            await admin.create_topic("t")
+        with pytest.raises(KafkaError, match=r"UNKNOWN_TOPIC_OR_PARTITION.*'missing'"):
+            await admin.delete_topics(["missing"])
+        with pytest.raises(KafkaError, match="INVALID_PARTITIONS"):
+            await admin.create_partitions("t", 1)
+        with pytest.raises(KafkaError, match="'missing' does not exist"):
+            await admin.describe_topics(["missing"])
+        await admin.create_topic("dry", validate_only=True)
+        assert sorted(await admin.list_topics()) == ["t"]
+
+    run_cluster(test)
+
+
+def test_a_controller_that_moved_or_restarts_is_waited_for() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.refuse(CREATE_TOPICS, ErrorCode.NOT_CONTROLLER)
+        await Admin(client).create_topic("t")
+        assert cluster.asked(CREATE_TOPICS) == [0, 0]
+
+    run_cluster(test)
+
+
+def test_the_cluster_and_its_nodes_are_described() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        admin = Admin(client)
+        found = await admin.describe_cluster()
+        assert (found.cluster_id, found.controller_id) == ("small", 0)
+        assert [(node.node_id, node.fenced) for node in found.nodes] == [
+            (0, False),
+            (1, False),
+            (2, False),
+        ]
+        configs = await admin.describe_broker_configs(2)
+        assert (configs["num.partitions"].value, configs["num.partitions"].read_only) == ("1", True)
+
+    run_cluster(test)
+
+
+def test_records_are_deleted_at_the_leaders() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t", leaders=(1, 2))
+        other = TopicPartition("t", 1)
+        admin = Admin(client)
+        cluster.logs[T0].append(memoryview(encode_batch([Record(), Record()])), 0)
+        assert await admin.delete_records({T0: 1, other: -1}) == {T0: 1, other: 0}
+        assert await admin.list_offsets({T0: OffsetSpec.EARLIEST}) == {
+            T0: OffsetTimestamp(offset=1, leader_epoch=0)
+        }
+
+    run_cluster(test)
+
+
+@pytest.fixture
+def cluster() -> Iterator[SmallCluster]:
+    """A cluster on a loop of its own, for callers that block."""
+    thread = LoopThread("small-cluster")
+
+    async def start() -> SmallCluster:
+        small = SmallCluster()
+        await small.start()
+        return small
+
+    small = thread.run(start())
+    yield small
+    thread.run(small.stop())
+    thread.close()
+
+
+def test_blocking_code_can_do_it_all(cluster: SmallCluster) -> None:
+    with BlockingClient(cluster.bootstrap, timeout_s=10) as client:
+        client.admin.create_topic("t")
+        with client.producer() as producer:
+            for number in range(2500):
+                producer.send("t", b"%d" % number)
+        with client.consumer(ConsumerOptions(max_wait_ms=50)) as consumer:
+            consumer.assign([T0])
+            values = [record.value for record in itertools.islice(consumer, 2500)]
+            assert consumer.poll(0.01) == []
+        assert values == [b"%d" % number for number in range(2500)]
+        assert client.list_offsets({T0: OffsetSpec.LATEST})[T0].offset == 2500
+        identity = client.init_producer_id()
+        assert identity.producer_id > 1000
+        produced = client.produce(T0, [encode_batch([Record(value=b"raw")])])
+        fetched = client.submit(client.raw.fetch(T0, produced.base_offset))
+        (record,) = decode_records(client.result(fetched).records)
+        assert (record.offset, record.value) == (2500, b"raw")
+        assert sorted(client.metadata().topics) == ["t"]
+        assert sorted(client.admin.list_topics()) == ["t"]
+
+
+def test_a_failed_delivery_is_raised_by_the_blocking_flush(cluster: SmallCluster) -> None:
+    with BlockingClient(cluster.bootstrap, timeout_s=10) as client:
+        producer = client.producer()
+        cluster.refuse(0, ErrorCode.INVALID_RECORD)
+        producer.send("t", b"bad")
+        with pytest.raises(KafkaError, match="INVALID_RECORD"):
+            producer.flush()
+        producer.close()
+
+
+def test_a_call_that_is_stuck_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.client.loop_thread.GRACE_S", 0.01)
+    thread = LoopThread("stuck")
+    with pytest.raises(KafkaError, match=r"REQUEST_TIMED_OUT: no answer within 0\.01 s"):
+        thread.run(asyncio.sleep(60), 0.01)
+    thread.close()
+    with pytest.raises(ConnectError, match="closed"):
+        thread.run(asyncio.sleep(0))
+
+
+def test_closing_a_loop_thread_cancels_what_runs_and_ends_the_thread() -> None:
+    thread = LoopThread("closing")
+    future = thread.submit(asyncio.sleep(60))
+    thread.close()
+    thread.close()
+    assert future.cancelled()
+    assert "closing" not in {t.name for t in threading.enumerate()}
+
+
+def _in_child(
+    inherited: BlockingClient, bootstrap: str, answers: "multiprocessing.Queue[str]"
+) -> None:
+    try:
+        inherited.metadata()
+    except ConnectError as error:
+        answers.put(str(error))
+    inherited.close()
+    with BlockingClient(bootstrap, timeout_s=10) as fresh:
+        answers.put(" ".join(sorted(fresh.metadata().topics)))
+    answers.close()
+    answers.join_thread()
+    os._exit(0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_makes_its_own_client(cluster: SmallCluster) -> None:
+    with BlockingClient(cluster.bootstrap, timeout_s=10) as client:
+        client.admin.create_topic("t")
+        context = multiprocessing.get_context("fork")
+        answers = context.Queue()
+        child = context.Process(target=_in_child, args=(client, cluster.bootstrap, answers))
+        child.start()
+        assert "made in another process" in answers.get(timeout=20)
+        assert answers.get(timeout=20) == "t"
+        child.join(20)
+        assert child.exitcode == 0
+        assert sorted(client.metadata().topics) == ["t"]
