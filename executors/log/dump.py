@@ -1,0 +1,156 @@
+"""What is in a log's files, for people: the reading half of a dump tool.
+
+Owns: files -> values, damaged ones included.  Must not know how they are shown; changes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from sparklog.executors.log.checkpoint import EpochEntry, decode_epochs
+from sparklog.executors.log.names import (
+    EPOCH_CHECKPOINT,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    parse_file_name,
+)
+from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
+from sparklog.executors.log.partition_metadata import decode_partition_metadata
+from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, decode_snapshot
+from sparklog.executors.log.scan import ScanWindow, header_damage
+from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
+from sparklog.storage_backends.base import FileHandle
+from sparklog.types import Compression, TimestampType
+from sparklog.wire.builder import Record, decode_records
+
+__all__ = [
+    "BatchDump",
+    "Damage",
+    "EpochEntry",
+    "FileKind",
+    "OffsetPosition",
+    "ProducerSnapshotEntry",
+    "TimestampOffset",
+    "decode_epochs",
+    "decode_partition_metadata",
+    "decode_snapshot",
+    "dump_offset_index",
+    "dump_records",
+    "dump_segment",
+    "dump_time_index",
+    "identify",
+]
+
+
+class FileKind(Enum):
+    """What a file of a partition's folder is, by its name."""
+
+    SEGMENT = LOG_SUFFIX
+    OFFSET_INDEX = INDEX_SUFFIX
+    TIME_INDEX = TIME_INDEX_SUFFIX
+    SNAPSHOT = SNAPSHOT_SUFFIX
+    EPOCHS = EPOCH_CHECKPOINT
+    METADATA = PARTITION_METADATA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchDump:
+    """One batch of a segment; ``size`` and ``position`` in bytes, ``timestamp`` is the largest."""
+
+    base_offset: int
+    last_offset: int
+    count: int
+    base_sequence: int
+    last_sequence: int
+    producer_id: int
+    producer_epoch: int
+    partition_leader_epoch: int
+    is_transactional: bool
+    is_control: bool
+    position: int
+    timestamp: int
+    timestamp_type: TimestampType
+    size: int
+    magic: int
+    codec: Compression
+    crc: int
+    crc_valid: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Where a segment stops making sense, and why; ``bytes_left`` follow."""
+
+    position: int
+    reason: str
+    bytes_left: int
+
+
+def identify(name: str) -> tuple[FileKind, int] | None:
+    """Kind and base offset (0 where there is none) of a file name without folders; None: unknown.
+
+    Files that wait for deletion are what they were.
+    """
+    if name in (EPOCH_CHECKPOINT, PARTITION_METADATA):
+        return FileKind(name), 0
+    parsed = parse_file_name(name.removesuffix(".deleted"))
+    if parsed is None:
+        return None
+    base_offset, suffix = parsed
+    known = {kind.value for kind in FileKind}
+    return (FileKind(suffix), base_offset) if suffix in known else None
+
+
+def dump_segment(handle: FileHandle) -> Iterator[BatchDump | Damage]:
+    """Every batch in the order of the file.
+
+    A batch with a wrong CRC is shown as such; where no batch can be made out, a Damage is the last.
+    """
+    window = ScanWindow(handle)
+    position = 0
+    while position < window.size:
+        left = window.size - position
+        header = window.header(position)
+        reason = "a batch header is cut off" if header is None else header_damage(header, left)
+        if header is None or reason is not None:
+            yield Damage(position=position, reason=reason or "", bytes_left=left)
+            return
+        yield BatchDump(
+            base_offset=header.base_offset,
+            last_offset=header.last_offset,
+            count=header.record_count,
+            base_sequence=header.base_sequence,
+            last_sequence=header.last_sequence,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            partition_leader_epoch=header.partition_leader_epoch,
+            is_transactional=header.is_transactional,
+            is_control=header.is_control,
+            position=position,
+            timestamp=header.max_timestamp,
+            timestamp_type=header.timestamp_type,
+            size=header.size,
+            magic=header.magic,
+            codec=header.compression,
+            crc=header.crc,
+            crc_valid=window.checksum_damage(header, position) is None,
+        )
+        position += header.size
+
+
+def dump_records(handle: FileHandle, batch: BatchDump) -> list[Record]:
+    """The records of one batch, control records included.  Raises KafkaError, DecodeError."""
+    return decode_records(handle.read(batch.position, batch.size), skip_control=False)
+
+
+def dump_offset_index(data: bytes, base_offset: int) -> list[OffsetPosition]:
+    """Entries of an ``.index``, without the empty slots of a preallocated one."""
+    return unpack_offset_index(data, base_offset)
+
+
+def dump_time_index(data: bytes, base_offset: int) -> list[TimestampOffset]:
+    """Entries of a ``.timeindex``, without the empty slots of a preallocated one."""
+    return unpack_time_index(data, base_offset)

@@ -1,0 +1,80 @@
+"""The open files of a broker's logs, limited.
+
+Owns: which log files and index maps are open, and closing the least recently used.  Must not know
+what is in them.  A Python map keeps a descriptor, so it counts as a file.
+"""
+
+from collections import OrderedDict
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends.base import FileHalf, FileHandle, Map
+
+
+class FileCache:
+    """An LRU of open files, shared by the logs of one broker.
+
+    What it returns is good until the next call: use it at once, do not keep it.  Not thread-safe.
+    """
+
+    def __init__(self, limit: int) -> None:
+        assert limit > 0
+        self._limit = limit
+        self._handles: OrderedDict[str, FileHandle | Map] = OrderedDict()
+        self.opened_count = 0
+
+    def __len__(self) -> int:
+        """Files open now."""
+        return len(self._handles)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._handles
+
+    def handle(self, half: FileHalf, path: str, size: int) -> FileHandle:
+        """The file, which its owner knows to end at ``size``.
+
+        The rest of a write that failed, and that could not be cut off then, is cut off here.
+        """
+        found = self._handles.get(path)
+        if found is not None:
+            self._handles.move_to_end(path)
+            return found  # type: ignore[return-value]
+        handle = half.open(path)
+        if handle.size() < size:
+            raise StorageError(
+                f"{handle.path} has {handle.size()} bytes where {size} were written; "
+                "something else cut it: stop the broker and look at the disk"
+            )
+        if handle.size() > size:
+            handle.truncate(size)
+        self._keep(path, handle)
+        return handle
+
+    def map(self, half: FileHalf, path: str, size: int) -> Map:
+        """The first ``size`` bytes of the file, mapped."""
+        found = self._handles.get(path)
+        if found is not None:
+            self._handles.move_to_end(path)
+            return found  # type: ignore[return-value]
+        handle = half.open(path, create=True)
+        try:
+            mapped = handle.map(size)
+        finally:
+            handle.close()
+        self._keep(path, mapped)
+        return mapped
+
+    def drop(self, path: str) -> None:
+        """Close a file before it is cut, renamed or deleted."""
+        found = self._handles.pop(path, None)
+        if found is not None:
+            found.close()
+
+    def close(self) -> None:
+        while self._handles:
+            self._handles.popitem()[1].close()
+
+    def _keep(self, path: str, opened: FileHandle | Map) -> None:
+        self.opened_count += 1
+        while len(self._handles) >= self._limit:
+            self._handles.popitem(last=False)[1].close()
+        self._handles[path] = opened

@@ -1,0 +1,169 @@
+"""When a log must be made durable, and the work of doing it.
+
+Owns: the recovery point, the policies ``flush.messages`` and ``flush.ms``, and the job that a
+worker thread runs.  Must not know clocks or threads.  One flush at a time: what is appended
+meanwhile waits for the next one, which then covers all of it (group commit).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.executors.log.epoch_cache import EpochCache
+from sparklog.executors.log.names import EPOCH_CHECKPOINT
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import SegmentList
+from sparklog.executors.log.snapshots import SnapshotFiles
+from sparklog.storage_backends.base import FileHalf, MissingPathError
+from sparklog.types import MAX_INT64
+
+#: The value of ``flush.messages`` and ``flush.ms`` that leaves durability to replication.
+NEVER: Final = MAX_INT64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushJob:
+    """Everything to be made durable so that the log is safe up to ``target``."""
+
+    half: FileHalf
+    folder: str
+    target: int
+    started_ms: int
+    #: How often the log had been cut; a job of a log that was cut since proves nothing.
+    generation: int
+    paths: tuple[str, ...]
+    epochs: bytes | None
+    flush_names: bool
+    #: Segments whose indexes are among the paths.
+    sealed: tuple[Segment, ...]
+
+    def run(self) -> None:
+        """Blocks; touches nothing but the files, so any thread may call it.
+
+        A file that retention deleted meanwhile needs no flush.  Raises StorageError.
+        """
+        for path in self.paths:
+            try:
+                handle = self.half.open(path)
+            except MissingPathError:
+                continue
+            try:
+                handle.flush()
+            finally:
+                handle.close()
+        if self.epochs is not None:
+            self.half.put(f"{self.folder}/{EPOCH_CHECKPOINT}", self.epochs)
+        if self.flush_names:
+            self.half.flush_folder(self.folder)
+
+
+class FlushState:
+    """What of a log is durable, and since when something is not."""
+
+    __slots__ = (
+        "generation",
+        "in_flight",
+        "owes_indexes",
+        "recovery_point",
+        "unflushed_since_ms",
+    )
+
+    def __init__(self, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        self.unflushed_since_ms: int | None = None
+        self.generation = 0
+        self.in_flight = False
+        #: A segment was sealed since the last flush.
+        self.owes_indexes = False
+
+    def appended(self, now_ms: int) -> None:
+        if self.unflushed_since_ms is None:
+            self.unflushed_since_ms = now_ms
+
+    def deadline_ms(self, config: TopicConfig) -> int | None:
+        """When ``flush.ms`` asks for a flush; None when it never does."""
+        if config.flush_ms == NEVER or self.unflushed_since_ms is None:
+            return None
+        return self.unflushed_since_ms + config.flush_ms
+
+    def target(self, config: TopicConfig, log_end_offset: int, now_ms: int) -> int | None:
+        """The offset up to which a flush is due, the log's end; None when none is.
+
+        Sealed segments are flushed under every policy, so that recovery never reads them again.
+        """
+        deadline_ms = self.deadline_ms(config)
+        unflushed = log_end_offset - self.recovery_point
+        due = unflushed > 0 and (
+            unflushed >= config.flush_messages
+            or (deadline_ms is not None and now_ms >= deadline_ms)
+        )
+        return log_end_offset if due or self.owes_indexes else None
+
+    def finished(self, job: FlushJob, log_end_offset: int) -> None:
+        self.in_flight = False
+        if job.generation != self.generation:
+            return
+        for segment in job.sealed:
+            segment.indexes_unflushed = False
+        self.owes_indexes = False
+        self.recovery_point = max(self.recovery_point, job.target)
+        if self.recovery_point >= log_end_offset:
+            self.unflushed_since_ms = None
+        else:
+            self.unflushed_since_ms = job.started_ms
+
+    def cut(self, log_end_offset: int) -> None:
+        """The log was truncated: what is below its new end stays durable."""
+        self.generation += 1
+        self.recovery_point = min(self.recovery_point, log_end_offset)
+        if self.recovery_point >= log_end_offset:
+            self.unflushed_since_ms = None
+
+    def raise_to(self, log_start_offset: int) -> None:
+        """Deleted records need no flush."""
+        self.recovery_point = max(self.recovery_point, log_start_offset)
+
+
+def ack_waits_for_flush(config: TopicConfig) -> bool:
+    """Whether every single append is promised to be on the disk before it is acknowledged."""
+    return config.flush_messages <= 1 or config.flush_ms == 0
+
+
+def make_job(
+    half: FileHalf,
+    folder: str,
+    state: FlushState,
+    segments: SegmentList,
+    snapshots: SnapshotFiles,
+    epochs: EpochCache,
+    *,
+    now_ms: int,
+    flush_names: bool,
+    closing: bool = False,
+) -> FlushJob:
+    """Everything that is not durable yet, up to the log's end.
+
+    The indexes of the active segment are rebuilt after a crash, so its log is enough, unless the
+    log is ``closing``; those of a sealed one are believed once the recovery point has passed it.
+    """
+    point = state.recovery_point
+    sealed = [
+        segment
+        for segment in segments
+        if segment.indexes_unflushed or (closing and segment is segments.active)
+    ]
+    paths = [segment.log_path for segment in segments if segment.next_offset > point]
+    for segment in sealed:
+        paths += [segment.offset_index.path, segment.time_index.path]
+    paths += [snapshots.path(offset) for offset in snapshots.offsets if offset >= point]
+    return FlushJob(
+        half=half,
+        folder=folder,
+        target=segments.end_offset,
+        started_ms=now_ms,
+        generation=state.generation,
+        paths=tuple(paths),
+        epochs=epochs.encode() if epochs.dirty else None,
+        flush_names=flush_names,
+        sealed=tuple(sealed),
+    )

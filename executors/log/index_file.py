@@ -1,0 +1,127 @@
+"""What the two indexes of a segment share: fixed-size entries in a preallocated, mapped file.
+
+Owns: entry slots, growth, trimming and binary search (``AbstractIndex``).  Must not know what the
+entries say.  The map comes from the file cache for every use, so an index that is not in use costs
+a few integers.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import ClassVar
+
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.storage_backends.base import FileHalf
+
+#: Lookups mostly hit the newest part of an index; searching only there touches few pages
+#: (``AbstractIndex.WARM_ENTRIES``).
+HOT_BYTES = 8192
+
+
+class IndexFile:
+    """Entries of one index file; ``capacity`` is how many it can take."""
+
+    ENTRY: ClassVar[struct.Struct]
+
+    __slots__ = ("_files", "_half", "base_offset", "capacity", "entries", "path")
+
+    def __init__(self, half: FileHalf, files: FileCache, path: str, base_offset: int) -> None:
+        self._half = half
+        self._files = files
+        self.path = path
+        self.base_offset = base_offset
+        self.entries = 0
+        self.capacity = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the entries; the file of an active segment is longer."""
+        return self.entries * self.ENTRY.size
+
+    def allow(self, size_max: int) -> None:
+        """Let the index grow to ``size_max`` bytes; its segment is active."""
+        # The map that is open may be shorter.
+        self._files.drop(self.path)
+        self.capacity = max(size_max // self.ENTRY.size, self.entries)
+
+    def attach(self, files: FileCache) -> None:
+        """Open the file through this cache from now on."""
+        self._files = files
+
+    def reserve(self, count: int) -> int:
+        """Disk space for up to ``count`` more entries; how many of them fit the capacity.
+
+        Raises StorageError on a full disk, where writing to the map would kill the process.
+        """
+        count = min(count, self.capacity - self.entries)
+        if count > 0:
+            mapped = self._files.map(self._half, self.path, self.capacity * self.ENTRY.size)
+            mapped.reserve((self.entries + count) * self.ENTRY.size)
+        return count
+
+    def trim(self) -> None:
+        """Cut the preallocated rest off; the index takes no more entries until ``allow``."""
+        self._files.drop(self.path)
+        handle = self._half.open(self.path, create=True)
+        try:
+            if handle.size() > self.size:
+                handle.truncate(self.size)
+        finally:
+            handle.close()
+        self.capacity = self.entries
+
+    def replace(self, packed: bytes | bytearray) -> None:
+        """Put these entries in place of all there are."""
+        assert len(packed) % self.ENTRY.size == 0
+        self._files.drop(self.path)
+        handle = self._half.open(self.path, create=True)
+        try:
+            handle.truncate(0)
+            handle.writev([packed])
+        finally:
+            handle.close()
+        self.entries = len(packed) // self.ENTRY.size
+        self.capacity = self.entries
+
+    def read_all(self) -> bytes:
+        """All entries as they are on the file."""
+        return bytes(self._buffer()[: self.size]) if self.entries else b""
+
+    def _put(self, *values: int) -> None:
+        """Add an entry in a slot that ``reserve`` has made."""
+        assert self.entries < self.capacity, f"{self.path} is full"
+        self.ENTRY.pack_into(self._buffer(), self.entries * self.ENTRY.size, *values)
+        self.entries += 1
+
+    def _cut(self, entries: int) -> None:
+        # The slots behind the last entry of a mapped index are zeros, as Kafka leaves them.
+        if entries < self.entries:
+            start, end = entries * self.ENTRY.size, self.size
+            self._buffer()[start:end] = bytes(end - start)
+            self.entries = entries
+
+    def _entry(self, index: int) -> tuple[int, ...]:
+        return self.ENTRY.unpack_from(self._buffer(), index * self.ENTRY.size)
+
+    def _buffer(self) -> memoryview:
+        return self._files.map(self._half, self.path, self.capacity * self.ENTRY.size).buffer
+
+    def _search(self, is_beyond: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
+        """The last entry that is not beyond the target, or None; looks at the hot end first."""
+        if self.entries == 0:
+            return None
+        buffer = self._buffer()
+        unpack, width = self.ENTRY.unpack_from, self.ENTRY.size
+        low, high = 0, self.entries
+        hot = self.entries - HOT_BYTES // width
+        if hot > 0:
+            if is_beyond(unpack(buffer, hot * width)):
+                high = hot
+            else:
+                low = hot
+        while low < high:
+            middle = (low + high) // 2
+            if is_beyond(unpack(buffer, middle * width)):
+                high = middle
+            else:
+                low = middle + 1
+        return unpack(buffer, (low - 1) * width) if low else None

@@ -1,0 +1,498 @@
+"""The log of one partition: what may be asked of it, and in which order its files change.
+
+Owns: offsets [log start, log end), rolling, retention, truncation, and what of it is durable.  Must
+not know roles, high watermarks or clients.  Producer state belongs to the partition; the log keeps
+its snapshots and replays batches into it.
+
+Not thread-safe: one thread calls everything.  Only ``Log.open``, ``FlushJob.run``, ``close`` and
+``delete`` may run in another one.  The store's failures are StorageError, refusals KafkaError,
+damage CorruptLogError.
+"""
+
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from sparklog.config import TopicConfig
+from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.flush import (
+    FlushJob,
+    FlushState,
+    ack_waits_for_flush,
+    make_job,
+)
+from sparklog.executors.log.graveyard import Graveyard
+from sparklog.executors.log.names import EPOCH_CHECKPOINT
+from sparklog.executors.log.partition_metadata import claim_folder
+from sparklog.executors.log.recovery import LoadedLog, RecoveryReport, load_log
+from sparklog.executors.log.retention import count_deletable
+from sparklog.executors.log.roll import fits_relative, roll_jitter_ms, roll_reason
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import AppendInfo, LogRead, restore_producers
+from sparklog.executors.log.snapshots import ProducerState
+from sparklog.storage_backends.base import FileHalf
+from sparklog.types import OffsetTimestamp, TopicPartition
+from sparklog.wire.batch import BatchHeader, Buffer
+
+__all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
+
+#: Files that a log which is being closed may have open besides the shared ones.
+_CLOSING_FILES = 4
+
+
+class Log:
+    """The log in one folder; ``open`` makes it."""
+
+    def __init__(
+        self,
+        *,
+        half: FileHalf,
+        folder: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        files: FileCache,
+        producers: ProducerState,
+        loaded: LoadedLog,
+        topic_id: uuid.UUID | None,
+        now_ms: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.folder = folder
+        self.config = config
+        self.leader_epochs = loaded.epochs
+        self.topic_id = topic_id
+        self.recovery: RecoveryReport = loaded.report
+        #: Why nothing may be written any more; None while all is well.
+        self.offline: StorageError | None = None
+        self._half = half
+        self._files = files
+        self._producers = producers
+        self._segments = loaded.segments
+        self._snapshots = loaded.snapshots
+        self._graveyard = Graveyard(half)
+        self._log_start_offset = loaded.log_start_offset
+        self._flush = FlushState(loaded.recovery_point)
+        self._names_changed = True
+        self._flush.owes_indexes = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
+        if loaded.recovery_point < self.log_end_offset:
+            self._flush.appended(now_ms)
+
+    @classmethod
+    def open(
+        cls,
+        half: FileHalf,
+        folder: str,
+        *,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        files: FileCache,
+        producers: ProducerState,
+        now_ms: int,
+        clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        topic_id: uuid.UUID | None = None,
+    ) -> "Log":
+        """Open the folder or create it; read again what may be torn.
+
+        ``clean``: the broker stopped cleanly, nothing needs reading.  ``recovery_point`` and
+        ``log_start_offset`` come from the broker's checkpoints, and must be forgotten there when a
+        partition is deleted.  With ``topic_id`` the folder must belong to that topic.  ``files`` is
+        shared by the broker's logs and not touched here.  Raises CorruptLogError,
+        KafkaError(INCONSISTENT_TOPIC_ID), StorageError.
+        """
+        half.make_folder(folder)
+        found_id = claim_folder(half, folder, topic_id)
+        loaded = load_log(
+            half,
+            folder,
+            config=config,
+            files=files,
+            producers=producers,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        )
+        return cls(
+            half=half,
+            folder=folder,
+            topic_partition=topic_partition,
+            config=config,
+            files=files,
+            producers=producers,
+            loaded=loaded,
+            topic_id=found_id,
+            now_ms=now_ms,
+        )
+
+    # state
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be written."""
+        return self._segments.end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is durable."""
+        return self._flush.recovery_point
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return self._segments.size
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first; the last one is active."""
+        return tuple(self._segments)
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Use these settings; index sizes count from the next segment on."""
+        self.config = config
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """A leader epoch begins at the log's end."""
+        self.leader_epochs.assign(epoch, self.log_end_offset)
+
+    # append
+
+    def append(
+        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int
+    ) -> AppendInfo:
+        """Write batches that are stamped and checked; ``headers`` are theirs, as stamped.
+
+        ``buffers`` joined are the batches, in order, from the log's end on.  Starts a new segment
+        first when a rule says so.  A failure changes nothing.  Producer state is not touched.
+        Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).
+        """
+        self._check_online()
+        size = sum(header.size for header in headers)
+        assert size == sum(map(len, buffers)), "headers do not fit their batches"
+        assert headers[0].base_offset >= self.log_end_offset, "offsets must not go back"
+        if size > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
+            )
+        rolled = self._roll_if_due(size, headers, now_ms)
+        active = self._segments.active
+        position = active.append(buffers, headers, now_ms)
+        for header in headers:
+            if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
+                self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self._flush.appended(now_ms)
+        return AppendInfo(
+            base_offset=headers[0].base_offset,
+            last_offset=headers[-1].last_offset,
+            segment_base_offset=active.base_offset,
+            position=position,
+            size=size,
+            rolled=rolled,
+        )
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment and start a new one at the log's end; nothing if it is empty."""
+        self._check_online()
+        self._roll(self.log_end_offset, now_ms)
+
+    # read
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True
+    ) -> LogRead:
+        """Whole batches of one segment, from the one that holds ``offset`` on.
+
+        None that ends at or above ``end_offset``; at most ``max_bytes``, but at least one batch
+        when ``min_one``.  Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end].
+        """
+        if not self._log_start_offset <= offset <= self.log_end_offset:
+            raise self._out_of_range(offset)
+        end_offset = min(end_offset, self.log_end_offset)
+        return self._segments.read(offset, max_bytes, end_offset, min_one)
+
+    def offset_for_timestamp(self, timestamp: int) -> OffsetTimestamp | None:
+        """The first record with at least this timestamp, or None; exact in any order of times."""
+        return self._with_epoch(self._segments.first_at_or_after(timestamp, self._log_start_offset))
+
+    def max_timestamp(self) -> OffsetTimestamp | None:
+        """The first record with the largest timestamp; None without records or timestamps."""
+        return self._with_epoch(self._segments.first_with_largest(self._log_start_offset))
+
+    # deleting
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Hide what is below ``offset`` (DeleteRecords); False when it is hidden already.
+
+        ``delete_old`` frees the space later; the caller keeps the checkpoint.  Raises
+        KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
+        """
+        if offset > self.log_end_offset:
+            raise self._out_of_range(offset)
+        if offset <= self._log_start_offset:
+            return False
+        self._log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+        return True
+
+    def delete_old(self, now_ms: int, stable_offset: int) -> int:
+        """Retention by time, size and log start, below ``stable_offset`` (the high watermark).
+
+        Returns how many segments went.  Their files are renamed; ``purge_deleted`` removes them.
+        """
+        self._check_online()
+        count = count_deletable(
+            self.segments,
+            config=self.config,
+            log_start_offset=self._log_start_offset,
+            log_end_offset=self.log_end_offset,
+            stable_offset=stable_offset,
+            now_ms=now_ms,
+        )
+        if count == len(self._segments):
+            self._roll(self.log_end_offset, now_ms)
+        for _ in range(count):
+            self._graveyard.bury(self._segments[0], now_ms + self.config.file_delete_delay_ms)
+            self._segments.remove(self._segments[0])
+            first = self._segments[0].base_offset
+            self._flush.raise_to(first)
+            self._log_start_offset = max(self._log_start_offset, first)
+        self.leader_epochs.truncate_from_start(self._log_start_offset)
+        self._snapshots.keep_only(self._segments.base_offsets)
+        return count
+
+    def purge_deleted(self, now_ms: int) -> int:
+        """Remove the files that were renamed ``file.delete.delay.ms`` ago; how many."""
+        return self._graveyard.purge(now_ms)
+
+    def truncate_to(self, offset: int, now_ms: int) -> bool:
+        """Drop every batch that ends at or above ``offset``; False when there is none.
+
+        The caller first lowers the recovery point that it keeps for this log.  After a failure the
+        log is offline.
+        """
+        self._check_online()
+        if offset >= self.log_end_offset:
+            return False
+        if offset <= max(self._log_start_offset, self._segments[0].base_offset):
+            self.truncate_fully_and_start_at(offset, now_ms)
+            return True
+        try:
+            self._segments.truncate_to(offset)
+            self._half.flush_folder(self.folder)
+            self._segments.active.activate(self.config)
+            self._flush.cut(self.log_end_offset)
+            # The log start may lie inside the batch that went.
+            self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
+            self._save_epochs()
+            restore_producers(self._producers, self._snapshots, self._segments, now_ms)
+        except StorageError as error:
+            self.offline = error
+            raise
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
+        self._check_online()
+        try:
+            self._segments.start_over(lambda: self._create(offset, now_ms))
+            self._snapshots.delete_all()
+            self._half.flush_folder(self.folder)
+            self._producers.clear()
+            self.leader_epochs.clear()
+            self._save_epochs()
+        except StorageError as error:
+            self.offline = error
+            raise
+        self._log_start_offset = offset
+        self._flush.cut(offset)
+        self._flush.raise_to(offset)
+
+    # flush: start on the owner's thread, run anywhere, finish on the owner's thread
+
+    @property
+    def ack_waits_for_flush(self) -> bool:
+        """Whether every single append is promised a flush before it is acknowledged."""
+        return ack_waits_for_flush(self.config)
+
+    @property
+    def flush_deadline_ms(self) -> int | None:
+        """When ``flush.ms`` makes the next flush due."""
+        return self._flush.deadline_ms(self.config)
+
+    def flush_target(self, now_ms: int) -> int | None:
+        """The offset up to which a flush is due (the log's end); None when none is.
+
+        Due by ``flush.messages`` or ``flush.ms``, or because a segment was sealed.
+        """
+        return self._flush.target(self.config, self.log_end_offset, now_ms)
+
+    def flush_due(self, now_ms: int) -> bool:
+        return self.flush_target(now_ms) is not None
+
+    def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
+        """The job up to the log's end; only when a flush is due or by ``force``.
+
+        None too while another job is under way.  ``run`` it anywhere, then give it to
+        ``finish_flush`` or ``fail_flush``.
+        """
+        due = force or self.flush_due(now_ms)
+        if not due or self._flush.in_flight or self.offline is not None:
+            return None
+        self._flush.in_flight = True
+        return self._job(now_ms)
+
+    def finish_flush(self, job: FlushJob, now_ms: int) -> None:
+        """The job has run: the recovery point moves."""
+        self._flush.finished(job, self.log_end_offset)
+        if job.epochs is not None and job.epochs == self.leader_epochs.encode():
+            self.leader_epochs.dirty = False
+
+    def fail_flush(self, job: FlushJob, error: StorageError) -> None:
+        """The job failed: what the disk holds is unknown, the log takes no more appends."""
+        self._flush.in_flight = False
+        self.offline = error
+
+    def flush(self, now_ms: int) -> None:
+        """Make everything durable, here and now.  Blocks.  Raises StorageError (log offline)."""
+        self._check_online()
+        self._run(self._job(now_ms), now_ms)
+
+    # end
+
+    def close(self, now_ms: int, *, clean: bool = True) -> None:
+        """Let go of all files; nothing may be asked of the log afterwards.
+
+        ``clean``: flush, write the producer snapshot, trim the indexes; a log that was closed so,
+        without an error, may be opened as clean.  Blocks.  Raises StorageError.
+        """
+        own_files = FileCache(_CLOSING_FILES)
+        for segment in self._segments:
+            segment.close()
+            segment.attach(own_files)
+        if not clean:
+            return
+        self._check_online()
+        try:
+            self._segments.active.seal()
+            self._put_snapshot()
+            self._run(self._job(now_ms, closing=True), now_ms)
+        finally:
+            own_files.close()
+
+    def delete(self) -> None:
+        """Remove the folder with all that is in it.  Regions that are being sent stay readable."""
+        self.close(0, clean=False)
+        self._half.remove_folder(self.folder)
+
+    def check_invariants(self) -> None:
+        """Reads every batch; for tests."""
+        assert self._log_start_offset <= self.log_end_offset
+        assert self.recovery_point <= self.log_end_offset
+        self._segments.check_invariants()
+        self.leader_epochs.check_invariants()
+
+    def _check_online(self) -> None:
+        if self.offline is not None:
+            raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.topic_partition} is outside "
+            f"[{self._log_start_offset}, {self.log_end_offset}]",
+        )
+
+    def _with_epoch(self, found: OffsetTimestamp | None) -> OffsetTimestamp | None:
+        if found is None:
+            return None
+        return replace(found, leader_epoch=self.leader_epochs.epoch_at(found.offset))
+
+    def _roll_if_due(self, size: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
+        active = self._segments.active
+        reason = roll_reason(
+            active,
+            append_size=size,
+            append_last_offset=headers[-1].last_offset,
+            append_max_timestamp=max(header.max_timestamp for header in headers),
+            config=self.config,
+            jitter_ms=roll_jitter_ms(self.folder, active.base_offset, self.config),
+            now_ms=now_ms,
+        )
+        if reason is None:
+            return False
+        # At the log's end, not at the first batch: a gap between segments then means lost bytes.
+        end = self.log_end_offset
+        if not fits_relative(end, headers[-1].last_offset):
+            end = headers[0].base_offset
+        return self._roll(end, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> bool:
+        active = self._segments.active
+        if base_offset == active.base_offset:
+            return False
+        segment = self._create(base_offset, now_ms)
+        try:
+            # Before any later batch is applied, so it is exactly the state up to here.
+            self._snapshots.write(base_offset, self._producers.to_snapshot())
+            if active.size:
+                active.seal()
+            else:
+                active.remove()
+        except StorageError:
+            active.activate(self.config)
+            with suppress(StorageError):
+                segment.remove()
+            raise
+        if not active.size:
+            self._segments.remove(active)
+        self._segments.append(segment)
+        self._flush.owes_indexes = True
+        self._snapshots.keep_only(self._segments.base_offsets)
+        return True
+
+    def _create(self, base_offset: int, now_ms: int) -> Segment:
+        self._names_changed = True
+        return Segment.create(
+            self._half, self._files, self.folder, base_offset, self.config, now_ms
+        )
+
+    def _run(self, job: FlushJob, now_ms: int) -> None:
+        try:
+            job.run()
+        except StorageError as error:
+            self.fail_flush(job, error)
+            raise
+        self.finish_flush(job, now_ms)
+
+    def _job(self, now_ms: int, *, closing: bool = False) -> FlushJob:
+        flush_names, self._names_changed = self._names_changed, False
+        return make_job(
+            self._half,
+            self.folder,
+            self._flush,
+            self._segments,
+            self._snapshots,
+            self.leader_epochs,
+            now_ms=now_ms,
+            flush_names=flush_names,
+            closing=closing,
+        )
+
+    def _save_epochs(self) -> None:
+        self._half.put(f"{self.folder}/{EPOCH_CHECKPOINT}", self.leader_epochs.encode())
+        self.leader_epochs.dirty = False
+
+    def _put_snapshot(self) -> None:
+        """The state at the log's end; a log that was never written to has none."""
+        if self.log_end_offset > 0:
+            self._snapshots.put(self.log_end_offset, self._producers.to_snapshot())
+        self._snapshots.keep_only(self._segments.base_offsets)

@@ -1,0 +1,41 @@
+"""File names inside a partition's folder.
+
+Owns: Kafka's naming (``LogFileUtils``): twenty digits of the base offset and a suffix.  Must not
+know what the files hold.
+"""
+
+from typing import Final
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+
+EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+#: Everything that belongs to one segment and goes with it.
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+_DIGITS: Final = 20
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    """``00000000000000000042.log``"""
+    return f"{base_offset:0{_DIGITS}d}{suffix}"
+
+
+def parse_file_name(name: str) -> tuple[int, str] | None:
+    """Base offset and suffix, or None for a name of another kind."""
+    digits, dot, rest = name.partition(".")
+    if len(digits) != _DIGITS or not (digits.isascii() and digits.isdigit()) or not dot:
+        return None
+    return int(digits), dot + rest
+
+
+def offsets_with(names: list[str], suffix: str) -> list[int]:
+    """Base offsets of the files that end in exactly ``suffix``, ascending."""
+    parsed = (parse_file_name(name) for name in names)
+    return sorted(found[0] for found in parsed if found is not None and found[1] == suffix)

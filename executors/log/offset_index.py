@@ -1,0 +1,74 @@
+"""The ``.index`` of a segment: where in the log file an offset is, sparsely.
+
+Owns: entries of relative offset i32 and position i32 (``OffsetIndex``), big endian and
+ascending.  An entry names the *last* offset of the batch that starts at its position.  Must not
+know batches.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from sparklog.executors.log.index_file import IndexFile
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPosition:
+    """A batch's last offset and its first byte."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(IndexFile):
+    ENTRY = struct.Struct(">ii")
+
+    __slots__ = ()
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.capacity
+
+    def append(self, offset: int, position: int) -> None:
+        self._put(offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry at or below ``offset``; the segment's start when there is none."""
+        relative = offset - self.base_offset
+        return self._absolute(self._search(lambda entry: entry[0] > relative))
+
+    def lookup_position(self, position: int) -> OffsetPosition:
+        """The last entry whose batch starts at or below ``position``."""
+        return self._absolute(self._search(lambda entry: entry[1] > position))
+
+    def entry_at(self, index: int) -> OffsetPosition:
+        return self._absolute(self._entry(index))
+
+    def last(self) -> OffsetPosition:
+        return self._absolute(self._entry(self.entries - 1) if self.entries else None)
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget entries of batches that end at or after ``offset``."""
+        relative = offset - self.base_offset
+        keep = self.entries
+        while keep and self._entry(keep - 1)[0] >= relative:
+            keep -= 1
+        self._cut(keep)
+
+    def _absolute(self, entry: tuple[int, ...] | None) -> OffsetPosition:
+        if entry is None:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self.base_offset + entry[0], entry[1])
+
+
+def unpack_offset_index(data: bytes | memoryview, base_offset: int) -> list[OffsetPosition]:
+    """The entries of an index file, without the empty slots of a preallocated one.
+
+    Position 0 marks an empty slot: the first batch of a segment is never indexed.
+    """
+    whole = len(data) - len(data) % OffsetIndex.ENTRY.size
+    entries: list[OffsetPosition] = []
+    for offset, position in OffsetIndex.ENTRY.iter_unpack(data[:whole]):
+        if position == 0:
+            break
+        entries.append(OffsetPosition(base_offset + offset, position))
+    return entries

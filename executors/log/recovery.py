@@ -1,0 +1,350 @@
+"""Opening a partition's folder: what is there, what of it can be trusted, what must be read again.
+
+Owns: the order of recovery, the check of every batch behind the recovery point,
+the cut of a torn tail, and the rebuilding of indexes and epochs.  Must not know producer state or
+roles.
+
+What was flushed is never cut: damage below the recovery point is a CorruptLogError.  Behind a
+clean stop everything was flushed.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+
+from sparklog.config import TopicConfig
+from sparklog.errors import CorruptLogError, DecodeError
+from sparklog.executors.log.checkpoint import decode_epochs
+from sparklog.executors.log.epoch_cache import EpochCache
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.index_builder import IndexBuilder
+from sparklog.executors.log.names import (
+    DELETED_SUFFIX,
+    EPOCH_CHECKPOINT,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    offsets_with,
+    parse_file_name,
+)
+from sparklog.executors.log.offset_index import OffsetIndex
+from sparklog.executors.log.scan import scan_batches
+from sparklog.executors.log.segment import IndexDamageError, Segment
+from sparklog.executors.log.segment_list import SegmentList, restore_producers
+from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
+from sparklog.executors.log.time_index import TimeIndex
+from sparklog.storage_backends.base import FileHalf
+from sparklog.types import MAX_INT32, MAX_INT64
+from sparklog.wire.batch import BatchHeader
+
+#: Files that are open while a log is loaded; they are closed before it is used.
+_OPEN_FILES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What opening had to do; all zero after a clean stop."""
+
+    segments_recovered: int = 0
+    bytes_scanned: int = 0
+    bytes_truncated: int = 0
+    indexes_rebuilt: int = 0
+    batches_replayed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    """An opened folder: segments, epochs, snapshots, offsets, and what it took."""
+
+    segments: SegmentList
+    epochs: EpochCache
+    snapshots: SnapshotFiles
+    log_start_offset: int
+    recovery_point: int
+    report: RecoveryReport
+
+
+def load_log(
+    half: FileHalf,
+    folder: str,
+    *,
+    config: TopicConfig,
+    files: FileCache,
+    producers: ProducerState,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+) -> LoadedLog:
+    """Open the folder, which exists.  ``files`` is not used before this returns."""
+    own_files = FileCache(_OPEN_FILES)
+    names = half.list(folder)
+    loader = _Loader(
+        half=half,
+        folder=folder,
+        config=config,
+        files=own_files,
+        clean=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        now_ms=now_ms,
+        snapshots=SnapshotFiles(half, folder, offsets_with(names, SNAPSHOT_SUFFIX)),
+    )
+    try:
+        loader.load(names)
+        segments = SegmentList(loader.segments)
+        replayed = restore_producers(producers, loader.snapshots, segments, now_ms)
+        for segment in segments:
+            segment.attach(files)
+    finally:
+        own_files.close()
+    return LoadedLog(
+        segments=segments,
+        epochs=loader.epochs,
+        snapshots=loader.snapshots,
+        log_start_offset=loader.log_start_offset,
+        recovery_point=loader.recovery_point,
+        report=replace(loader.report, batches_replayed=replayed),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Loader:
+    half: FileHalf
+    folder: str
+    config: TopicConfig
+    files: FileCache
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    now_ms: int
+    snapshots: SnapshotFiles
+    segments: list[Segment] = field(default_factory=list)
+    epochs: EpochCache = field(default_factory=EpochCache)
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+
+    def load(self, found: list[str]) -> None:
+        """Fill in the fields above, and set both offsets to what they are from now on."""
+        names = self._sweep(found)
+        self.segments = [self._segment(base) for base in offsets_with(names, LOG_SUFFIX)]
+        if not self.segments:
+            self._start_empty(names)
+            return
+        epochs_known = self._load_epochs(names)
+        self._measure(set(names))
+        if self.clean:
+            self._load_active(set(names))
+        else:
+            self._recover()
+        if not epochs_known:
+            self._learn_epochs()
+        self._settle()
+
+    def _sweep(self, names: list[str]) -> list[str]:
+        """Finish deletions, and drop what belongs to no segment."""
+        bases = set(offsets_with(names, LOG_SUFFIX))
+        kept: list[str] = []
+        for name in names:
+            parsed = parse_file_name(name)
+            orphan = parsed is not None and parsed[1] in SEGMENT_SUFFIXES and parsed[0] not in bases
+            if name.endswith(DELETED_SUFFIX) or orphan:
+                self.half.delete(f"{self.folder}/{name}")
+            else:
+                kept.append(name)
+        return kept
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(self.half, self.files, self.folder, base_offset, self.config, self.now_ms)
+
+    def _start_empty(self, names: list[str]) -> None:
+        # A folder that is new holds at most the id of its topic.
+        lost = set(names) - {PARTITION_METADATA}
+        if lost and self.recovery_point > self.log_start_offset:
+            raise CorruptLogError(
+                self.folder, 0, f"no segment is left of a log flushed to {self.recovery_point}"
+            )
+        self._start_at(self.log_start_offset)
+
+    def _start_at(self, offset: int) -> None:
+        for segment in reversed(self.segments):
+            segment.remove()
+        self.snapshots.delete_all()
+        self.half.flush_folder(self.folder)
+        self.segments = [
+            Segment.create(self.half, self.files, self.folder, offset, self.config, self.now_ms)
+        ]
+        self.epochs.clear()
+        self.log_start_offset = self.recovery_point = offset
+
+    # epochs
+
+    def _load_epochs(self, names: list[str]) -> bool:
+        if EPOCH_CHECKPOINT not in names:
+            return False
+        try:
+            entries = decode_epochs(self.half.read(f"{self.folder}/{EPOCH_CHECKPOINT}"))
+        except DecodeError:
+            return False
+        self.epochs = EpochCache(entries)
+        return True
+
+    def _learn_epochs(self) -> None:
+        self.epochs.clear()
+        for segment in self.segments:
+            for header in segment.headers_from(segment.base_offset):
+                self._note_epoch(header)
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        if header.partition_leader_epoch > self.epochs.latest_epoch:
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+    # trusted segments
+
+    def _measure(self, present: set[str]) -> None:
+        """Sizes of all segments, and the indexes of those that need no recovery."""
+        segments, untrusted = self.segments, self._first_untrusted()
+        for index, segment in enumerate(segments):
+            size = self.half.size(segment.log_path)
+            if index + 1 == len(segments):
+                segment.size = size
+                break
+            next_base = segments[index + 1].base_offset
+            offsets = self._entries(segment, present, INDEX_SUFFIX)
+            times = self._entries(segment, present, TIME_INDEX_SUFFIX)
+            segment.load_sealed(size, next_base, offsets or 0, times or 0)
+            usable = offsets is not None and times is not None
+            if index < untrusted and not (usable and segment.indexes_fit()):
+                self._rebuild_trusted(segment)
+
+    def _entries(self, segment: Segment, present: set[str], suffix: str) -> int | None:
+        """Entries of an index file; None when it is missing or cut in the middle of one."""
+        path = segment.path(suffix)
+        if path.rpartition("/")[2] not in present:
+            return None
+        width = (OffsetIndex if suffix == INDEX_SUFFIX else TimeIndex).ENTRY.size
+        entries, rest = divmod(self.half.size(path), width)
+        return None if rest else entries
+
+    def _load_active(self, present: set[str]) -> None:
+        segment = self.segments[-1]
+        offsets = self._entries(segment, present, INDEX_SUFFIX)
+        times = self._entries(segment, present, TIME_INDEX_SUFFIX)
+        segment.load_sealed(segment.size, MAX_INT64, offsets or 0, times or 0)
+        try:
+            usable = offsets is not None and times is not None and segment.indexes_fit()
+            if usable:
+                segment.load_tail()
+        except (IndexDamageError, CorruptLogError):
+            usable = False
+        if not usable:
+            self._rebuild_trusted(segment)
+
+    def _rebuild_trusted(self, segment: Segment) -> None:
+        self._rebuild(segment, check_end=MAX_INT64)
+        # Nobody will read this segment again to see whether the new indexes are whole.
+        for path in segment.paths[1:]:
+            self.half.flush(path)
+
+    # recovery
+
+    def _first_untrusted(self) -> int:
+        """The first segment to be read again.
+
+        The recovery point must lie behind a segment's end, not at it: at the end it may stand since
+        before the segment was sealed, and its indexes were flushed only after that.
+        """
+        if self.clean:
+            return len(self.segments)
+        ends = [segment.base_offset for segment in self.segments[1:]]
+        return bisect_left(ends, self.recovery_point)
+
+    def _recover(self) -> None:
+        """Read every segment from the one that holds the recovery point on."""
+        segments, first = self.segments, self._first_untrusted()
+        for index in range(first, len(segments)):
+            if index > first and not self._follows(segments[index - 1], segments[index]):
+                self._drop_from(index)
+                break
+            self._count(segments_recovered=1)
+            if not self._rebuild(segments[index], check_end=self.recovery_point):
+                self._drop_from(index + 1)
+                break
+
+    def _follows(self, before: Segment, segment: Segment) -> bool:
+        """Whether nothing is lost between two segments.
+
+        The tail of the earlier one may be gone without a trace, at the end of a batch, while the
+        later one reached the disk.  Gaps are in order in a compacted log, and where offsets leapt
+        further than a segment can reach.
+        """
+        gap = segment.base_offset - before.next_offset
+        leapt = segment.base_offset - before.base_offset > MAX_INT32
+        return gap == 0 or (gap > 0 and (leapt or "compact" in self.config.cleanup_policy))
+
+    def _rebuild(self, segment: Segment, *, check_end: int) -> bool:
+        """Check every batch, rebuild the indexes; whether the segment was whole.
+
+        A damaged tail is cut off, unless it holds offsets below ``check_end``.
+        """
+        builder = IndexBuilder(segment.base_offset, self.config.index_interval_bytes)
+
+        def visit(header: BatchHeader, position: int) -> None:
+            builder.add(header.last_offset, position, header.size, header.max_timestamp)
+            self._note_epoch(header)
+
+        handle = self.half.open(segment.log_path)
+        try:
+            scan = scan_batches(handle, segment.base_offset, visit)
+            self._count(bytes_scanned=handle.size())
+            if scan.damage is not None:
+                if scan.next_offset < check_end:
+                    raise CorruptLogError(handle.path, scan.valid_size, scan.damage)
+                self._count(bytes_truncated=handle.size() - scan.valid_size)
+                handle.truncate(scan.valid_size)
+                # Else the tail may come back after the recovery point has passed this segment.
+                handle.flush()
+        finally:
+            handle.close()
+        self.files.drop(segment.log_path)
+        segment.size = scan.valid_size
+        segment.next_offset = scan.next_offset
+        segment.take_indexes(builder)
+        self._count(indexes_rebuilt=1)
+        return scan.damage is None
+
+    def _drop_from(self, index: int) -> None:
+        """Segments behind a torn one: their records have lost what they followed."""
+        segments = self.segments
+        for segment in reversed(segments[index:]):
+            self._count(bytes_truncated=segment.size)
+            segment.remove()
+        if index < len(segments):
+            # Else they may come back in place of what is written from now on.
+            self.half.flush_folder(self.folder)
+        del segments[index:]
+
+    def _settle(self) -> None:
+        """The end is known: make everything else agree with it."""
+        active = self.segments[-1]
+        end = active.next_offset
+        if end < self.recovery_point:
+            raise CorruptLogError(
+                active.log_path,
+                active.size,
+                f"the log ends at offset {end} but was flushed up to {self.recovery_point}",
+            )
+        if self.log_start_offset > end:
+            self._start_at(self.log_start_offset)
+            return
+        active.activate(self.config)
+        if self.clean:
+            self.recovery_point = end
+        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_start(self.log_start_offset)
+
+    def _count(self, **more: int) -> None:
+        known = {name: getattr(self.report, name) + value for name, value in more.items()}
+        self.report = replace(self.report, **known)

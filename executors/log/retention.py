@@ -1,0 +1,63 @@
+"""Which segments have had their time.
+
+Owns: the rules of ``UnifiedLog.deleteOldSegments`` for ``cleanup.policy=delete``.  Must not know
+files; it counts segments, oldest first.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sparklog.config import NO_LIMIT, TopicConfig
+
+
+class SegmentAge(Protocol):
+    """What the rules look at; the last segment is the active one."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def age_timestamp(self) -> int:
+        """Largest record timestamp in milliseconds; time of the last append if there is none."""
+        ...
+
+
+def count_deletable(
+    segments: Sequence[SegmentAge],
+    *,
+    config: TopicConfig,
+    log_start_offset: int,
+    log_end_offset: int,
+    stable_offset: int,
+    now_ms: int,
+) -> int:
+    """How many segments, from the oldest, may go: too old, too many bytes, or below the log start.
+
+    Never one that holds an offset >= ``stable_offset`` (high watermark or first unstable offset),
+    and never an empty active segment.  The count may include the active segment.
+    """
+    excess_bytes = 0
+    if config.retention_bytes != NO_LIMIT:
+        excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
+    count = 0
+    for index, segment in enumerate(segments):
+        active = index + 1 == len(segments)
+        next_base = log_end_offset if active else segments[index + 1].base_offset
+        if next_base > stable_offset or (active and segment.size == 0):
+            break
+        too_big = config.retention_bytes != NO_LIMIT and excess_bytes >= segment.size
+        below_start = next_base <= log_start_offset and not active
+        if not (too_big or below_start or _too_old(segment, config, now_ms)):
+            break
+        excess_bytes -= segment.size
+        count += 1
+    return count
+
+
+def _too_old(segment: SegmentAge, config: TopicConfig, now_ms: int) -> bool:
+    if config.retention_ms == NO_LIMIT:
+        return False
+    return now_ms - segment.age_timestamp > config.retention_ms

@@ -1,0 +1,80 @@
+"""When a new segment must be started.
+
+Owns: the rules of Kafka's ``LogSegment.shouldRoll``.  Must not know files.
+"""
+
+from enum import Enum
+from typing import Protocol
+from zlib import crc32
+
+from sparklog.config import TopicConfig
+from sparklog.types import MAX_INT32
+
+
+class RollReason(Enum):
+    SIZE = "segment.bytes"
+    TIME = "segment.ms"
+    INDEX_FULL = "segment.index.bytes"
+    OFFSET_OVERFLOW = "relative offset"
+
+
+class RollingSegment(Protocol):
+    """What the rules look at."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's largest timestamp, or -1."""
+        ...
+
+    @property
+    def created_ms(self) -> int: ...
+
+    @property
+    def index_full(self) -> bool: ...
+
+
+def roll_reason(
+    segment: RollingSegment,
+    *,
+    append_size: int,
+    append_last_offset: int,
+    append_max_timestamp: int,
+    config: TopicConfig,
+    jitter_ms: int,
+    now_ms: int,
+) -> RollReason | None:
+    """Why ``segment`` cannot take the append, or None when it can."""
+    if not fits_relative(segment.base_offset, append_last_offset):
+        return RollReason.OFFSET_OVERFLOW
+    if segment.size == 0:
+        return None
+    if segment.size > config.segment_bytes - append_size:
+        return RollReason.SIZE
+    if segment.index_full:
+        return RollReason.INDEX_FULL
+    # Time runs by the records, so that a replica which copies old records rolls where they do.
+    if segment.first_timestamp >= 0:
+        waited_ms = append_max_timestamp - segment.first_timestamp
+    else:
+        waited_ms = now_ms - segment.created_ms
+    return RollReason.TIME if waited_ms > config.segment_ms - jitter_ms else None
+
+
+def fits_relative(base_offset: int, offset: int) -> bool:
+    """Whether the indexes can hold ``offset`` as 32 bits relative to the base."""
+    return 0 <= offset - base_offset <= MAX_INT32
+
+
+def roll_jitter_ms(folder: str, base_offset: int, config: TopicConfig) -> int:
+    """``segment.jitter.ms`` spreads the rolls of many partitions: a share of it that looks random
+    and is the same in every run."""
+    limit = min(config.segment_jitter_ms, config.segment_ms)
+    if limit == 0:
+        return 0
+    return crc32(f"{folder}:{base_offset}".encode()) % limit

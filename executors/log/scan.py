@@ -1,0 +1,115 @@
+"""Reading a log file with full distrust: every length, offset and checksum is looked at.
+
+Owns: the check of stored batches, and where the sound part of a file ends.  Must not know what is
+done about the rest.  Memory stays at one window however long a batch says it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.executors.log.roll import fits_relative
+from sparklog.storage_backends.base import FileHandle
+from sparklog.types import Compression
+from sparklog.wire.batch import (
+    BATCH_OVERHEAD,
+    COMPRESSION_MASK,
+    CRC_START,
+    MAGIC_V2,
+    BatchHeader,
+    read_header,
+)
+
+_WINDOW_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """The file is sound up to ``valid_size``; ``damage`` says what comes there, None: the end."""
+
+    valid_size: int
+    next_offset: int
+    damage: str | None
+
+
+def scan_batches(
+    handle: FileHandle, base_offset: int, visit: Callable[[BatchHeader, int], None]
+) -> Scan:
+    """Visit header and position of every sound batch, in order, up to the first that is not."""
+    window = ScanWindow(handle)
+    position, next_offset = 0, base_offset
+    while position < window.size:
+        header = window.header(position)
+        if header is None:
+            damage: str | None = f"a batch header is cut off after {window.size - position} bytes"
+        else:
+            damage = header_damage(header, window.size - position) or _misplaced(
+                header, base_offset, next_offset
+            )
+            if damage is None:
+                damage = window.checksum_damage(header, position)
+        if header is None or damage is not None:
+            return Scan(valid_size=position, next_offset=next_offset, damage=damage)
+        visit(header, position)
+        position += header.size
+        next_offset = header.next_offset
+    return Scan(valid_size=position, next_offset=next_offset, damage=None)
+
+
+class ScanWindow:
+    """A file read forward in large steps."""
+
+    def __init__(self, handle: FileHandle) -> None:
+        self.size = handle.size()
+        self._handle = handle
+        self._start = 0
+        self._bytes = b""
+
+    def header(self, position: int) -> BatchHeader | None:
+        """The header at ``position``, None when the file ends in it."""
+        head = self.take(position, BATCH_OVERHEAD)
+        return read_header(head) if len(head) == BATCH_OVERHEAD else None
+
+    def checksum_damage(self, header: BatchHeader, position: int) -> str | None:
+        """What is wrong with the CRC of a batch that lies whole in the file."""
+        at, end, computed = position + CRC_START, position + header.size, 0
+        while at < end:
+            part = self.take(at, min(end - at, _WINDOW_BYTES))
+            if not part:
+                return f"the file ends before byte {end}"
+            computed = crc32c(part, computed)
+            at += len(part)
+        if computed == header.crc:
+            return None
+        return f"CRC is {header.crc:#010x}, the bytes give {computed:#010x}"
+
+    def take(self, position: int, count: int) -> memoryview:
+        """``count`` (at most a window) bytes; fewer at the end of the file."""
+        index = position - self._start
+        if not 0 <= index <= len(self._bytes) - count:
+            self._bytes = self._handle.read(position, _WINDOW_BYTES)
+            self._start, index = position, 0
+        return memoryview(self._bytes)[index : index + count]
+
+
+def header_damage(header: BatchHeader, bytes_left: int) -> str | None:
+    """What in a header cannot be, whatever comes before it."""
+    if header.magic != MAGIC_V2:
+        return f"magic is {header.magic}"
+    if not BATCH_OVERHEAD <= header.size <= bytes_left:
+        return f"batch length is {header.batch_length} with {bytes_left} bytes left"
+    if header.last_offset_delta < 0 or header.base_offset < 0:
+        return f"offsets are {header.base_offset} + {header.last_offset_delta}"
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+        return f"attributes are {header.attributes:#06x}"
+    return None
+
+
+def _misplaced(header: BatchHeader, base_offset: int, next_offset: int) -> str | None:
+    if header.base_offset < next_offset:
+        return f"base offset is {header.base_offset} where {next_offset} or more must follow"
+    if not fits_relative(base_offset, header.last_offset):
+        return f"last offset {header.last_offset} is too far from the segment's {base_offset}"
+    return None

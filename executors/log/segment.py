@@ -1,0 +1,474 @@
+"""One segment: a log file with its offset and time index.
+
+Owns: appending to it, finding offsets and timestamps in it, cutting it, sealing it.  Must not know
+the other segments, when to roll or what to delete.
+
+The indexes only speed lookups up.  An offset entry is believed when the batch at its position ends
+at its offset; otherwise both indexes are rebuilt from the log.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+
+from sparklog.config import TopicConfig
+from sparklog.errors import CorruptLogError, StorageError
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.index_builder import IndexBuilder
+from sparklog.executors.log.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    file_name,
+)
+from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
+from sparklog.executors.log.record_search import first_largest_record, first_record
+from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans
+from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
+from sparklog.storage_backends.base import FileHalf, FileHandle, Region
+from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
+from sparklog.wire.batch import BatchHeader, Buffer
+
+
+class IndexDamageError(Exception):
+    """An index that does not fit its log; healed inside the segment."""
+
+
+class Segment:
+    """State of one segment; its files are opened through the cache for every use."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_files",
+        "_first_timestamp",
+        "_folder",
+        "_half",
+        "_index_size_max",
+        "_interval",
+        "_largest",
+        "base_offset",
+        "created_ms",
+        "indexes_unflushed",
+        "last_append_ms",
+        "log_path",
+        "next_offset",
+        "offset_index",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        half: FileHalf,
+        files: FileCache,
+        folder: str,
+        base_offset: int,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> None:
+        self._half = half
+        self._files = files
+        self._folder = folder
+        self.base_offset = base_offset
+        self.log_path = self.path(LOG_SUFFIX)
+        self.offset_index = OffsetIndex(half, files, self.path(INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(half, files, self.path(TIME_INDEX_SUFFIX), base_offset)
+        self.size = 0
+        self.next_offset = base_offset
+        self.created_ms = now_ms
+        self.last_append_ms = now_ms
+        self._first_timestamp: int | None = None
+        #: None: as the time index says.
+        self._largest: TimestampOffset | None = None
+        self._bytes_since_entry = 0
+        self._interval = config.index_interval_bytes
+        #: What the indexes of a sealed segment say may not be on the disk yet.
+        self.indexes_unflushed = False
+        #: 0: sealed.
+        self._index_size_max = 0
+
+    @classmethod
+    def create(
+        cls,
+        half: FileHalf,
+        files: FileCache,
+        folder: str,
+        base_offset: int,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> "Segment":
+        """A new, empty, active segment.  A failure leaves no file behind."""
+        segment = cls(half, files, folder, base_offset, config, now_ms)
+        try:
+            for path in segment.paths:
+                _make_empty(half, path)
+        except StorageError:
+            with suppress(StorageError):
+                segment.remove()
+            raise
+        segment.activate(config)
+        return segment
+
+    # state
+
+    def path(self, suffix: str) -> str:
+        return f"{self._folder}/{file_name(self.base_offset, suffix)}"
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        """Log, offset index, time index."""
+        return self.log_path, self.offset_index.path, self.time_index.path
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp and the last offset of the first batch that has it."""
+        if self._largest is None:
+            self._largest = self.time_index.last()
+        return self._largest
+
+    @property
+    def age_timestamp(self) -> int:
+        """What retention by time goes by."""
+        largest = self.largest.timestamp
+        return largest if largest != NO_TIMESTAMP else self.last_append_ms
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's largest timestamp; -1 in an empty segment."""
+        if self._first_timestamp is None:
+            first = next(iter_spans(self._handle(), 0, self.size), None) if self.size else None
+            if first is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = first.max_timestamp
+        return self._first_timestamp
+
+    @property
+    def index_full(self) -> bool:
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def attach(self, files: FileCache) -> None:
+        """Open files through this cache from now on."""
+        self._files = files
+        self.offset_index.attach(files)
+        self.time_index.attach(files)
+
+    def activate(self, config: TopicConfig) -> None:
+        """Take appends, with these settings."""
+        self.indexes_unflushed = False
+        self._interval = config.index_interval_bytes
+        self._index_size_max = config.segment_index_bytes
+        self.offset_index.allow(self._index_size_max)
+        self.time_index.allow(self._index_size_max)
+
+    # writing
+
+    def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> int:
+        """Write whole batches at the end; the position of the first.
+
+        Raises StorageError, and nothing has changed.
+        """
+        position = self.size
+        self.size += self._handle().writev(buffers)
+        if position == 0:
+            self._first_timestamp = headers[0].max_timestamp
+        self.last_append_ms = now_ms
+        self.next_offset = headers[-1].next_offset
+        at = position
+        for header in headers:
+            self._index(header.last_offset, at, header.size, header.max_timestamp)
+            at += header.size
+        return position
+
+    def seal(self) -> None:
+        """No more appends: the time index gets its last entry, both are cut to their entries."""
+        self._add_time_entry()
+        self.offset_index.trim()
+        self.time_index.trim()
+        self._index_size_max = 0
+        self.indexes_unflushed = True
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that ends at or after ``offset``, durably.
+
+        ``activate`` before appending.
+        """
+        found = self.locate(offset)
+        if found is None:
+            return
+        handle = self._handle()
+        handle.truncate(found.position)
+        # Else the tail may come back after the recovery point has passed this segment.
+        handle.flush()
+        self.size = found.position
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        try:
+            self.load_tail()
+        except IndexDamageError:
+            self.rebuild_indexes()
+            self.load_tail()
+
+    def remove(self) -> None:
+        """Delete the files."""
+        self.close()
+        for suffix in SEGMENT_SUFFIXES:
+            self._half.delete(self.path(suffix))
+
+    def close(self) -> None:
+        for path in self.paths:
+            self._files.drop(path)
+
+    # reading
+
+    def locate(self, offset: int) -> BatchSpan | None:
+        """The first batch that ends at or after ``offset``."""
+        try:
+            return self._locate(offset)
+        except IndexDamageError:
+            self.rebuild_indexes()
+            return self._locate(offset)
+
+    def find(
+        self, offset: int, max_bytes: int, end_offset: int, min_one: bool
+    ) -> tuple[int, int, int] | None:
+        """Position, size and base offset of the batches to read from ``offset`` on.
+
+        Only batches that end below ``end_offset``; at most ``max_bytes``, but at least one batch
+        when ``min_one`` says so.  None: nothing at or above ``offset`` is here.
+        """
+        try:
+            return self._find(offset, max_bytes, end_offset, min_one)
+        except IndexDamageError:
+            self.rebuild_indexes()
+            return self._find(offset, max_bytes, end_offset, min_one)
+
+    def region(self, position: int, size: int) -> Region:
+        return self._handle().region(position, size)
+
+    def first_at_or_after(self, timestamp: int, start_offset: int) -> OffsetTimestamp | None:
+        """The first record at or above ``start_offset`` with at least this timestamp."""
+        if not self.time_index.is_sound(self.next_offset):
+            self.rebuild_indexes()
+        entry = self.time_index.lookup(timestamp)
+        first = self.locate(max(entry.offset, start_offset))
+        if first is None:
+            return None
+        handle = self._handle()
+        for span in iter_spans(handle, first.position, self.size):
+            if span.max_timestamp >= timestamp and span.last_offset >= start_offset:
+                found = first_record(handle, span, timestamp, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def first_with_largest(self, start_offset: int) -> OffsetTimestamp | None:
+        """The first record at or above ``start_offset`` with the largest timestamp among those."""
+        largest = self.largest
+        if largest.timestamp != NO_TIMESTAMP and largest.offset >= start_offset:
+            found = self.first_at_or_after(largest.timestamp, start_offset)
+            if found is not None:
+                return found
+        return self._scan_for_largest(start_offset)
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """Headers of the batches that end at or after ``offset``.  Use it up at once."""
+        first = self.locate(offset)
+        if first is not None:
+            for header, _ in iter_headers(self._handle(), first.position, self.size):
+                yield header
+
+    # loading and healing
+
+    def load_sealed(self, size: int, next_offset: int, offsets: int, times: int) -> None:
+        """Take over a sealed segment whose index files have this many entries."""
+        self.size = size
+        self.next_offset = next_offset
+        for index, entries in ((self.offset_index, offsets), (self.time_index, times)):
+            index.entries = index.capacity = entries
+
+    def load_tail(self) -> None:
+        """Find the end of the log from the last index entry on.
+
+        Raises IndexDamageError or CorruptLogError.
+        """
+        entry = self.offset_index.last()
+        self._largest = self.time_index.last()
+        self._first_timestamp = None
+        self.next_offset = self.base_offset
+        for span in self._spans_from(entry):
+            self._note_timestamp(span.max_timestamp, span.last_offset)
+            self.next_offset = span.last_offset + 1
+        self._bytes_since_entry = self.size - entry.position
+
+    def indexes_fit(self) -> bool:
+        """Whether the last entries can be true, and no index is empty that must not be."""
+        try:
+            return self._offset_index_fits() and self._time_index_fits()
+        except (IndexDamageError, CorruptLogError):
+            return False
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the log's headers.  Raises CorruptLogError."""
+        builder = IndexBuilder(self.base_offset, self._interval)
+        for span in iter_spans(self._handle(), 0, self.size):
+            builder.add(span.last_offset, span.position, span.size, span.max_timestamp)
+        self.take_indexes(builder)
+
+    def take_indexes(self, builder: IndexBuilder) -> None:
+        """Replace both indexes by rebuilt ones."""
+        if not self._index_size_max:
+            builder.finish()
+        self.offset_index.replace(builder.offsets)
+        self.time_index.replace(builder.times)
+        self._largest = builder.largest
+        self._bytes_since_entry = builder.bytes_since_entry
+        self.indexes_unflushed = not self._index_size_max
+        if self._index_size_max:
+            self.offset_index.allow(self._index_size_max)
+            self.time_index.allow(self._index_size_max)
+
+    def check_invariants(self) -> None:
+        """Every batch in order, every index entry true."""
+        expected = self.base_offset
+        by_position: dict[int, int] = {}
+        for span in iter_spans(self._handle(), 0, self.size):
+            assert span.base_offset >= expected, (self.log_path, span)
+            expected = span.last_offset + 1
+            by_position[span.position] = span.last_offset
+        assert expected <= self.next_offset, (self.log_path, expected, self.next_offset)
+        for index in range(self.offset_index.entries):
+            entry = self.offset_index.entry_at(index)
+            assert by_position.get(entry.position) == entry.offset, (self.log_path, entry)
+        assert self.time_index.is_sound(self.next_offset), self.time_index.path
+
+    def _handle(self) -> FileHandle:
+        return self._files.handle(self._half, self.log_path, self.size)
+
+    def _index(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
+        self._note_timestamp(max_timestamp, last_offset)
+        if self._bytes_since_entry > self._interval and self._add_entry(last_offset, position):
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+
+    def _note_timestamp(self, timestamp: int, last_offset: int) -> None:
+        if timestamp > self.largest.timestamp:
+            self._largest = TimestampOffset(timestamp, last_offset)
+
+    def _add_entry(self, last_offset: int, position: int) -> bool:
+        """Entries for a batch that is written already; False when there is no room for them.
+
+        Both or only the time entry: behind the last offset entry lies what the time index does not
+        cover yet.  The log does not need the entries, so a disk that has no room for them does not
+        undo the append.
+        """
+        if self.index_full:
+            return False
+        try:
+            self._add_time_entry()
+            if not self.offset_index.reserve(1):
+                return False
+            self.offset_index.append(last_offset, position)
+        except StorageError:
+            return False
+        return True
+
+    def _add_time_entry(self) -> None:
+        largest = self.largest
+        if self.time_index.wants(largest.timestamp) and self.time_index.reserve(1):
+            self.time_index.append(largest.timestamp, largest.offset)
+
+    def _offset_index_fits(self) -> bool:
+        entry = self.offset_index.last()
+        if entry.position == 0:
+            # Without entries no batch may start behind the first interval.
+            spans = iter_spans(self._handle(), 0, self.size)
+            return self.offset_index.entries == 0 and all(
+                span.position <= self._interval for span in spans
+            )
+        return self.base_offset <= entry.offset < self.next_offset and bool(
+            next(self._spans_from(entry), None)
+        )
+
+    def _time_index_fits(self) -> bool:
+        if self.time_index.entries == 0:
+            return self.first_timestamp < 0
+        last = self.time_index.last()
+        return last.timestamp >= 0 and self.base_offset <= last.offset < self.next_offset
+
+    def _locate(self, offset: int) -> BatchSpan | None:
+        if offset >= self.next_offset:
+            return None
+        for span in self._spans_from(self.offset_index.lookup(offset)):
+            if span.last_offset >= offset:
+                return span
+        return None
+
+    def _spans_from(self, entry: OffsetPosition) -> Iterator[BatchSpan]:
+        """The batches from an index entry on.  Raises IndexDamageError when the entry lies."""
+        if entry.position == 0:
+            return iter_spans(self._handle(), 0, self.size)
+        spans = iter_spans(self._handle(), entry.position, self.size)
+        try:
+            first = next(spans, None) if 0 < entry.position < self.size else None
+        except CorruptLogError:
+            first = None
+        if first is None or first.last_offset != entry.offset:
+            raise IndexDamageError(self.offset_index.path)
+        return chain((first,), spans)
+
+    def _find(
+        self, offset: int, max_bytes: int, end_offset: int, min_one: bool
+    ) -> tuple[int, int, int] | None:
+        first = self._locate(offset)
+        if first is None:
+            return None
+        limit = self.size
+        if end_offset < self.next_offset:
+            last = self._locate(end_offset)
+            limit = self.size if last is None else last.position
+        end = first.position + max_bytes
+        if end >= limit:
+            end = limit
+        else:
+            end = self._boundary(first, end)
+            if end == first.position and min_one:
+                end = min(first.end, limit)
+        return first.position, max(0, end - first.position), first.base_offset
+
+    def _boundary(self, first: BatchSpan, end: int) -> int:
+        """The last batch boundary at or before ``end``, from ``first`` on."""
+        entry = self.offset_index.lookup_position(end)
+        boundary = first.position
+        start = entry if entry.position > boundary else None
+        spans = (
+            iter_spans(self._handle(), boundary, self.size)
+            if start is None
+            else self._spans_from(start)
+        )
+        for span in spans:
+            if span.end > end:
+                return max(boundary, span.position)
+            boundary = span.end
+        return boundary
+
+    def _scan_for_largest(self, start_offset: int) -> OffsetTimestamp | None:
+        best: OffsetTimestamp | None = None
+        first = self.locate(start_offset)
+        if first is None:
+            return None
+        handle = self._handle()
+        for span in iter_spans(handle, first.position, self.size):
+            above = NO_TIMESTAMP if best is None else best.timestamp
+            if span.max_timestamp > above:
+                best = first_largest_record(handle, span, above, start_offset) or best
+        return best
+
+
+def _make_empty(half: FileHalf, path: str) -> None:
+    handle = half.open(path, create=True)
+    try:
+        if handle.size():
+            handle.truncate(0)
+    finally:
+        handle.close()

@@ -1,0 +1,171 @@
+"""The segments of one log, in order, and the questions that may touch several of them.
+
+Owns: which segment holds an offset, reads and lookups across segments.  Must not know roles, rules
+or durability.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
+from sparklog.storage_backends.base import Region
+from sparklog.types import OffsetTimestamp
+from sparklog.wire.batch import BatchHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendInfo:
+    """Where an append went; ``position`` is in the log file of its segment."""
+
+    base_offset: int
+    last_offset: int
+    segment_base_offset: int
+    position: int
+    size: int
+    rolled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRead:
+    """Whole batches; the first may begin below the offset that was asked for.
+
+    ``region`` is None when there is nothing (size 0); else whoever took it releases it.
+    """
+
+    region: Region | None
+    size: int
+    first_offset: int
+
+
+class SegmentList:
+    """Oldest first; never empty; the last one is active."""
+
+    __slots__ = ("_segments",)
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self._segments = list(segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, index: int) -> Segment:
+        return self._segments[index]
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def end_offset(self) -> int:
+        return self._segments[-1].next_offset
+
+    @property
+    def base_offsets(self) -> set[int]:
+        return {segment.base_offset for segment in self._segments}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return sum(segment.size for segment in self._segments)
+
+    def append(self, segment: Segment) -> None:
+        self._segments.append(segment)
+
+    def remove(self, segment: Segment) -> None:
+        self._segments.remove(segment)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop what ends at or above ``offset``, which lies above the first base offset."""
+        while self.active.base_offset >= offset:
+            self.active.remove()
+            self._segments.pop()
+        self.active.truncate_to(offset)
+
+    def start_over(self, create: Callable[[], Segment]) -> None:
+        """Remove all files, then start with a new segment."""
+        # The newest first: what a crash leaves is still the beginning of a log.
+        for segment in reversed(self._segments):
+            segment.remove()
+        self._segments[:] = [create()]
+
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        """The segment that holds ``offset`` and those after it; all for an offset before them."""
+        if offset >= self._segments[-1].base_offset:
+            index = len(self._segments) - 1
+        else:
+            index = max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
+        while index < len(self._segments):
+            yield self._segments[index]
+            index += 1
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, min_one: bool) -> LogRead:
+        """See ``Log.read``; the offsets are in range."""
+        if offset < end_offset:
+            for segment in self.from_offset(offset):
+                found = segment.find(offset, max_bytes, end_offset, min_one)
+                if found is None:
+                    continue
+                position, size, first_offset = found
+                if size == 0:
+                    break
+                region = segment.region(position, size)
+                return LogRead(region=region, size=size, first_offset=first_offset)
+        return LogRead(region=None, size=0, first_offset=offset)
+
+    def first_at_or_after(self, timestamp: int, start_offset: int) -> OffsetTimestamp | None:
+        """The first record from ``start_offset`` on with at least this timestamp."""
+        for segment in self.from_offset(start_offset):
+            if segment.largest.timestamp >= timestamp:
+                found = segment.first_at_or_after(timestamp, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def first_with_largest(self, start_offset: int) -> OffsetTimestamp | None:
+        """The first record with the largest timestamp of those from ``start_offset`` on."""
+        best: OffsetTimestamp | None = None
+        for segment in self.from_offset(start_offset):
+            if best is None or segment.largest.timestamp > best.timestamp:
+                found = segment.first_with_largest(start_offset)
+                if found is not None and (best is None or found.timestamp > best.timestamp):
+                    best = found
+        return best
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """Headers of the batches that end at or after ``offset``.  Use it up at once."""
+        if offset < self.end_offset:
+            for segment in self.from_offset(offset):
+                yield from segment.headers_from(offset)
+
+    def check_invariants(self) -> None:
+        """Reads every batch; for tests."""
+        assert self._segments
+        for before, after in pairwise(self._segments):
+            assert before.base_offset < after.base_offset
+            assert before.next_offset <= after.base_offset
+        for segment in self._segments:
+            segment.check_invariants()
+
+
+def restore_producers(
+    producers: ProducerState, snapshots: SnapshotFiles, segments: SegmentList, now_ms: int
+) -> int:
+    """Producer state as of the log's end; how many batches had to be read again."""
+    snapshots.delete_above(segments.end_offset)
+    known = snapshots.load_latest(producers, now_ms)
+    start = segments[0].base_offset if known is None else known
+    replayed = 0
+    for header in segments.headers_from(start):
+        producers.replay(header, now_ms)
+        replayed += 1
+    return replayed
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

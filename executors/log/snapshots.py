@@ -1,0 +1,95 @@
+"""The ``.snapshot`` files of a log: producer state at certain offsets.
+
+Owns: which snapshots exist, writing, loading the newest whole one, and dropping those that nobody
+needs.  Must not know what is in them.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Protocol
+
+from sparklog.errors import DecodeError, StorageError
+from sparklog.executors.log.names import SNAPSHOT_SUFFIX, file_name
+from sparklog.storage_backends.base import FileHalf
+from sparklog.wire.batch import BatchHeader
+
+
+class ProducerState(Protocol):
+    """What a log needs of ``ProducerStateManager``."""
+
+    def replay(self, header: BatchHeader, now_ms: int = 0) -> None: ...
+
+    def to_snapshot(self) -> bytes: ...
+
+    def load_snapshot(self, data: bytes, now_ms: int = 0) -> None:
+        """Replace everything.  Raises DecodeError and changes nothing."""
+
+    def clear(self) -> None: ...
+
+
+class SnapshotFiles:
+    """Offsets of the snapshots in one folder, ascending."""
+
+    __slots__ = ("_folder", "_half", "offsets")
+
+    def __init__(self, half: FileHalf, folder: str, offsets: Iterable[int] = ()) -> None:
+        self._half = half
+        self._folder = folder
+        self.offsets = sorted(offsets)
+
+    def path(self, offset: int) -> str:
+        return f"{self._folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write without waiting for the disk; a torn snapshot is recognised by its CRC."""
+        path = self.path(offset)
+        self._half.delete(path)
+        handle = self._half.open(path, create=True)
+        try:
+            handle.writev([data])
+        except StorageError:
+            with suppress(StorageError):
+                self._half.delete(path)
+            raise
+        finally:
+            handle.close()
+        self._add(offset)
+
+    def put(self, offset: int, data: bytes) -> None:
+        """Write durably."""
+        self._half.put(self.path(offset), data)
+        self._add(offset)
+
+    def load_latest(self, producers: ProducerState, now_ms: int) -> int | None:
+        """Load the newest snapshot that is whole; its offset.  Damaged ones are deleted."""
+        while self.offsets:
+            offset = self.offsets[-1]
+            try:
+                producers.load_snapshot(self._half.read(self.path(offset)), now_ms)
+            except DecodeError:
+                self.delete(offset)
+            else:
+                return offset
+        producers.clear()
+        return None
+
+    def delete(self, offset: int) -> None:
+        self._half.delete(self.path(offset))
+        self.offsets.remove(offset)
+
+    def delete_above(self, offset: int) -> None:
+        for known in [known for known in self.offsets if known > offset]:
+            self.delete(known)
+
+    def delete_all(self) -> None:
+        self.delete_above(-1)
+
+    def keep_only(self, wanted: set[int]) -> None:
+        """Drop all but these and the newest one."""
+        for offset in [offset for offset in self.offsets[:-1] if offset not in wanted]:
+            self.delete(offset)
+
+    def _add(self, offset: int) -> None:
+        if offset not in self.offsets:
+            self.offsets.append(offset)
+            self.offsets.sort()

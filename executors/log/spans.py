@@ -1,0 +1,69 @@
+"""Walking the batches of a log file by their headers.
+
+Owns: stepping from batch to batch with few, small reads, and refusing steps that cannot be.  Must
+not know records or checksums.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from sparklog.errors import CorruptLogError
+from sparklog.storage_backends.base import FileHandle
+from sparklog.wire.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
+
+#: Read at a time: many small batches, or the header of a large one.
+_WINDOW_BYTES: Final = 8192
+_LENGTH: Final = struct.Struct(">8xi")
+#: Base offset, last offset delta, max timestamp.
+_PEEK: Final = struct.Struct(">q15xi8xq")
+
+
+class BatchSpan(NamedTuple):
+    """Where a batch is in its file, and what is in it."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+def iter_spans(handle: FileHandle, position: int, end: int) -> Iterator[BatchSpan]:
+    """The batches in the bytes [position, end).  Raises CorruptLogError."""
+    for at, size, window, index in _iter_heads(handle, position, end):
+        base_offset, last_offset_delta, max_timestamp = _PEEK.unpack_from(window, index)
+        if last_offset_delta < 0:
+            raise CorruptLogError(handle.path, at, f"last offset delta {last_offset_delta}")
+        yield BatchSpan(at, size, base_offset, base_offset + last_offset_delta, max_timestamp)
+
+
+def iter_headers(handle: FileHandle, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
+    """Whole headers and positions of the batches in [position, end).  Raises CorruptLogError."""
+    for at, _, window, index in _iter_heads(handle, position, end):
+        yield read_header(window, index), at
+
+
+def _iter_heads(
+    handle: FileHandle, position: int, end: int
+) -> Iterator[tuple[int, int, bytes, int]]:
+    """Position and size of each batch, and a window of the file with the header at an index."""
+    window, start = b"", position
+    while position < end:
+        index = position - start
+        if index + BATCH_OVERHEAD > len(window):
+            window, start, index = handle.read(position, _WINDOW_BYTES), position, 0
+            if len(window) < BATCH_OVERHEAD or position + BATCH_OVERHEAD > end:
+                raise CorruptLogError(handle.path, position, "a batch header is cut off")
+        (length,) = _LENGTH.unpack_from(window, index)
+        size = length + LOG_OVERHEAD
+        if size < BATCH_OVERHEAD or position + size > end:
+            raise CorruptLogError(
+                handle.path, position, f"batch length {length} with {end - position} bytes left"
+            )
+        yield position, size, window, index
+        position += size

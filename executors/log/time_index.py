@@ -1,0 +1,110 @@
+"""The ``.timeindex`` of a segment: the largest timestamp so far, sparsely.
+
+Owns: entries of timestamp i64 and relative offset i32 (``TimeIndex``), big endian.  An entry (t, o)
+says that no batch before the entry was written has a timestamp above t, and that the first batch
+with t ends at offset o.  Timestamps only increase.  Must not know batches.
+"""
+
+import struct
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.index_file import IndexFile
+from sparklog.storage_backends.base import FileHalf
+from sparklog.types import NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A timestamp in milliseconds and the last offset of the batch that has it."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(IndexFile):
+    ENTRY = struct.Struct(">qi")
+
+    __slots__ = ("_last", "_sound")
+
+    def __init__(self, half: FileHalf, files: FileCache, path: str, base_offset: int) -> None:
+        super().__init__(half, files, path, base_offset)
+        self._last: TimestampOffset | None = None
+        self._sound = False
+
+    @property
+    def is_full(self) -> bool:
+        """One slot is kept for the entry that is added when the segment is sealed."""
+        return self.entries >= self.capacity - 1
+
+    def wants(self, timestamp: int) -> bool:
+        """Whether ``append`` would add an entry."""
+        return timestamp > self.last().timestamp
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Add an entry unless its timestamp is not above the last one's."""
+        if self.wants(timestamp):
+            self._put(timestamp, offset - self.base_offset)
+            self._last = TimestampOffset(timestamp, offset)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry at or below ``timestamp``; (-1, base offset) when there is none."""
+        return self._absolute(self._search(lambda entry: entry[0] > timestamp))
+
+    def last(self) -> TimestampOffset:
+        if self._last is None:
+            self._last = self._absolute(self._entry(self.entries - 1) if self.entries else None)
+        return self._last
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget entries of batches that end at or after ``offset``."""
+        relative = offset - self.base_offset
+        keep = self.entries
+        while keep and self._entry(keep - 1)[1] >= relative:
+            keep -= 1
+        self._cut(keep)
+        self._last = None
+
+    def replace(self, packed: bytes | bytearray) -> None:
+        super().replace(packed)
+        self._last = None
+
+    def is_sound(self, next_offset: int) -> bool:
+        """Whether the entries increase and lie in the segment; looked at once per index."""
+        if not self._sound:
+            entries = unpack_time_index(self.read_all(), self.base_offset)
+            self._sound = len(entries) == self.entries and _increase(entries, next_offset)
+        return self._sound
+
+    def _absolute(self, entry: tuple[int, ...] | None) -> TimestampOffset:
+        if entry is None:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return TimestampOffset(entry[0], self.base_offset + entry[1])
+
+
+def unpack_time_index(data: bytes | memoryview, base_offset: int) -> list[TimestampOffset]:
+    """The entries of a time index file, without the empty slots of a preallocated one."""
+    whole = len(data) - len(data) % TimeIndex.ENTRY.size
+    entries: list[TimestampOffset] = []
+    for timestamp, offset in TimeIndex.ENTRY.iter_unpack(data[:whole]):
+        if entries and timestamp == 0 and offset == 0:
+            break
+        entries.append(TimestampOffset(timestamp, base_offset + offset))
+    if entries == [TimestampOffset(0, base_offset)] and whole > TimeIndex.ENTRY.size:
+        return []
+    return entries
+
+
+def _increase(entries: list[TimestampOffset], next_offset: int) -> bool:
+    if not entries:
+        return True
+    first, last = entries[0], entries[-1]
+    return (
+        first.timestamp >= 0
+        and last.offset < next_offset
+        and all(
+            before.timestamp < after.timestamp and before.offset <= after.offset
+            for before, after in pairwise(entries)
+        )
+    )

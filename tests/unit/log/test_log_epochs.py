@@ -1,0 +1,81 @@
+from sparklog.executors.log.checkpoint import EpochEntry
+from sparklog.executors.log.epoch_cache import EpochCache
+
+
+def cache(*entries: tuple[int, int]) -> EpochCache:
+    return EpochCache([EpochEntry(*entry) for entry in entries])
+
+
+def pairs(epochs: EpochCache) -> list[tuple[int, int]]:
+    epochs.check_invariants()
+    return [(entry.epoch, entry.start_offset) for entry in epochs.entries]
+
+
+def test_epochs_are_assigned_once() -> None:
+    epochs = cache()
+    assert epochs.latest_epoch == -1
+    epochs.assign(-1, 0)
+    assert epochs.encode() == b"0\n0\n"
+    for epoch, offset in ((0, 0), (0, 5), (2, 10), (2, 12)):
+        epochs.assign(epoch, offset)
+    assert pairs(epochs) == [(0, 0), (2, 10)]
+    assert epochs.dirty
+    assert epochs.encode() == b"0\n2\n0 0\n2 10\n"
+
+
+def test_an_epoch_that_wrote_nothing_gives_way() -> None:
+    epochs = cache((0, 0), (1, 10))
+    epochs.assign(2, 10)
+    assert pairs(epochs) == [(0, 0), (2, 10)]
+
+
+def test_entries_that_the_log_contradicts_are_dropped() -> None:
+    epochs = cache((0, 0), (2, 50), (5, 90))
+    epochs.assign(3, 70)
+    assert pairs(epochs) == [(0, 0), (2, 50), (3, 70)]
+    epochs.assign(2, 80)
+    assert pairs(epochs) == [(0, 0), (2, 50)]
+
+
+def test_an_offset_has_an_epoch() -> None:
+    epochs = cache((1, 10), (4, 20))
+    assert [epochs.epoch_at(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 1, 1, 4, 4]
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next() -> None:
+    epochs = cache((1, 10), (4, 20), (6, 35))
+    answers = {epoch: epochs.end_offset_for(epoch, 50) for epoch in (-1, 0, 1, 3, 4, 5, 6, 7)}
+    assert answers == {
+        -1: (-1, -1),
+        0: (0, 10),
+        1: (1, 20),
+        3: (1, 20),
+        4: (4, 35),
+        5: (4, 35),
+        6: (6, 50),
+        7: (-1, -1),
+    }
+    assert cache().end_offset_for(0, 50) == (-1, -1)
+
+
+def test_truncation_forgets_epochs() -> None:
+    epochs = cache((1, 10), (4, 20), (6, 35))
+    epochs.truncate_from_end(36)
+    assert not epochs.dirty
+    epochs.truncate_from_end(35)
+    assert pairs(epochs) == [(1, 10), (4, 20)]
+    assert epochs.dirty
+
+
+def test_the_epoch_of_the_log_start_begins_there() -> None:
+    epochs = cache((1, 10), (4, 20), (6, 35))
+    epochs.truncate_from_start(10)
+    assert not epochs.dirty
+    epochs.truncate_from_start(5)
+    assert pairs(epochs) == [(1, 10), (4, 20), (6, 35)]
+    epochs.truncate_from_start(25)
+    assert pairs(epochs) == [(4, 25), (6, 35)]
+    epochs.truncate_from_start(35)
+    assert pairs(epochs) == [(6, 35)]
+    epochs.clear()
+    assert pairs(epochs) == []

@@ -1,0 +1,95 @@
+"""Open files stay few, whatever is read and written."""
+
+import os
+from pathlib import Path
+
+import pytest
+from log_fixtures import SMALL, Desk, batch, fill, headers_of, read_all
+
+from sparklog.errors import StorageError
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.log import Log
+from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.storage_backends.local import LocalBackend
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.types import TopicPartition
+from sparklog.wire.builder import decode_records
+
+
+def open_log(half: LocalBackend, number: int, files: FileCache) -> Log:
+    partition = TopicPartition("many", number)
+    return Log.open(
+        half,
+        str(partition),
+        topic_partition=partition,
+        config=SMALL,
+        files=files,
+        producers=ProducerStateManager(partition),
+        now_ms=0,
+    )
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_many_logs_share_few_descriptors(tmp_path: Path) -> None:
+    half = LocalBackend(tmp_path)
+    files = FileCache(12)
+    before = descriptors()
+    logs = [open_log(half, number, files) for number in range(40)]
+    assert descriptors() == before
+    stored: list[bytes] = [b""] * len(logs)
+    for turn in range(30):
+        for number, log in enumerate(logs):
+            data = batch(turn, (turn + number,))
+            log.append([data], headers_of(data), 0)
+            stored[number] += data
+            assert len(files) <= 12
+    assert descriptors() <= before + 12
+    for number, log in enumerate(logs):
+        assert read_all(log) == decode_records(stored[number])
+        assert log.offset_for_timestamp(5 + number).offset == 5  # type: ignore[union-attr]
+    assert descriptors() <= before + 12
+    for log in logs:
+        log.close(0)
+    assert (len(files), descriptors()) == (0, before)
+
+
+def test_the_least_recently_used_is_closed() -> None:
+    half = MemoryBackend()
+    for name in "abcd":
+        half.put(name, b"1234")
+    files = FileCache(3)
+    for name in "abcab":
+        files.handle(half, name, 4)
+    assert (len(files), files.opened_count) == (3, 3)
+    files.handle(half, "d", 4)
+    assert ["c" in files, "a" in files, "b" in files, "d" in files] == [False, True, True, True]
+    files.drop("a")
+    files.drop("a")
+    assert len(files) == 2
+    files.close()
+    assert len(files) == 0
+
+
+def test_a_file_that_shrank_under_the_log_is_noticed() -> None:
+    desk = Desk()
+    log = desk.open()
+    fill(log, 5)
+    name = desk.path(f"{0:020d}.log")
+    desk.files.close()
+    desk.half.truncate(name, 10)
+    with pytest.raises(StorageError, match="something else cut it"):
+        log.read(0, 100, end_offset=5)
+
+
+def test_the_rest_of_a_failed_write_is_cut_off_when_the_file_is_opened_again() -> None:
+    desk = Desk()
+    log = desk.open()
+    stored = b"".join(fill(log, 2))
+    name = desk.path(f"{0:020d}.log")
+    desk.files.close()
+    desk.half.append(name, b"rest of a write that failed")
+    stored += b"".join(fill(log, 1))
+    assert desk.half.read(name) == stored
