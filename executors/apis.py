@@ -1,0 +1,89 @@
+"""Every API that a broker serves, put together.
+
+Owns: the list.  Must not know what any handler does.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.handlers import (
+    delete_records,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    offset_for_leader_epoch,
+    produce,
+    stop_node,
+)
+from sparklog.executors.handlers.forward import Forward
+from sparklog.executors.handlers.forward import handlers as forward_handlers
+from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.producer_ids import Allocate, ProducerIds
+from sparklog.service import (
+    describe_cluster,
+    describe_configs,
+    find_coordinator,
+    members,
+    metadata,
+)
+from sparklog.service import status as node_status
+from sparklog.service.handler import ApiHandler
+from sparklog.wire.codec import decode_response, encode_request
+from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+#: "The cluster's default" in CreateTopics (KIP-464).
+_DEFAULT_NUMBER = -1
+
+
+def broker_handlers(
+    table: PartitionTable,
+    *,
+    settings: Mapping[str, str],
+    secret: bytes,
+    auto_create: bool,
+    forward: Forward,
+    allocate_producer_ids: Allocate,
+    ask_to_stop: Callable[[str], None],
+    status: Callable[[], Mapping[str, Any]],
+) -> list[ApiHandler]:
+    """``settings`` are those that the broker was started with; ``status`` is for NodeStatus."""
+    create_topic = _topic_creator(forward) if auto_create else None
+    return [
+        produce.handler(table),
+        fetch.handler(table),
+        list_offsets.handler(table),
+        metadata.handler(lambda: table.image, create_topic),
+        find_coordinator.handler(),
+        *forward_handlers(forward),
+        delete_records.handler(table),
+        init_producer_id.handler(ProducerIds(allocate_producer_ids)),
+        offset_for_leader_epoch.handler(table),
+        describe_configs.handler(lambda: table.image, node_id=table.node_id, settings=settings),
+        describe_cluster.handler(lambda: table.image),
+        *members.handlers(secret),
+        stop_node.handler(ask_to_stop),
+        node_status.handler(status),
+    ]
+
+
+def _topic_creator(forward: Forward) -> Callable[[str], Awaitable[None]]:
+    """Creates a topic with the cluster's defaults, or raises KafkaError."""
+    version = CreateTopicsRequest.MAX_VERSION
+
+    async def create(name: str) -> None:
+        topic = CreatableTopic(
+            name=name, num_partitions=_DEFAULT_NUMBER, replication_factor=_DEFAULT_NUMBER
+        )
+        request = CreateTopicsRequest(topics=(topic,))
+        answer = await forward(encode_request(request, version, 0, "auto-create"), version)
+        _, response = decode_response(CreateTopicsResponse, version, answer)
+        for result in response.topics:
+            if result.error_code:
+                raise KafkaError(ErrorCode(result.error_code), result.error_message)
+
+    return create

@@ -1,0 +1,347 @@
+"""A broker: its parts put together, and its life from the folder's lock to the clean marker.
+
+Owns: the order of start and stop, and the periodic work.  Must not know what any part does inside.
+
+Start: lock the folder, learn the image, recover the logs, listen, register, take the roles that
+the image gives.  Stop: answer what is owed, flush and close the logs, leave the marker, tell the
+control plane.  While the control plane is away the broker goes on with its last image.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from sparklog.config import BrokerConfig
+from sparklog.errors import ConfigError, LockedError, StorageError
+from sparklog.executors.apis import broker_handlers
+from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError
+from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.registration import BrokerIdentity, Registration
+from sparklog.metadata import ClusterImage
+from sparklog.service.dispatch import Dispatcher
+from sparklog.service.handler import ApiHandler
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.storage_backends.registry import open_file_half
+from sparklog.transport import Server, serve
+from sparklog.types import Endpoint
+
+LOCK_RETRY_S = 0.1
+DRAIN_S = 5.0
+PURGE_S = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """What a broker process is told; ``settings`` by Kafka's names."""
+
+    cluster_id: str
+    broker_id: int
+    data_dir: str
+    controller: str
+    secret: str
+    new: bool = False
+    listen_host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
+    executor_host: str = ""
+    executor_id: str = ""
+    job: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    lock_wait_s: float = 15.0
+
+
+class Broker:
+    """One broker in this process.  ``start``, then ``run`` until it was asked to ``stop``."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self.options = options
+        self.counters = BrokerCounters()
+        self.incarnation = uuid4()
+        try:
+            self.config = BrokerConfig.resolve(options.settings)
+            controller = Endpoint.parse(options.controller)
+            secret = bytes.fromhex(options.secret)
+        except (ConfigError, ValueError) as error:
+            raise BrokerStartError("config", str(error)) from error
+        name = f"broker-{options.broker_id}"
+        self._secret = secret
+        self._path = name
+        self._registration = Registration(controller, secret, self.config, name)
+        self._folder: BrokerFolder | None = None
+        self._table: PartitionTable | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._server: Server | None = None
+        self._started_ms = wall_ms()
+        self._stop_asked = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return self._server.port
+
+    @property
+    def directory_id(self) -> UUID:
+        assert self._folder is not None
+        return self._folder.meta.directory_id
+
+    @property
+    def table(self) -> PartitionTable:
+        assert self._table is not None
+        return self._table
+
+    # start
+
+    async def start(self) -> None:
+        """Serve, or raise BrokerStartError, LockedError, StorageError or StartError.
+
+        A start that fails, or that is told to stop, leaves the folder clean if it was clean before.
+        """
+        starting = asyncio.create_task(self._start())
+        stop_asked = asyncio.create_task(_wait_for(self._stop_asked))
+        try:
+            await asyncio.wait((starting, stop_asked), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                raise BrokerStartError("stopped", "asked to stop while starting")
+            await starting
+        except BaseException:
+            await _cancel([starting])
+            await self._close_all(tell_controller=False)
+            raise
+        finally:
+            await _cancel([stop_asked])
+
+    async def _start(self) -> None:
+        options, registration = self.options, self._registration
+        self._folder = await self._take_folder()
+        self._table = PartitionTable(
+            node_id=options.broker_id,
+            folder=self._folder,
+            settings=options.settings,
+            counters=self.counters,
+            now_ms=wall_ms,
+        )
+        await registration.fetch_image()
+        self._check_cluster(registration.image)
+        await self._table.apply(registration.image, lead=False)
+        self._dispatcher = Dispatcher(self._handlers())
+        self._server = await serve(
+            options.listen_host,
+            options.port,
+            self._dispatcher,
+            max_frame_bytes=self.config.socket_request_max_bytes,
+        )
+        await registration.register(self._identity(self._folder, self._server))
+        # The controller has committed the registration, so its image lacks no topic.
+        await self._table.remove_strays(registration.image)
+        await self._apply(registration.image)
+        logger.info(
+            "broker %d serves %d partitions at port %d",
+            options.broker_id,
+            len(self._table),
+            self._server.port,
+        )
+
+    async def _take_folder(self) -> BrokerFolder:
+        """Wait for the folder's lock: a predecessor may be on its way out."""
+        options = self.options
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + options.lock_wait_s
+        half = open_file_half(options.data_dir)
+        new_id = uuid4()
+        while True:
+            try:
+                return await run_blocking(
+                    BrokerFolder.take,
+                    half,
+                    self._path,
+                    cluster_id=options.cluster_id,
+                    node_id=options.broker_id,
+                    new=options.new,
+                    new_id=new_id,
+                )
+            except LockedError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(LOCK_RETRY_S)
+
+    def _check_cluster(self, image: ClusterImage) -> None:
+        if image.cluster_id != self.options.cluster_id:
+            raise BrokerStartError(
+                "foreign_cluster",
+                f"the control plane at {self.options.controller} runs cluster "
+                f"{image.cluster_id}, this broker belongs to {self.options.cluster_id}",
+            )
+
+    def _identity(self, folder: BrokerFolder, server: Server) -> BrokerIdentity:
+        options = self.options
+        host = options.advertised_host or options.listen_host
+        return BrokerIdentity(
+            cluster_id=options.cluster_id,
+            broker_id=options.broker_id,
+            directory_id=folder.meta.directory_id,
+            incarnation=self.incarnation,
+            advertised=Endpoint(host, server.port),
+            executor_host=options.executor_host,
+            executor_id=options.executor_id,
+            job=options.job,
+            clean_stop=folder.clean,
+        )
+
+    def _handlers(self) -> list[ApiHandler]:
+        registration = self._registration
+        return broker_handlers(
+            self.table,
+            settings=self.options.settings,
+            secret=self._secret,
+            auto_create=self.config.auto_create_topics_enable,
+            forward=registration.forward,
+            allocate_producer_ids=registration.allocate_producer_ids,
+            ask_to_stop=self.ask_to_stop,
+            status=self.status,
+        )
+
+    # while serving
+
+    async def run(self) -> None:
+        """Serve until ``ask_to_stop``, then stop cleanly.
+
+        Raises what ended the broker otherwise: it lost its id, or a part of it failed.
+        """
+        table, config = self.table, self.config
+        retention_s = config.log_retention_check_interval_ms / 1000
+        checkpoint_s = config.log_flush_offset_checkpoint_interval_ms / 1000
+        work: list[Coroutine[Any, Any, None]] = [
+            self._registration.watch(self._apply),
+            self._registration.heartbeat(),
+            _every(retention_s, _synchronous(table.clean_up)),
+            _every(PURGE_S, _synchronous(table.purge_deleted)),
+            _every(checkpoint_s, table.write_checkpoints),
+            _wait_for(self._stop_asked),
+        ]
+        tasks = [asyncio.create_task(each) for each in work]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            failure = next((t.exception() for t in tasks if t.done() and t.exception()), None)
+        finally:
+            # Heartbeats go on while answers drain, so that nobody is elected meanwhile.
+            await _cancel([task for task in tasks if task is not tasks[1] or task.done()])
+            await self._close_all(tell_controller=True, meanwhile=tasks[1])
+        if failure is not None:
+            raise failure
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Begin a clean stop; returns at once.  May be asked more than once."""
+        if not self._stop_asked.is_set():
+            logger.info("stopping: %s", reason or "no reason given")
+            self._stop_asked.set()
+
+    def status(self) -> dict[str, Any]:
+        """What NodeStatus answers."""
+        server, dispatcher, table = self._server, self._dispatcher, self.table
+        assert server is not None
+        assert dispatcher is not None
+        self.counters.registrations = self._registration.registrations
+        return {
+            "role": "broker",
+            "broker_id": self.options.broker_id,
+            "pid": os.getpid(),
+            "incarnation": str(self.incarnation),
+            "directory_id": str(self.directory_id),
+            "broker_epoch": self._registration.broker_epoch,
+            "metadata_version": table.image.version,
+            "started_ms": self._started_ms,
+            "clean_start": self._folder is not None and self._folder.clean,
+            "partitions": len(table),
+            "partitions_led": sum(partition.is_leader for partition in table),
+            "offline": {str(tp): str(error) for tp, error in table.offline.items()},
+            "connections": len(server.connections),
+            "frames_refused": server.frames_refused,
+            "wire_bytes_in": server.bytes_received,
+            "wire_bytes_out": server.bytes_sent,
+            "delayed_fetches": len(table.readers),
+            "delayed_produces": len(table.writers),
+            "requests": {str(key): count for key, count in dispatcher.requests.items()},
+            "undecodable": dispatcher.undecodable,
+            "request_errors": dispatcher.errors,
+            **self.counters.as_json(),
+        }
+
+    async def _apply(self, image: ClusterImage) -> None:
+        """Roles are taken only while the image shows this process behind its broker id."""
+        lead = self._registration.is_registered
+        await self.table.apply(image, lead=lead)
+        if not lead:
+            self.table.drop_roles()
+
+    # stop
+
+    async def _close_all(
+        self, *, tell_controller: bool, meanwhile: "asyncio.Task[None] | None" = None
+    ) -> None:
+        if self._table is not None:
+            self._table.readers.close()
+        if self._server is not None:
+            await self._server.close(DRAIN_S)
+        if self._folder is not None:
+            await self._leave_folder(self._folder)
+        if meanwhile is not None:
+            await _cancel([meanwhile])
+        if tell_controller:
+            await self._registration.announce_stop()
+        self._registration.close()
+
+    async def _leave_folder(self, folder: BrokerFolder) -> None:
+        """Release it, with a marker if every log is whole and the control plane knows the past.
+
+        A start that recovered logs but never registered leaves no marker: the next one must still
+        report the unclean stop.
+        """
+        table = self._table
+        try:
+            whole = table is None or await table.close()
+            if whole and (folder.clean or self._registration.broker_epoch >= 0):
+                await run_blocking(folder.write_clean_marker, self._registration.broker_epoch)
+            else:
+                logger.warning("no clean marker: the next start recovers the logs")
+        except StorageError as error:
+            logger.error("the stop is not clean: %s", error)
+        finally:
+            folder.release()
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(period_s)
+        try:
+            await action()
+        except StorageError as error:
+            logger.error("periodic work failed: %s", error)
+
+
+def _synchronous(action: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        action()
+
+    return run
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

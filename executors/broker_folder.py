@@ -1,0 +1,175 @@
+"""The folder ``broker-<id>``: a broker's identity on the disk and its notes to its next start.
+
+Owns: ``meta.properties``, the lock, the clean-shutdown marker and two offset checkpoints, all in
+Kafka's formats.  Must not know partitions' files or the network.  Everything here blocks.
+"""
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from sparklog.errors import DecodeError, StartError
+from sparklog.executors.log.checkpoint import decode_offsets, encode_offsets
+from sparklog.storage_backends.base import FileHalf, Lock
+from sparklog.types import TopicPartition
+
+META_PROPERTIES = "meta.properties"
+LOCK_FILE = ".lock"
+CLEAN_MARKER = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerStartError(StartError):
+    """A broker that cannot start; ``kind`` tells the supervisor what to make of it."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type["BrokerStartError"], tuple[str, str]]:
+        return (BrokerStartError, (self.kind, str(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaProperties:
+    """Whose folder it is (``org.apache.kafka.metadata.properties.MetaProperties``, version 1)."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: UUID
+
+    def encode(self) -> bytes:
+        directory = base64.urlsafe_b64encode(self.directory_id.bytes).rstrip(b"=").decode()
+        return (
+            f"version=1\ncluster.id={self.cluster_id}\nnode.id={self.node_id}\n"
+            f"directory.id={directory}\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "MetaProperties":
+        """Raises DecodeError."""
+        fields: dict[str, str] = {}
+        for line in data.decode("utf-8", errors="replace").splitlines():
+            name, separator, value = line.partition("=")
+            if separator and not line.startswith("#"):
+                fields[name.strip()] = value.strip()
+        if fields.get("version") != "1":
+            raise DecodeError(f"meta.properties version {fields.get('version')!r} is not known")
+        try:
+            raw = base64.urlsafe_b64decode(fields["directory.id"] + "==")
+            return cls(
+                cluster_id=fields["cluster.id"],
+                node_id=int(fields["node.id"]),
+                directory_id=UUID(bytes=raw),
+            )
+        except (KeyError, ValueError, binascii.Error) as error:
+            raise DecodeError(f"meta.properties cannot be read: {error}") from error
+
+
+class BrokerFolder:
+    """A locked folder.  ``clean``: the last broker stopped cleanly here; its marker is gone now."""
+
+    def __init__(self, half: FileHalf, path: str, meta: MetaProperties, lock: Lock) -> None:
+        self.half = half
+        self.path = path
+        self.meta = meta
+        self.clean = False
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self._lock = lock
+
+    @classmethod
+    def take(
+        cls, half: FileHalf, path: str, *, cluster_id: str, node_id: int, new: bool, new_id: UUID
+    ) -> "BrokerFolder":
+        """Lock the folder and check that it is ours; make it when it may be ``new``.
+
+        ``new_id`` becomes the directory id of a new folder.  Raises BrokerStartError (``not_here``,
+        ``foreign_cluster``, ``config``), LockedError, StorageError.
+        """
+        if not half.is_folder(path):
+            if not new:
+                raise BrokerStartError("not_here", f"{half.url} holds no folder {path}")
+            half.make_folder(path)
+        lock = half.lock(f"{path}/{LOCK_FILE}")
+        try:
+            meta = _read_or_create_meta(
+                half, path, cluster_id=cluster_id, node_id=node_id, new=new, new_id=new_id
+            )
+            folder = cls(half, path, meta, lock)
+            folder._read_notes()
+        except BaseException:
+            lock.release()
+            raise
+        return folder
+
+    def write_checkpoints(
+        self,
+        recovery_points: Mapping[TopicPartition, int],
+        log_starts: Mapping[TopicPartition, int],
+    ) -> None:
+        """Both checkpoints, durably."""
+        self.half.put(f"{self.path}/{RECOVERY_POINTS}", encode_offsets(recovery_points))
+        self.half.put(f"{self.path}/{LOG_STARTS}", encode_offsets(log_starts))
+
+    def write_clean_marker(self, broker_epoch: int) -> None:
+        """The last thing of a clean stop (``CleanShutdownFileHandler``)."""
+        document = {"version": 0, "brokerEpoch": broker_epoch}
+        self.half.put(f"{self.path}/{CLEAN_MARKER}", json.dumps(document).encode())
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def _read_notes(self) -> None:
+        self.recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self.log_starts = self._read_offsets(LOG_STARTS)
+        marker = f"{self.path}/{CLEAN_MARKER}"
+        self.clean = self.half.exists(marker)
+        if self.clean:
+            self.half.delete(marker)
+            self.half.flush_folder(self.path)
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self.path}/{name}"
+        if not self.half.exists(path):
+            return {}
+        try:
+            return decode_offsets(self.half.read(path))
+        except DecodeError as error:
+            # Without it recovery reads more than it must, which is slow but right.
+            logger.warning("%s is ignored: %s", path, error)
+            return {}
+
+
+def _read_or_create_meta(
+    half: FileHalf, path: str, *, cluster_id: str, node_id: int, new: bool, new_id: UUID
+) -> MetaProperties:
+    file = f"{path}/{META_PROPERTIES}"
+    if not half.exists(file):
+        if not new:
+            raise BrokerStartError("not_here", f"{half.url}/{path} holds no {META_PROPERTIES}")
+        meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=new_id)
+        half.put(file, meta.encode())
+        return meta
+    try:
+        meta = MetaProperties.decode(half.read(file))
+    except DecodeError as error:
+        raise BrokerStartError("config", f"{half.url}/{file}: {error}") from error
+    if meta.cluster_id != cluster_id:
+        raise BrokerStartError(
+            "foreign_cluster",
+            f"{half.url}/{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}; "
+            "choose another data_dir",
+        )
+    if meta.node_id != node_id:
+        raise BrokerStartError(
+            "config", f"{half.url}/{path} belongs to broker {meta.node_id}, not to {node_id}"
+        )
+    return meta

@@ -1,0 +1,51 @@
+"""What a broker has done since it started, for NodeStatus.
+
+Owns: the numbers and their JSON shape.  Must not know who counts or who asks.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.executors.log.recovery import RecoveryReport
+
+
+class BrokerCounters:
+    """Counters that only grow; sizes are bytes of record batches as they travel."""
+
+    def __init__(self) -> None:
+        self.bytes_in: Counter[str] = Counter()
+        self.bytes_out: Counter[str] = Counter()
+        self.batches_in: Counter[str] = Counter()
+        self.duplicates = 0
+        self.refused_appends = 0
+        self.partitions_opened = 0
+        self.segments_recovered = 0
+        self.bytes_scanned = 0
+        self.bytes_truncated = 0
+        self.segments_deleted = 0
+        self.registrations = 0
+
+    def count_append(self, topic: str, size: int) -> None:
+        self.bytes_in[topic] += size
+        self.batches_in[topic] += 1
+
+    def count_recovery(self, report: RecoveryReport) -> None:
+        self.partitions_opened += 1
+        self.segments_recovered += report.segments_recovered
+        self.bytes_scanned += report.bytes_scanned
+        self.bytes_truncated += report.bytes_truncated
+
+    def forget_topic(self, topic: str) -> None:
+        """A deleted topic leaves no row behind."""
+        for table in (self.bytes_in, self.bytes_out, self.batches_in):
+            table.pop(topic, None)
+
+    def as_json(self) -> dict[str, Any]:
+        tables: Mapping[str, Counter[str]] = {
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "batches_in": self.batches_in,
+        }
+        numbers = {name: value for name, value in vars(self).items() if isinstance(value, int)}
+        return {**{name: dict(table) for name, table in tables.items()}, **numbers}

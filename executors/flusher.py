@@ -1,0 +1,83 @@
+"""Group commit: flushes logs in worker threads, never on the loop.
+
+Owns: at most one flush under way and at most one timer per partition.  What is appended while a
+flush runs is covered by the next one.  Must not know why a flush is wanted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from sparklog.errors import StorageError
+from sparklog.executors.partition import Partition
+from sparklog.executors.partition_values import Effect
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``."""
+
+    def __init__(
+        self, now_ms: Callable[[], int], carry_out: Callable[[Sequence[Effect]], None]
+    ) -> None:
+        self._now_ms = now_ms
+        self._carry_out = carry_out
+        self._running: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._timers: dict[TopicPartition, tuple[int, asyncio.TimerHandle]] = {}
+
+    def plan(self, partition: Partition, at_ms: int) -> None:
+        """Flush at ``at_ms``, unless a flush is planned for an earlier time or under way."""
+        tp = partition.topic_partition
+        if tp in self._running:
+            return
+        wait_ms = at_ms - self._now_ms()
+        planned = self._timers.get(tp)
+        if planned is not None:
+            if wait_ms > 0 and planned[0] <= at_ms:
+                return
+            planned[1].cancel()
+            del self._timers[tp]
+        if wait_ms <= 0:
+            self._start(partition)
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(wait_ms / 1000, self._fire, partition)
+        self._timers[tp] = (at_ms, timer)
+
+    async def settle(self, partition: Partition) -> None:
+        """No flush of this partition is planned or under way afterwards."""
+        tp = partition.topic_partition
+        while tp in self._running or tp in self._timers:
+            planned = self._timers.pop(tp, None)
+            if planned is not None:
+                planned[1].cancel()
+            if tp in self._running:
+                await asyncio.wait([self._running[tp]])
+
+    def _fire(self, partition: Partition) -> None:
+        self._timers.pop(partition.topic_partition, None)
+        self._start(partition)
+
+    def _start(self, partition: Partition) -> None:
+        task = asyncio.get_running_loop().create_task(self._flush(partition))
+        self._running[partition.topic_partition] = task
+
+    async def _flush(self, partition: Partition) -> None:
+        log = partition.log
+        job = log.start_flush(self._now_ms(), force=partition.flush_owed)
+        try:
+            if job is not None:
+                try:
+                    await run_blocking(job.run)
+                except StorageError as error:
+                    logger.error("%s goes offline: %s", partition.topic_partition, error)
+                    log.fail_flush(job, error)
+                else:
+                    log.finish_flush(job, self._now_ms())
+        finally:
+            del self._running[partition.topic_partition]
+        if job is not None:
+            self._carry_out(partition.flushed(self._now_ms()))

@@ -1,0 +1,34 @@
+"""Where to go instead: the leader that an answer names beside NOT_LEADER_OR_FOLLOWER (KIP-951).
+
+Owns: the choice of hint.  Must not know in which message it travels.
+"""
+
+from dataclasses import dataclass
+
+from sparklog.errors import ErrorCode
+from sparklog.executors.partitions import PartitionTable
+from sparklog.types import Endpoint, TopicPartition
+
+_WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderHint:
+    node_id: int
+    leader_epoch: int
+    endpoint: Endpoint
+
+
+def leader_hint(table: PartitionTable, topic: str, number: int, code: int) -> LeaderHint | None:
+    """The leader that this broker knows of, when it is another one and the error calls for it."""
+    if code not in _WRONG_LEADER:
+        return None
+    state = table.image.partition(TopicPartition(topic, number))
+    if state is None or state.leader == table.node_id:
+        return None
+    broker = table.image.broker(state.leader)
+    if broker is None or broker.fenced:
+        return None
+    return LeaderHint(
+        node_id=state.leader, leader_epoch=state.leader_epoch, endpoint=broker.endpoint
+    )

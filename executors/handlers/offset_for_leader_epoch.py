@@ -1,0 +1,64 @@
+"""OffsetForLeaderEpoch (key 23) v2-4: where a leader epoch ended, for truncation and its detection
+(KIP-101, KIP-279, KIP-320).
+"""
+
+from sparklog.errors import KafkaError
+from sparklog.executors.partitions import PartitionTable
+from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handler(table: PartitionTable) -> ApiHandler:
+    def handle(
+        _context: RequestContext, request: OffsetForLeaderEpochRequest
+    ) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=tuple(
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=tuple(_end(table, topic.topic, part) for part in topic.partitions),
+                )
+                for topic in request.topics
+            )
+        )
+
+    return ApiHandler(
+        api_key=OffsetForLeaderEpochRequest.API_KEY,
+        min_version=OffsetForLeaderEpochRequest.MIN_VERSION,
+        max_version=OffsetForLeaderEpochRequest.MAX_VERSION,
+        handle=handle,
+        error_response=_error_response,
+    )
+
+
+def _end(table: PartitionTable, topic: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = table.find(topic, part.partition)
+        partition.require_leader(part.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=part.partition, error_code=int(error.code))
+    epoch, end_offset = partition.end_of_epoch(part.leader_epoch)
+    return EpochEndOffset(partition=part.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def _error_response(
+    request: OffsetForLeaderEpochRequest, error: KafkaError
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    EpochEndOffset(partition=part.partition, error_code=int(error.code))
+                    for part in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )

@@ -1,0 +1,431 @@
+"""One replica of one partition: its role, the order of an append, and what readers may see.
+
+Owns: leader and partition epoch, ISR, high watermark, and the decision what an acknowledgement
+waits for.  Decides and hands back effects; a shell carries them out and feeds results back.  Must
+not know sockets, threads, clocks or other partitions.
+
+A parked acknowledgement is an ``AckWait``: the shell asks ``is_settled`` again after a
+``WakeWriters``.
+"""
+
+from uuid import UUID
+
+from sparklog.config import TopicConfig
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from sparklog.executors.batch_rules import check_timestamps, read_client_batch, stamp_batch
+from sparklog.executors.log.log import Log
+from sparklog.executors.partition_values import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
+    Effect,
+    FlushLog,
+    PartitionRead,
+    WakeReaders,
+    WakeWriters,
+)
+from sparklog.executors.producer_state import (
+    Accepted,
+    AppendOrigin,
+    Duplicate,
+    ProducerStateManager,
+)
+from sparklog.metadata import PartitionImage
+from sparklog.storage_backends.base import Region
+from sparklog.types import (
+    NO_LEADER_EPOCH,
+    NO_NODE,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    OffsetSpec,
+    OffsetTimestamp,
+    TimestampType,
+    TopicPartition,
+)
+from sparklog.wire.batch import BatchHeader, Buffer
+
+#: What a log raises when its files, not the request, are at fault.
+_DISK_ERRORS = (StorageError, CorruptLogError)
+
+
+class Partition:
+    """State of one replica; the log and the producer state are its own."""
+
+    def __init__(
+        self,
+        *,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        node_id: int,
+        log: Log,
+        producers: ProducerStateManager,
+        config: TopicConfig,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.producers = producers
+        self.config = config
+        self.state: PartitionImage | None = None
+        self.high_watermark = log.log_start_offset
+        self._node_id = node_id
+        self._epoch_start_offset = NO_OFFSET
+        self._follower_ends: dict[int, int] = {}
+        self._flush_promised = NO_OFFSET
+        self._unread_bytes = 0
+
+    # role
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch if self.state else NO_LEADER_EPOCH
+
+    @property
+    def leader(self) -> int:
+        return self.state.leader if self.state else NO_NODE
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader == self._node_id
+
+    def take_role(self, state: PartitionImage) -> list[Effect]:
+        """Follow the cluster image.  A state that is older than the one held changes nothing."""
+        held = self.state
+        if held is not None and state.partition_epoch < held.partition_epoch:
+            return []
+        self.state = state
+        changed = held is None or (held.leader, held.leader_epoch) != (
+            state.leader,
+            state.leader_epoch,
+        )
+        if changed and self.is_leader and self.log.offline is None:
+            self._epoch_start_offset = self.log.log_end_offset
+            self._follower_ends.clear()
+            self.log.assign_leader_epoch(state.leader_epoch)
+        effects = self._advance_high_watermark() if self.is_leader else []
+        return [*effects, *self._wake_all()] if changed else effects
+
+    def resign(self) -> list[Effect]:
+        """Forget the role: nothing is served until the next ``take_role``."""
+        self.state = None
+        return self._wake_all()
+
+    def configure(self, config: TopicConfig, now_ms: int) -> list[Effect]:
+        """Settings changed while the partition is open."""
+        self.config = config
+        self.log.reconfigure(config)
+        advanced = self._advance_high_watermark() if self.is_leader else []
+        return [*advanced, *self._plan_flush(now_ms)]
+
+    def require_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
+        """Raises Kafka's code unless this replica leads, in the epoch that the caller knows."""
+        self._require_online()
+        if current_leader_epoch >= 0 and self.state is not None:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(
+                    ErrorCode.FENCED_LEADER_EPOCH,
+                    f"{self.topic_partition} is at leader epoch {self.leader_epoch}, "
+                    f"not {current_leader_epoch}",
+                )
+            if current_leader_epoch > self.leader_epoch:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_LEADER_EPOCH,
+                    f"{self.topic_partition} is at leader epoch {self.leader_epoch} here, "
+                    f"{current_leader_epoch} has not arrived yet",
+                )
+        if not self.is_leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self._node_id} does not lead {self.topic_partition}",
+            )
+
+    # append
+
+    def append_as_leader(self, records: Buffer | None, *, acks: int, now_ms: int) -> Appended:
+        """Append the batch of a client.
+
+        Raises KafkaError; then nothing was changed.  ``acks``: 0, 1 or -1.
+        """
+        self.require_leader()
+        if acks == ACKS_ALL:
+            self._require_insync_replicas()
+        header = read_client_batch(records, self.config)
+        assert records is not None
+        check_timestamps(header, self.config, now_ms)
+        append_time = self._append_time(now_ms)
+        timestamp = header.max_timestamp if append_time == NO_TIMESTAMP else append_time
+        try:
+            judged = self.producers.prepare(
+                header,
+                base_offset=self.log.log_end_offset,
+                timestamp=timestamp,
+                origin=AppendOrigin.CLIENT,
+                now_ms=now_ms,
+            )
+        except KafkaError as refusal:
+            wait = self._wait_for(acks, self.log.log_end_offset)
+            if wait is None:
+                raise
+            return Appended(refusal=refusal, wait=wait)
+        if isinstance(judged, Duplicate):
+            return self._answer_duplicate(judged, acks)
+        return self._write(records, header, judged, acks, append_time, now_ms)
+
+    def is_settled(self, wait: AckWait) -> bool:
+        """Whether what an answer waits for has come.  Raises KafkaError when it cannot come."""
+        self._require_online()
+        if self.leader_epoch != wait.leader_epoch or not self.is_leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic_partition} moved before the append was safe",
+            )
+        reached = self.high_watermark if wait.replicated else self.log.recovery_point
+        return reached >= wait.end_offset
+
+    # flush
+
+    @property
+    def flush_owed(self) -> bool:
+        """Whether an acknowledgement was promised a flush that has not happened."""
+        return self.log.recovery_point < self._flush_promised
+
+    def flushed(self, now_ms: int) -> list[Effect]:
+        """A flush ended: the recovery point has moved, or the log has gone offline."""
+        if self.log.offline is not None:
+            return self._wake_all()
+        effects = self._advance_high_watermark() if self.is_leader else []
+        woken = any(isinstance(effect, WakeWriters) for effect in effects)
+        if not woken:
+            effects.append(WakeWriters(topic_partition=self.topic_partition))
+        return [*effects, *self._plan_flush(now_ms)]
+
+    # read
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        replica_id: int = NO_NODE,
+        min_one: bool = True,
+    ) -> PartitionRead:
+        """Whole batches from ``offset`` on, up to what the reader may see.
+
+        Replicas see everything, others what is below the high watermark.  Without transactions the
+        last stable offset is the high watermark.  Raises KafkaError, among them OFFSET_OUT_OF_RANGE
+        and KAFKA_STORAGE_ERROR.
+        """
+        self.require_leader(current_leader_epoch)
+        end = self.log.log_end_offset if replica_id >= 0 else self.high_watermark
+        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition} is outside "
+                f"[{self.log.log_start_offset}, {self.log.log_end_offset}]",
+            )
+        records: Region | None = None
+        size = 0
+        if offset < end and (max_bytes > 0 or min_one):
+            try:
+                found = self.log.read(offset, max_bytes, end_offset=end, min_one=min_one)
+            except _DISK_ERRORS as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            records, size = found.region, found.size
+        return PartitionRead(
+            records=records,
+            size=size,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.high_watermark,
+            log_start_offset=self.log.log_start_offset,
+        )
+
+    def record_follower(self, replica_id: int, offset: int) -> list[Effect]:
+        """A follower's fetch offset says how far its log reaches."""
+        self._follower_ends[replica_id] = offset
+        return self._advance_high_watermark()
+
+    def find_offset(self, timestamp: int) -> OffsetTimestamp | None:
+        """ListOffsets for a client: a special timestamp (``OffsetSpec``) or milliseconds.
+
+        None when no record has such a timestamp.  Call ``require_leader`` first.
+        """
+        log = self.log
+        if timestamp == OffsetSpec.LATEST:
+            self._require_known_end()
+            return OffsetTimestamp(offset=self.high_watermark, leader_epoch=self.leader_epoch)
+        if timestamp in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
+            start = log.log_start_offset
+            return OffsetTimestamp(offset=start, leader_epoch=log.leader_epochs.epoch_at(start))
+        if timestamp == OffsetSpec.LATEST_TIERED:
+            return None
+        try:
+            if timestamp == OffsetSpec.MAX_TIMESTAMP:
+                found = log.max_timestamp()
+            else:
+                found = log.offset_for_timestamp(timestamp)
+        except _DISK_ERRORS as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if found is not None and found.offset >= self.high_watermark:
+            self._require_known_end()
+            return None
+        return found
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """OffsetForLeaderEpoch: the largest known epoch <= ``epoch`` and where it ends; -1 unknown.
+
+        Call ``require_leader`` first.
+        """
+        if epoch < 0:
+            return NO_LEADER_EPOCH, NO_OFFSET
+        if epoch == self.leader_epoch:
+            return epoch, self.log.log_end_offset
+        return self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
+
+    # cleaning
+
+    def delete_records(self, offset: int) -> tuple[int, list[Effect]]:
+        """Move the log start; -1 means the high watermark.  The new low watermark and effects."""
+        self.require_leader()
+        target = self.high_watermark if offset == NO_OFFSET else offset
+        if not 0 <= target <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"records of {self.topic_partition} can be deleted up to offset "
+                f"{self.high_watermark}, not {offset}",
+            )
+        try:
+            self.log.advance_log_start(target)
+        except _DISK_ERRORS as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return self.log.log_start_offset, self._wake_all()
+
+    def check_invariants(self) -> None:
+        log = self.log
+        assert log.log_start_offset <= self.high_watermark <= log.log_end_offset
+        assert log.recovery_point <= log.log_end_offset
+        self.producers.check_invariants()
+
+    def _require_online(self) -> None:
+        if self.log.offline is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.log.offline))
+
+    def _require_insync_replicas(self) -> None:
+        isr, needed = self._insync()
+        if isr < needed:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic_partition} has {isr} in-sync replicas, min.insync.replicas asks for "
+                f"{needed}",
+            )
+
+    def _insync(self) -> tuple[int, int]:
+        """Size of the ISR, and how many it must be (never more than there are replicas)."""
+        assert self.state is not None
+        needed = min(self.config.min_insync_replicas, len(self.state.replicas))
+        return len(self.state.isr), needed
+
+    def _require_known_end(self) -> None:
+        # KIP-207: until then "latest" could go back behind what the previous leader answered.
+        if self.high_watermark < self._epoch_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"the high watermark of {self.topic_partition} has not caught up with this epoch",
+            )
+
+    def _append_time(self, now_ms: int) -> int:
+        by_broker = self.config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return now_ms if by_broker else NO_TIMESTAMP
+
+    def _write(
+        self,
+        records: Buffer,
+        header: BatchHeader,
+        accepted: Accepted,
+        acks: int,
+        append_time: int,
+        now_ms: int,
+    ) -> Appended:
+        base_offset = self.log.log_end_offset
+        buffers, stamped = stamp_batch(records, header, base_offset, self.leader_epoch, append_time)
+        try:
+            self.log.append(buffers, [stamped], now_ms)
+        except _DISK_ERRORS as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.producers.apply(accepted)
+        self._unread_bytes += header.size
+        effects = [*self._promise_flush(now_ms), *self._advance_high_watermark()]
+        return Appended(
+            base_offset=base_offset,
+            last_offset=stamped.last_offset,
+            log_append_time=append_time,
+            log_start_offset=self.log.log_start_offset,
+            size=header.size,
+            wait=self._wait_for(acks, stamped.next_offset),
+            effects=tuple(effects),
+        )
+
+    def _answer_duplicate(self, duplicate: Duplicate, acks: int) -> Appended:
+        by_broker = self.config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return Appended(
+            base_offset=duplicate.base_offset,
+            last_offset=duplicate.last_offset,
+            log_append_time=duplicate.timestamp if by_broker else NO_TIMESTAMP,
+            log_start_offset=self.log.log_start_offset,
+            wait=self._wait_for(acks, duplicate.last_offset + 1),
+        )
+
+    def _wait_for(self, acks: int, end_offset: int) -> AckWait | None:
+        if acks == ACKS_NONE:
+            return None
+        replicated = acks == ACKS_ALL
+        if replicated and self.high_watermark >= end_offset:
+            return None
+        if not replicated and not (
+            self.flush_owed and self.log.recovery_point < min(end_offset, self._flush_promised)
+        ):
+            return None
+        return AckWait(end_offset=end_offset, leader_epoch=self.leader_epoch, replicated=replicated)
+
+    def _promise_flush(self, now_ms: int) -> list[Effect]:
+        log, config = self.log, self.config
+        unflushed = log.log_end_offset - log.recovery_point
+        if unflushed >= config.flush_messages or config.flush_ms == 0:
+            self._flush_promised = log.log_end_offset
+        return self._plan_flush(now_ms)
+
+    def _plan_flush(self, now_ms: int) -> list[Effect]:
+        if self.flush_owed or self.log.flush_due(now_ms):
+            return [FlushLog(topic_partition=self.topic_partition, at_ms=now_ms)]
+        deadline_ms = self.log.flush_deadline_ms
+        if deadline_ms is None:
+            return []
+        return [FlushLog(topic_partition=self.topic_partition, at_ms=deadline_ms)]
+
+    def _own_end(self) -> int:
+        """How far this replica's log counts: a record that was promised a flush counts after it."""
+        return self.log.recovery_point if self.flush_owed else self.log.log_end_offset
+
+    def _advance_high_watermark(self) -> list[Effect]:
+        """The smallest log end of the ISR; stands still while the ISR is too small (KIP-966)."""
+        assert self.state is not None
+        isr, needed = self._insync()
+        if self.log.offline is not None or isr < needed:
+            return []
+        ends = [self._follower_ends.get(i, 0) for i in self.state.isr if i != self._node_id]
+        reached = min([self._own_end(), *ends])
+        if reached <= self.high_watermark:
+            return []
+        self.high_watermark = reached
+        size, self._unread_bytes = self._unread_bytes, 0
+        return [
+            WakeReaders(topic_partition=self.topic_partition, size=size),
+            WakeWriters(topic_partition=self.topic_partition),
+        ]
+
+    def _wake_all(self) -> list[Effect]:
+        return [
+            WakeReaders(topic_partition=self.topic_partition, size=0),
+            WakeWriters(topic_partition=self.topic_partition),
+        ]

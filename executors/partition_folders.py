@@ -1,0 +1,55 @@
+"""The folders of partitions inside a broker's folder: their names, whose they are, their end.
+
+Owns: what a folder's name says, and the order of deleting one.  Must not know open logs.  All of it
+blocks.
+"""
+
+from uuid import UUID
+
+from sparklog.errors import SparklogError
+from sparklog.executors.log.names import PARTITION_METADATA
+from sparklog.executors.log.partition_metadata import decode_partition_metadata
+from sparklog.metadata import ClusterImage
+from sparklog.storage_backends.base import FileHalf
+from sparklog.types import TopicPartition
+
+#: A folder that is being deleted; the name says nothing about a partition any more.
+DELETED_FOLDER_SUFFIX = "-delete"
+
+
+def parse_folder(name: str) -> TopicPartition | None:
+    """The partition that a folder's name says, if it says one."""
+    topic, dash, number = name.rpartition("-")
+    return TopicPartition(topic, int(number)) if dash and number.isdecimal() else None
+
+
+def is_stray(half: FileHalf, root: str, name: str, image: ClusterImage, node_id: int) -> bool:
+    """Whether a folder belongs to a partition that the image does not place here."""
+    if not half.is_folder(f"{root}/{name}"):
+        return False
+    if name.endswith(DELETED_FOLDER_SUFFIX):
+        return True
+    tp = parse_folder(name)
+    if tp is None:
+        return False
+    state = image.partition(tp)
+    if state is None or node_id not in state.replicas:
+        return True
+    metadata = f"{root}/{name}/{PARTITION_METADATA}"
+    if not half.exists(metadata):
+        return False
+    try:
+        topic_id = decode_partition_metadata(half.read(metadata))
+    except SparklogError:
+        return False
+    return image.topics[tp.topic].topic_id != topic_id
+
+
+def delete_folder(half: FileHalf, root: str, name: str, topic_id: UUID) -> None:
+    """Renamed first: a topic of the same name may come back while files are deleted."""
+    if not half.is_folder(f"{root}/{name}"):
+        return
+    number = name.rpartition("-")[2]
+    target = f"{root}/{topic_id.hex}.{number}{DELETED_FOLDER_SUFFIX}"
+    half.rename_folder(f"{root}/{name}", target)
+    half.remove_folder(target)

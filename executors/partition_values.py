@@ -1,0 +1,83 @@
+"""What a partition hands back: outcomes, what they wait for, and effects for the shell.
+
+Owns: the values.  Must not know how any of it is decided or done.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sparklog.errors import KafkaError
+from sparklog.storage_backends.base import Region
+from sparklog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeReaders:
+    """Look at delayed fetches again: about ``size`` more bytes may be read, or the role changed."""
+
+    topic_partition: TopicPartition
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeWriters:
+    """Look at parked acknowledgements and DeleteRecords again."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushLog:
+    """Flush the log off the loop at ``at_ms`` (the past: now), then call ``flushed``."""
+
+    topic_partition: TopicPartition
+    at_ms: int
+
+
+Effect: TypeAlias = WakeReaders | WakeWriters | FlushLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckWait:
+    """What an answer waits for: everything below ``end_offset`` is safe under ``leader_epoch``.
+
+    ``replicated``: safe means below the high watermark; else flushed by this leader.
+    """
+
+    end_offset: int
+    leader_epoch: int
+    replicated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """Outcome of an append: the answer, what it waits for, and what the shell must do.
+
+    With ``refusal`` the answer is that error, which too waits for the state that it was judged by.
+    """
+
+    base_offset: int = NO_OFFSET
+    last_offset: int = NO_OFFSET
+    log_append_time: int = NO_TIMESTAMP
+    log_start_offset: int = NO_OFFSET
+    size: int = 0
+    refusal: KafkaError | None = None
+    wait: AckWait | None = None
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRead:
+    """Records of a read and the marks that travel with them; ``records`` None when there are none.
+
+    Whoever takes the region sends or releases it.
+    """
+
+    records: Region | None
+    size: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int

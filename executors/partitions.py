@@ -1,0 +1,337 @@
+"""The partitions of one broker: opened, led, closed and deleted as the cluster image says.
+
+Owns: which logs are open, the way effects are carried out, and who waits for a partition.  Must not
+know requests or how the image arrives.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import assert_never
+from uuid import UUID
+
+from sparklog.config import BrokerConfig, TopicConfig
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
+from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.flusher import Flusher
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.log import Log
+from sparklog.executors.partition import Partition
+from sparklog.executors.partition_folders import delete_folder, is_stray, parse_folder
+from sparklog.executors.partition_values import Effect, FlushLog, WakeReaders, WakeWriters
+from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.purgatory import Purgatory
+from sparklog.metadata import ClusterImage, PartitionImage
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionTable:
+    """All replicas of this broker.  Everything but ``apply`` and ``close`` is synchronous."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        folder: BrokerFolder,
+        settings: Mapping[str, str],
+        counters: BrokerCounters,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.node_id = node_id
+        self.image = ClusterImage()
+        self.counters = counters
+        self.now_ms = now_ms
+        self.readers: Purgatory[TopicPartition] = Purgatory()
+        self.writers: Purgatory[TopicPartition] = Purgatory()
+        self._folder = folder
+        self._settings = dict(settings)
+        self._broker_overrides: dict[str, str] = {}
+        self.broker_config = BrokerConfig.resolve(self._settings)
+        self._files = FileCache(self.broker_config.log_open_files_max)
+        self._flusher = Flusher(now_ms, self.carry_out)
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
+        self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
+        self._checkpointing = asyncio.Lock()
+        self._clean_open = folder.clean
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def offline(self) -> dict[TopicPartition, SparklogError]:
+        """Replicas that do not work, and why."""
+        failed = {p.topic_partition: p.log.offline for p in self if p.log.offline is not None}
+        return {**{tp: error for tp, (_, error) in self._offline.items()}, **failed}
+
+    # lookup
+
+    def get(self, topic_partition: TopicPartition) -> Partition | None:
+        return self._partitions.get(topic_partition)
+
+    def find(self, topic: str, number: int) -> Partition:
+        """Raises what Kafka answers for a partition that is not here."""
+        tp = TopicPartition(topic, number)
+        partition = self._partitions.get(tp)
+        if partition is not None:
+            return partition
+        if tp in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._offline[tp][1]))
+        if self.image.partition(tp) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp}")
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {tp}"
+        )
+
+    def topic_name(self, topic_id: UUID | None) -> str:
+        """Raises UNKNOWN_TOPIC_ID."""
+        topic = self.image.topic_by_id(topic_id) if topic_id is not None else None
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        return topic.name
+
+    # effects
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case WakeReaders():
+                    self.readers.wake(effect.topic_partition, effect.size)
+                case WakeWriters():
+                    self.writers.wake(effect.topic_partition)
+                case FlushLog():
+                    partition = self._partitions.get(effect.topic_partition)
+                    if partition is not None:
+                        self._flusher.plan(partition, effect.at_ms)
+                case _:
+                    assert_never(effect)
+
+    # the image
+
+    async def remove_strays(self, image: ClusterImage) -> list[str]:
+        """Delete the folders of partitions that the image does not place here; their names.
+
+        The image must be of a controller that is known to be in office: one that was replaced could
+        lack topics.
+        """
+        half, root = self._folder.half, self._folder.path
+        names = await run_blocking(half.list, root)
+        strays = [
+            name
+            for name in names
+            if await run_blocking(is_stray, half, root, name, image, self.node_id)
+        ]
+        for name in strays:
+            self._forget_checkpoints(parse_folder(name))
+        if strays:
+            await self.write_checkpoints()
+        for name in strays:
+            logger.warning("removing the stray folder %s", name)
+            await run_blocking(half.remove_folder, f"{root}/{name}")
+        return strays
+
+    async def apply(self, image: ClusterImage, *, lead: bool) -> None:
+        """Make the open partitions those of the image.
+
+        Without ``lead`` no role is taken, so that nothing is served yet.  Not to be called again
+        before it is done.
+        """
+        self.image = image
+        self._apply_broker_config(image)
+        wanted = {
+            tp: (self._topic_id(tp), state) for tp, state in image.partitions_of(self.node_id)
+        }
+        await self._remove(self._gone(wanted))
+        missing = [
+            (tp, topic_id)
+            for tp, (topic_id, _) in wanted.items()
+            if tp not in self._partitions and tp not in self._offline
+        ]
+        await asyncio.gather(*(self._open(tp, topic_id) for tp, topic_id in missing))
+        self._clean_open = False
+        for tp, (_, state) in wanted.items():
+            partition = self._partitions.get(tp)
+            if partition is not None:
+                self._update(partition, state, lead)
+
+    def drop_roles(self) -> None:
+        """Serve nothing any more, because this broker's right to serve has ended."""
+        for partition in self:
+            self.carry_out(partition.resign())
+
+    # upkeep
+
+    def clean_up(self) -> None:
+        """Retention and the expiry of producers, for every partition."""
+        now_ms = self.now_ms()
+        for partition in self:
+            try:
+                deleted = partition.log.delete_old(now_ms, partition.high_watermark)
+                self.counters.segments_deleted += deleted
+            except SparklogError as error:
+                logger.error("retention of %s failed: %s", partition.topic_partition, error)
+            partition.producers.expire(now_ms, self.broker_config.producer_id_expiration_ms)
+
+    def purge_deleted(self) -> None:
+        """Remove the files whose ``file.delete.delay.ms`` is over."""
+        for partition in self:
+            try:
+                partition.log.purge_deleted(self.now_ms())
+            except SparklogError as error:
+                logger.error("files of %s stay: %s", partition.topic_partition, error)
+
+    async def write_checkpoints(self) -> None:
+        """Recovery points and log starts; those of replicas that are not open stay as they were."""
+        async with self._checkpointing:  # an older state must not overwrite a newer one
+            points = dict(self._folder.recovery_points)
+            starts = dict(self._folder.log_starts)
+            for partition in self:
+                points[partition.topic_partition] = partition.log.recovery_point
+                starts[partition.topic_partition] = partition.log.log_start_offset
+            await run_blocking(self._folder.write_checkpoints, points, starts)
+
+    async def close(self) -> bool:
+        """Flush and close every log, write the checkpoints.  False when one did not close well."""
+        self.readers.close()
+        self.writers.close()
+        for partition in self:
+            await self._flusher.settle(partition)
+        closed = [await self._close_log(partition) for partition in self]
+        await self.write_checkpoints()
+        return all(closed) and not self._offline
+
+    async def _close_log(self, partition: Partition) -> bool:
+        log = partition.log
+        if log.offline is not None:
+            log.close(self.now_ms(), clean=False)
+            return False
+        try:
+            await run_blocking(log.close, self.now_ms())
+        except SparklogError as error:
+            logger.error("%s did not close: %s", partition.topic_partition, error)
+            return False
+        return True
+
+    # opening and removing
+
+    def _topic_id(self, tp: TopicPartition) -> UUID:
+        topic = self.image.topic(tp.topic)
+        assert topic is not None
+        return topic.topic_id
+
+    def _gone(
+        self, wanted: Mapping[TopicPartition, tuple[UUID, PartitionImage]]
+    ) -> list[TopicPartition]:
+        here = {tp: p.topic_id for tp, p in self._partitions.items()}
+        here.update((tp, topic_id) for tp, (topic_id, _) in self._offline.items())
+        return [
+            tp for tp, topic_id in here.items() if tp not in wanted or wanted[tp][0] != topic_id
+        ]
+
+    async def _open(self, tp: TopicPartition, topic_id: UUID) -> None:
+        producers = ProducerStateManager(tp)
+        config = self._topic_config(tp.topic)
+        folder = self._folder
+        try:
+            log = await run_blocking(
+                Log.open,
+                folder.half,
+                f"{folder.path}/{tp}",
+                topic_partition=tp,
+                config=config,
+                files=self._files,
+                producers=producers,
+                now_ms=self.now_ms(),
+                clean=self._clean_open,
+                recovery_point=folder.recovery_points.get(tp, 0),
+                log_start_offset=folder.log_starts.get(tp, 0),
+                topic_id=topic_id,
+            )
+        except (CorruptLogError, StorageError) as error:
+            logger.error("%s is offline: %s", tp, error)
+            self._offline[tp] = (topic_id, error)
+            return
+        except KafkaError as error:
+            # The folder of a topic that had the same name; it is removed as a stray.
+            logger.warning("%s is not opened: %s", tp, error)
+            return
+        self.counters.count_recovery(log.recovery)
+        self._partitions[tp] = Partition(
+            topic_partition=tp,
+            topic_id=topic_id,
+            node_id=self.node_id,
+            log=log,
+            producers=producers,
+            config=config,
+        )
+
+    async def _remove(self, gone: Collection[TopicPartition]) -> None:
+        """Close them, forget them on the disk, then delete their folders."""
+        doomed: list[tuple[str, UUID]] = []
+        for tp in gone:
+            offline = self._offline.pop(tp, None)
+            partition = self._partitions.pop(tp, None)
+            if offline is not None:
+                doomed.append((str(tp), offline[0]))
+            if partition is not None:
+                doomed.append((str(tp), partition.topic_id))
+                await self._let_go(partition)
+            self._forget_checkpoints(tp)
+            if self.image.topic(tp.topic) is None:
+                self.counters.forget_topic(tp.topic)
+                self._topic_configs.pop(tp.topic, None)
+        if not doomed:
+            return
+        try:
+            # A partition of the same name may come back: it must not inherit recovery points.
+            await self.write_checkpoints()
+            root = self._folder.path
+            for name, topic_id in doomed:
+                await run_blocking(delete_folder, self._folder.half, root, name, topic_id)
+        except StorageError as error:
+            logger.error("folders of deleted partitions stay: %s", error)
+
+    async def _let_go(self, partition: Partition) -> None:
+        """Whoever waits finds the partition gone and answers so."""
+        tp = partition.topic_partition
+        self.readers.wake(tp)
+        self.writers.wake(tp)
+        await self._flusher.settle(partition)
+        partition.log.close(self.now_ms(), clean=False)
+
+    def _forget_checkpoints(self, tp: TopicPartition | None) -> None:
+        if tp is not None:
+            self._folder.recovery_points.pop(tp, None)
+            self._folder.log_starts.pop(tp, None)
+
+    # settings and roles
+
+    def _apply_broker_config(self, image: ClusterImage) -> None:
+        overrides = image.broker_overrides(self.node_id)
+        if overrides != self._broker_overrides:
+            self._broker_overrides = overrides
+            self.broker_config = BrokerConfig.resolve({**self._settings, **overrides})
+
+    def _topic_config(self, topic: str) -> TopicConfig:
+        """Resolved once per change, not once per partition and commit."""
+        overrides = self.image.topic_overrides(topic)
+        known = self._topic_configs.get(topic)
+        if known is not None and known[0] == overrides and known[1] is self.broker_config:
+            return known[2]
+        config = TopicConfig.resolve(overrides, self.broker_config)
+        self._topic_configs[topic] = (overrides, self.broker_config, config)
+        return config
+
+    def _update(self, partition: Partition, state: PartitionImage, lead: bool) -> None:
+        config = self._topic_config(partition.topic_partition.topic)
+        if config != partition.config:
+            self.carry_out(partition.configure(config, self.now_ms()))
+        if lead and partition.state is not state:
+            self.carry_out(partition.take_role(state))

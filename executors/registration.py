@@ -1,0 +1,280 @@
+"""A broker's standing with the control plane: its image, its registration, its heartbeats.
+
+Owns: the replayed cluster image, the broker epoch, and what is done when the control plane is away
+(go on with the last image, try again) or has forgotten this broker (register again, same
+incarnation).  Must not know partitions or clients.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError
+from sparklog.executors.broker_folder import BrokerStartError
+from sparklog.executors.control_link import ControlLink
+from sparklog.metadata import ClusterImage, decode_records
+from sparklog.types import Endpoint
+from sparklog.wire.private import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    ForwardRequestRequest,
+    ForwardRequestResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    WatchMetadataRequest,
+    WatchMetadataResponse,
+)
+
+WATCH_WAIT_MS = 10_000
+CALL_TIMEOUT_S = 5.0
+FORWARD_TIMEOUT_S = 30.0
+RETRY_S_MIN = 0.05
+RETRY_S_MAX = 1.0
+#: How long a starting broker looks for the control plane.
+FIND_CONTROLLER_S = 30.0
+#: A registration that is refused for good: trying again would not help.
+_FATAL = (
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ErrorCode.INVALID_REGISTRATION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+_FORGOTTEN = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """What a broker tells the control plane about itself."""
+
+    cluster_id: str
+    broker_id: int
+    directory_id: UUID
+    incarnation: UUID
+    advertised: Endpoint
+    executor_host: str
+    executor_id: str
+    job: str
+    clean_stop: bool
+
+
+class Registration:
+    """One broker's dealings with the control plane.  ``close`` it."""
+
+    def __init__(
+        self, controller: Endpoint, secret: bytes, config: BrokerConfig, name: str
+    ) -> None:
+        self.image = ClusterImage()
+        self.broker_epoch = -1
+        self.registrations = 0
+        self._identity: BrokerIdentity | None = None
+        self._config = config
+        self._watch_link = ControlLink(controller, secret, client_id=f"{name}-watch")
+        self._link = ControlLink(controller, secret, client_id=name)
+        self._forward_link = ControlLink(controller, secret, client_id=f"{name}-forward")
+
+    def close(self) -> None:
+        for link in (self._watch_link, self._link, self._forward_link):
+            link.close()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the image shows this very process as the holder of its broker id."""
+        identity = self._identity
+        broker = self.image.broker(identity.broker_id) if identity is not None else None
+        return (
+            identity is not None
+            and broker is not None
+            and broker.incarnation == identity.incarnation
+            and broker.broker_epoch >= self.broker_epoch
+        )
+
+    # start
+
+    async def fetch_image(self) -> None:
+        """The first image.  Raises BrokerStartError when no control plane answers in time."""
+
+        async def fetch() -> None:
+            await self._watch_once(max_wait_ms=0)
+
+        await self._until_done(fetch, FIND_CONTROLLER_S)
+
+    async def register(self, identity: BrokerIdentity) -> None:
+        """Announce this process, then learn the image that shows it.
+
+        Raises BrokerStartError when the control plane refuses for good or stays away.
+        """
+        self._identity = identity
+        session_s = self._config.broker_session_timeout_ms / 1000
+        await self._until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
+
+        async def catch_up() -> None:
+            while not self.is_registered:
+                await self._watch_once(max_wait_ms=1000)
+
+        await self._until_done(catch_up, FIND_CONTROLLER_S)
+
+    async def _register_once(self) -> None:
+        identity = self._identity
+        assert identity is not None
+        request = RegisterBrokerRequest(
+            cluster_id=identity.cluster_id,
+            broker_id=identity.broker_id,
+            directory_id=identity.directory_id,
+            incarnation=identity.incarnation,
+            host=identity.advertised.host,
+            port=identity.advertised.port,
+            executor_host=identity.executor_host,
+            executor_id=identity.executor_id,
+            job=identity.job,
+            clean_stop=identity.clean_stop,
+        )
+        response = await self._link.call(request, RegisterBrokerResponse, CALL_TIMEOUT_S)
+        self.broker_epoch = response.broker_epoch
+        self.registrations += 1
+        logger.info("registered with epoch %d", response.broker_epoch)
+
+    async def _until_done(self, step: Callable[[], Awaitable[None]], limit_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        pause_s = RETRY_S_MIN
+        while True:
+            try:
+                return await step()
+            except (ConnectError, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code in _FATAL:
+                    raise BrokerStartError(_kind(error), str(error)) from error
+                if loop.time() + pause_s > deadline:
+                    raise BrokerStartError("other", str(error)) from error
+                logger.info("trying again: %s", error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S_MAX)
+
+    # while serving
+
+    async def watch(self, changed: Callable[[ClusterImage], Awaitable[None]]) -> None:
+        """Follow the image for ever; ``changed`` is awaited after every change."""
+        pause_s = RETRY_S_MIN
+        while True:
+            try:
+                if await self._watch_once(max_wait_ms=WATCH_WAIT_MS):
+                    await changed(self.image)
+                if pause_s > RETRY_S_MIN:
+                    logger.info("the control plane answers again")
+                    pause_s = RETRY_S_MIN
+                continue
+            except (ConnectError, KafkaError) as error:
+                if pause_s == RETRY_S_MIN:  # say it once, not at every try
+                    logger.warning("the image stays at version %d: %s", self.image.version, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S_MAX)
+
+    async def heartbeat(self) -> None:
+        """Keep the session for ever; register again when the control plane asks for it.
+
+        Raises BrokerStartError when another process holds this broker id for good.
+        """
+        while True:
+            try:
+                await self._beat(stopping=False)
+            except KafkaError as error:
+                logger.info("heartbeat refused: %s", error)
+                if error.code in _FORGOTTEN:
+                    session_s = self._config.broker_session_timeout_ms / 1000
+                    await self._until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
+                    continue
+            except ConnectError as error:
+                logger.debug("no heartbeat: %s", error)
+                await asyncio.sleep(RETRY_S_MIN)
+            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+
+    async def announce_stop(self) -> None:
+        """Tell the control plane that this broker has stopped; it may be away."""
+        if self.broker_epoch < 0:
+            return
+        try:
+            await self._beat(stopping=True)
+        except (ConnectError, KafkaError) as error:
+            logger.info("the control plane was not told of the stop: %s", error)
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        """A fresh block.  Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry."""
+        identity = self._identity
+        try:
+            response = await self._link.call(
+                AllocateProducerIdsRequest(
+                    broker_id=identity.broker_id if identity else -1,
+                    broker_epoch=self.broker_epoch,
+                ),
+                AllocateProducerIdsResponse,
+                CALL_TIMEOUT_S,
+            )
+        except (ConnectError, KafkaError) as error:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids now: {error}"
+            ) from error
+        return response.first_producer_id, response.count
+
+    async def forward(self, frame: bytes, version: int) -> bytes:
+        """A client's request to the controller and its answer back, both with headers.
+
+        Raises NOT_CONTROLLER when the controller cannot be asked.
+        """
+        request = ForwardRequestRequest(api_version=version, request=frame)
+        try:
+            response = await self._forward_link.call(
+                request, ForwardRequestResponse, FORWARD_TIMEOUT_S
+            )
+        except ConnectError as error:
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, f"the controller is away: {error}"
+            ) from error
+        return response.response
+
+    async def _beat(self, *, stopping: bool) -> None:
+        assert self._identity is not None
+        request = BrokerHeartbeatRequest(
+            broker_id=self._identity.broker_id,
+            broker_epoch=self.broker_epoch,
+            metadata_version=self.image.version,
+            stopping=stopping,
+        )
+        await self._link.call(request, BrokerHeartbeatResponse, CALL_TIMEOUT_S)
+
+    async def _watch_once(self, *, max_wait_ms: int) -> bool:
+        """Take in what is new; whether there was something."""
+        since = self.image.version if self.image.version else -1
+        response = await self._watch_link.call(
+            WatchMetadataRequest(since=since, max_wait_ms=max_wait_ms),
+            WatchMetadataResponse,
+            max_wait_ms / 1000 + CALL_TIMEOUT_S,
+        )
+        if response.controller_epoch < self.image.controller_epoch:
+            self._watch_link.close()
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"controller epoch {response.controller_epoch} is over",
+            )
+        if not response.commits and not response.snapshot:
+            return False
+        try:
+            image = ClusterImage() if response.snapshot else self.image
+            for commit in response.commits:
+                for record in decode_records(commit):
+                    image.replay(record)
+        except (DecodeError, LookupError) as error:
+            # Half replayed: only a snapshot gives a whole image again.
+            self.image.version = 0
+            raise ConnectError(f"a commit could not be replayed: {error}") from error
+        image.version = response.version
+        self.image = image
+        return True
+
+
+def _kind(error: KafkaError) -> str:
+    return "foreign_cluster" if error.code == ErrorCode.INCONSISTENT_CLUSTER_ID else "config"

@@ -1,0 +1,149 @@
+"""A broker's identity on the disk, in Kafka's formats."""
+
+from uuid import UUID
+
+import pytest
+
+from sparklog.errors import DecodeError, LockedError
+from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError, MetaProperties
+from sparklog.executors.partition_folders import delete_folder, is_stray, parse_folder
+from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.types import TopicPartition
+
+DIRECTORY = UUID("01234567-89ab-cdef-0123-456789abcdef")
+TOPIC_ID = UUID(int=3)
+
+
+def take(half: MemoryBackend, new: bool = True, **changes: object) -> BrokerFolder:
+    values: dict[str, object] = {"cluster_id": "c", "node_id": 1, "new": new, "new_id": DIRECTORY}
+    return BrokerFolder.take(half, "broker-1", **{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_new_folder_gets_its_properties_and_keeps_them() -> None:
+    half = MemoryBackend()
+    folder = take(half)
+    meta = MetaProperties(cluster_id="c", node_id=1, directory_id=DIRECTORY)
+    assert half.read("broker-1/meta.properties") == (
+        b"version=1\ncluster.id=c\nnode.id=1\ndirectory.id=ASNFZ4mrze8BI0VniavN7w\n"
+    )
+    assert (folder.meta, folder.clean, folder.recovery_points) == (meta, False, {})
+    folder.release()
+    assert take(half, new=False, new_id=UUID(int=9)).meta == meta
+
+
+def test_properties_written_by_kafka_are_read() -> None:
+    text = (
+        b"#\n#Fri Nov 20 10:00:00 UTC 2026\ncluster.id=abc\ndirectory.id=ASNFZ4mrze8BI0VniavN7w\n"
+        b"node.id=3\nversion=1\n"
+    )
+    assert MetaProperties.decode(text) == MetaProperties(
+        cluster_id="abc", node_id=3, directory_id=DIRECTORY
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"version=2\n",
+        b"version=1\ncluster.id=c\nnode.id=x\ndirectory.id=ASNFZ4mrze8BI0VniavN7w\n",
+        b"version=1\ncluster.id=c\nnode.id=1\ndirectory.id=AS\n",
+    ],
+)
+def test_unreadable_properties_are_named(text: bytes) -> None:
+    with pytest.raises(DecodeError):
+        MetaProperties.decode(text)
+    half = MemoryBackend()
+    half.put("broker-1/meta.properties", text)
+    with pytest.raises(BrokerStartError) as caught:
+        take(half)
+    assert caught.value.kind == "config"
+    # The lock was given back.
+    half.delete("broker-1/meta.properties")
+    take(half)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"), [({"cluster_id": "d"}, "foreign_cluster"), ({"node_id": 2}, "config")]
+)
+def test_anothers_folder_is_left_alone(changes: dict[str, object], kind: str) -> None:
+    half = MemoryBackend()
+    take(half).release()
+    with pytest.raises(BrokerStartError) as caught:
+        take(half, **changes)
+    assert caught.value.kind == kind
+
+
+def test_a_folder_is_made_only_when_it_may_be_new() -> None:
+    half = MemoryBackend()
+    for _ in range(2):
+        with pytest.raises(BrokerStartError) as caught:
+            take(half, new=False)
+        assert caught.value.kind == "not_here"
+        assert half.list("broker-1") in ([], [".lock"])
+        half.make_folder("broker-1")
+
+
+def test_a_folder_has_one_broker() -> None:
+    half = MemoryBackend()
+    folder = take(half)
+    with pytest.raises(LockedError):
+        take(half)
+    folder.release()
+    take(half)
+
+
+def test_the_marker_is_read_once() -> None:
+    half = MemoryBackend()
+    folder = take(half)
+    folder.write_checkpoints({TopicPartition("t-x", 1): 5}, {TopicPartition("t-x", 1): 2})
+    folder.write_clean_marker(7)
+    assert half.read("broker-1/.kafka_cleanshutdown") == b'{"version": 0, "brokerEpoch": 7}'
+    assert half.read("broker-1/recovery-point-offset-checkpoint") == b"0\n1\nt-x 1 5\n"
+    folder.release()
+    folder = take(half)
+    assert folder.clean
+    assert folder.recovery_points == {TopicPartition("t-x", 1): 5}
+    assert folder.log_starts == {TopicPartition("t-x", 1): 2}
+    folder.release()
+    assert not take(half).clean
+
+
+def test_a_damaged_checkpoint_means_a_longer_recovery_not_a_failure() -> None:
+    half = MemoryBackend()
+    take(half).release()
+    half.put("broker-1/recovery-point-offset-checkpoint", b"0\n7\n")
+    assert take(half).recovery_points == {}
+
+
+def test_strays_are_what_the_image_does_not_place_here() -> None:
+    half = MemoryBackend()
+    image = ClusterImage()
+    state = PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1)
+    elsewhere = PartitionImage(replicas=(2,), isr=(2,), last_known=(2,), leader=2)
+    image.replay(TopicCreated(topic="t", topic_id=TOPIC_ID, partitions=(state, elsewhere, state)))
+    from sparklog.executors.log.partition_metadata import encode_partition_metadata
+
+    ids = {"t-0": TOPIC_ID, "t-1": TOPIC_ID, "t-2": UUID(int=4), "t-3": TOPIC_ID, "u-0": TOPIC_ID}
+    for name, topic_id in ids.items():
+        half.put(f"broker-1/{name}/partition.metadata", encode_partition_metadata(topic_id))
+    half.make_folder("broker-1/00.1-delete")
+    half.make_folder("broker-1/notes")
+    half.put("broker-1/u-1", b"a file")
+    strays = [n for n in half.list("broker-1") if is_stray(half, "broker-1", n, image, 1)]
+    assert strays == ["00.1-delete", "t-1", "t-2", "t-3", "u-0"]
+
+
+def test_folder_names() -> None:
+    assert parse_folder("a-b-12") == TopicPartition("a-b", 12)
+    for name in ("a", "a-", "a-b", "-1x", "00.1-delete"):
+        assert parse_folder(name) is None
+
+
+def test_a_deleted_folder_leaves_its_name_free() -> None:
+    half = MemoryBackend()
+    half.put("broker-1/t-0/x", b"1")
+    delete_folder(half, "broker-1", "t-0", TOPIC_ID)
+    delete_folder(half, "broker-1", "t-0", TOPIC_ID)
+    assert half.list("broker-1") == []

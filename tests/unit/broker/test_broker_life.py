@@ -1,0 +1,311 @@
+"""A broker's start, stop, crash and absence of the control plane."""
+
+import asyncio
+
+import pytest
+from broker_rig import Rig, batch, run, until
+
+from sparklog.errors import ErrorCode, LockedError
+from sparklog.executors.broker import Broker
+from sparklog.executors.broker_folder import BrokerStartError
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.messages.metadata import MetadataRequest
+
+
+def test_a_clean_stop_leaves_the_marker_and_the_next_start_recovers_nothing() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t", 2)
+        await rig.leads(2)
+        assert (await client.produce("t", batch(b"a", b"b"))).error_code == 0
+        await rig.stop_broker()
+        assert rig.disk.exists("broker-1/.kafka_cleanshutdown")
+        assert rig.disk.read("broker-1/recovery-point-offset-checkpoint") == b"0\n2\nt 0 2\nt 1 0\n"
+        assert rig.control.image.brokers[1].fenced
+        await rig.start_broker(new=False)
+        assert not rig.disk.exists("broker-1/.kafka_cleanshutdown")
+        status = await rig.status()
+        assert (status["clean_start"], status["segments_recovered"], status["bytes_scanned"]) == (
+            True,
+            0,
+            0,
+        )
+        client = await rig.client()
+        assert await client.fetch("t") == (0, [b"a", b"b"])
+
+    run(test)
+
+
+def test_a_crash_is_recovered_from_what_the_files_hold() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        epoch = rig.control.image.topics["t"].partitions[0].leader_epoch
+        assert (await client.produce("t", batch(b"a", b"b"))).error_code == 0
+        await rig.crash_broker()
+        await rig.start_broker(new=False)
+        status = await rig.status()
+        assert status["clean_start"] is False
+        assert status["segments_recovered"] == 1
+        assert rig.control.image.topics["t"].partitions[0].leader_epoch > epoch
+        client = await rig.client()
+        assert await client.fetch("t") == (0, [b"a", b"b"])
+
+    run(test)
+
+
+def test_the_broker_serves_on_while_the_control_plane_is_away() -> None:
+    async def test(rig: Rig) -> None:
+        broker = await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        await rig.stop_control()
+        assert (await client.produce("t", batch(b"a"))).error_code == 0
+        assert await client.fetch("t") == (0, [b"a"])
+        refused = await client.ask(
+            CreateTopicsRequest(topics=(CreatableTopic(name="u", num_partitions=1),))
+        )
+        assert refused.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        incarnation = broker.incarnation
+        await rig.start_control()
+        version = rig.control.image.version
+        await until(lambda: broker.table.image.version >= version)
+        await client.create_topic("u")
+        await rig.leads(2)
+        assert rig.control.image.brokers[1].incarnation == incarnation
+        assert (await client.produce("t", batch(b"b"))).base_offset == 1
+
+    run(test)
+
+
+def test_a_broker_that_was_fenced_leads_again_without_a_restart() -> None:
+    async def test(rig: Rig) -> None:
+        from sparklog.wire.private import LostBroker, ReportLossRequest
+
+        broker = await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        before = rig.control.image.topics["t"].partitions[0]
+        outcome = rig.control.decide(ReportLossRequest(brokers=(LostBroker(broker_id=1),)))
+        assert isinstance(outcome, asyncio.Future)
+        await outcome
+        (partition,) = broker.table
+        await until(lambda: partition.leader_epoch > before.leader_epoch and partition.is_leader)
+        assert (await client.produce("t", batch(b"a"))).error_code == 0
+
+    run(test)
+
+
+def test_folders_of_topics_that_were_deleted_meanwhile_are_removed() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("gone")
+        await client.create_topic("kept")
+        await client.create_topic("again")
+        await rig.leads(3)
+        await client.produce("again", batch(b"old"))
+        await rig.stop_broker()
+        for name in ("gone", "again"):
+            outcome = rig.control.decide(
+                DeleteTopicsRequest(topics=(DeleteTopicState(name=name),), topic_names=(name,))
+            )
+            assert isinstance(outcome, asyncio.Future)
+            await outcome
+        rig.disk.make_folder("broker-1/00000000000000000000000000000007.0-delete")
+        await rig.start_broker(new=False)
+        client = await rig.client()
+        await client.create_topic("again")
+        await rig.leads(2)
+        folders = [n for n in rig.disk.list("broker-1") if rig.disk.is_folder(f"broker-1/{n}")]
+        assert folders == ["again-0", "kept-0"]
+        assert await client.fetch("again", max_wait_ms=0) == (0, [])
+
+    run(test)
+
+
+def test_a_topic_that_is_deleted_and_created_again_starts_empty() -> None:
+    async def test(rig: Rig) -> None:
+        broker = await rig.start_broker()
+        client = await rig.client()
+        first = await client.create_topic("t")
+        await rig.leads(1)
+        await client.produce("t", batch(b"a"))
+        waiting = asyncio.create_task((await rig.client()).fetch("t", 1, max_wait_ms=20_000))
+        await until(lambda: len(broker.table.readers) == 1)
+        deleted = await client.ask(
+            DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
+        )
+        assert deleted.responses[0].error_code == 0
+        code, _ = await waiting
+        assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        second = await client.create_topic("t")
+        assert first != second
+        await until(lambda: [p.topic_id for p in broker.table] == [second])
+        assert await client.fetch("t", max_wait_ms=0) == (0, [])
+
+    run(test)
+
+
+def test_metadata_creates_a_missing_topic() -> None:
+    async def test(rig: Rig) -> None:
+        from sparklog.wire.messages.metadata import MetadataRequestTopic
+
+        await rig.start_broker()
+        client = await rig.client()
+        request = MetadataRequest(
+            topics=(MetadataRequestTopic(name="auto"),), allow_auto_topic_creation=True
+        )
+        await client.ask(request)
+        await rig.leads(1)
+        (topic,) = (await client.ask(request)).topics
+        assert (topic.error_code, topic.partitions[0].leader_id) == (0, 1)
+
+    run(test)
+
+
+def test_a_second_broker_on_the_folder_is_locked_out() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        with pytest.raises(LockedError):
+            await Broker(rig.options()).start()
+
+    run(test)
+
+
+def test_a_folder_that_is_not_here_is_not_made() -> None:
+    async def test(rig: Rig) -> None:
+        with pytest.raises(BrokerStartError) as caught:
+            await Broker(rig.options(new=False)).start()
+        assert caught.value.kind == "not_here"
+        assert rig.disk.list("") == []
+
+    run(test)
+
+
+def test_a_folder_of_another_cluster_is_refused() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        await rig.stop_broker()
+        with pytest.raises(BrokerStartError) as caught:
+            await Broker(rig.options(cluster_id="other")).start()
+        assert caught.value.kind == "foreign_cluster"
+        # The lock is free and the marker is still there.
+        await rig.start_broker(new=False)
+        assert (await rig.status())["clean_start"]
+
+    run(test)
+
+
+def test_a_secret_of_another_cluster_is_refused() -> None:
+    async def test(rig: Rig) -> None:
+        with pytest.raises(BrokerStartError) as caught:
+            await Broker(rig.options(secret="00" * 32)).start()
+        assert caught.value.kind == "config"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"settings": {"num.partitons": "3"}}, {"controller": "nowhere"}, {"secret": "xyz"}],
+)
+def test_wrong_options_are_named(changes: dict[str, object]) -> None:
+    async def test(rig: Rig) -> None:
+        with pytest.raises(BrokerStartError) as caught:
+            Broker(rig.options(**changes))
+        assert caught.value.kind == "config"
+
+    run(test)
+
+
+def test_damage_below_the_recovery_point_takes_one_partition_offline() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("bad")
+        await client.create_topic("good")
+        await rig.leads(2)
+        for topic in ("bad", "good"):
+            await client.produce(topic, batch(b"a"))
+        await rig.stop_broker()
+        rig.disk.delete("broker-1/bad-0/partition.metadata")
+        rig.disk.put("broker-1/bad-0/partition.metadata", b"version: 0\ntopic_id: ??\n")
+        await rig.start_broker(new=False)
+        client = await rig.client()
+        code, _ = await client.fetch("bad")
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await client.fetch("good") == (0, [b"a"])
+        assert list((await rig.status())["offline"]) == ["bad-0"]
+        await rig.stop_broker()
+        assert not rig.disk.exists("broker-1/.kafka_cleanshutdown")
+
+    run(test)
+
+
+def test_a_start_can_be_given_up() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        await rig.stop_broker()
+        await rig.stop_control()
+        broker = Broker(rig.options(new=False))
+        starting = asyncio.create_task(broker.start())
+        await until(lambda: not rig.disk.exists("broker-1/.kafka_cleanshutdown"))
+        broker.ask_to_stop("test")
+        with pytest.raises(BrokerStartError) as caught:
+            await starting
+        assert caught.value.kind == "stopped"
+        assert rig.disk.exists("broker-1/.kafka_cleanshutdown")
+
+    run(test)
+
+
+def test_an_unclean_stop_is_not_forgotten_by_a_start_that_failed() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        await rig.crash_broker()
+        await rig.stop_control()
+        broker = Broker(rig.options(new=False))
+        starting = asyncio.create_task(broker.start())
+        await until(lambda: broker._folder is not None)
+        broker.ask_to_stop("test")
+        with pytest.raises(BrokerStartError):
+            await starting
+        assert not rig.disk.exists("broker-1/.kafka_cleanshutdown")
+
+    run(test)
+
+
+def test_a_broker_whose_id_went_to_another_process_serves_nothing() -> None:
+    async def test(rig: Rig) -> None:
+        from uuid import uuid4
+
+        from sparklog.wire.private import RegisterBrokerRequest
+
+        broker = await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        outcome = rig.control.decide(
+            RegisterBrokerRequest(
+                cluster_id=rig.control.image.cluster_id,
+                broker_id=1,
+                directory_id=broker.directory_id,
+                incarnation=uuid4(),
+                host="127.0.0.1",
+                port=1,
+            )
+        )
+        assert isinstance(outcome, asyncio.Future)
+        await outcome
+        await until(lambda: not any(partition.is_leader for partition in broker.table))
+        refused = await client.produce("t", batch(b"a"))
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(test, broker_heartbeat_interval_ms="60000")
