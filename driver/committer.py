@@ -1,0 +1,167 @@
+"""Group commit: the decisions of one moment share one commit of the journal.
+
+Owns: the committed image, the one commit under way, checkpoints, and the order in which decisions
+become durable.  Must not know what is decided, or who waits for it.
+
+Any failure is final: the controller's image has run ahead of the journal, so the process must end
+and read the journal again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.driver.journal import (
+    CHECKPOINT_EVERY,
+    CommitHeader,
+    Journal,
+    JournalConflict,
+    JournalError,
+)
+from sparklog.errors import StorageError
+from sparklog.metadata import ClusterImage, Record, encode_records
+from sparklog.storage_backends.blocking import run_blocking
+
+logger = logging.getLogger(__name__)
+
+#: Decisions that share one commit.
+GROUP_MAX = 1_000
+#: How often an idle controller looks whether it was replaced.
+HEAD_CHECK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """One decision on its way: its records, and what to do once they are durable."""
+
+    records: tuple[Record, ...]
+    done: Callable[[], None]
+
+
+class Committer:
+    """``image`` is the committed image; ``on_commit`` gets the encoded records of each commit.
+
+    ``wall_ms`` is the time of day; ``new_nonce`` makes a text that nobody else makes.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        image: ClusterImage,
+        *,
+        wall_ms: Callable[[], int],
+        new_nonce: Callable[[], str],
+        on_commit: Callable[[bytes], None],
+        checkpoint_every: int = CHECKPOINT_EVERY,
+    ) -> None:
+        self.image = image
+        self.commits = 0
+        self._journal = journal
+        self._wall_ms = wall_ms
+        self._new_nonce = new_nonce
+        self._on_commit = on_commit
+        self._checkpoint_every = checkpoint_every
+        self._checkpointing: asyncio.Task[None] | None = None
+        self._head_read_ms = wall_ms()
+        self._queue: deque[_Waiting] = deque()
+        self._committing = False
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was decided is durable."""
+        return not self._queue and not self._committing
+
+    def add(self, records: tuple[Record, ...], done: Callable[[], None]) -> None:
+        """Commit records after all added before; ``done`` is called once they are durable."""
+        self._queue.append(_Waiting(records, done))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Commit until ``stop()``.  Raises JournalConflict, JournalError or StorageError."""
+        while not (self._stopping and not self._queue):
+            if self._queue:
+                await self._commit_group()
+            elif not await self._woken():
+                await self._check_head()
+        if self._checkpointing is not None:
+            await self._checkpointing
+
+    def stop(self) -> None:
+        """Let ``run`` return once everything is durable."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _woken(self) -> bool:
+        try:
+            await asyncio.wait_for(self._wake.wait(), HEAD_CHECK_S)
+        except TimeoutError:
+            return False
+        self._wake.clear()
+        return True
+
+    async def _commit_group(self) -> None:
+        group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]
+        records = tuple(record for waiting in group for record in waiting.records)
+        self._committing = True
+        if records:
+            await self._commit(records)
+        self._committing = False
+        for waiting in group:
+            waiting.done()
+
+    async def _commit(self, records: tuple[Record, ...]) -> None:
+        encoded = encode_records(records)
+        if self._wall_ms() - self._head_read_ms > 2 * HEAD_CHECK_S * 1000:
+            await self._check_head()  # this process stood still, a suspended machine for example
+        header = self._header(self.image.version + 1)
+        await run_blocking(self._journal.commit, header, encoded)
+        self._check_not_stalled()
+        self.image.replay_commit(header.version, records)
+        self.commits += 1
+        self._on_commit(encoded)
+        if header.version % self._checkpoint_every == 0:
+            self._begin_checkpoint()
+
+    def _header(self, version: int) -> CommitHeader:
+        return CommitHeader(
+            version=version,
+            controller_epoch=self.image.controller_epoch,
+            nonce=self._new_nonce(),
+            time_ms=self._wall_ms(),
+        )
+
+    def _check_not_stalled(self) -> None:
+        """A number that was pruned can be written a second time; a controller that slept for so
+        long that this may have happened must not believe its own commit."""
+        now = self._wall_ms()
+        if now - self._head_read_ms > self._journal.keep_ms // 2:
+            raise JournalConflict(
+                f"this controller stood still for {(now - self._head_read_ms) // 1000} s; it "
+                "discards its last commit and ends, because another may have replaced it"
+            )
+        self._head_read_ms = now
+
+    async def _check_head(self) -> None:
+        if await run_blocking(self._journal.head_moved, self.image.version):
+            raise JournalConflict(
+                f"another controller has written to {self._journal.url}; this one (epoch "
+                f"{self.image.controller_epoch}) was replaced and ends"
+            )
+        self._head_read_ms = self._wall_ms()
+
+    def _begin_checkpoint(self) -> None:
+        if self._checkpointing is not None and not self._checkpointing.done():
+            return  # the disk is slow; the next one will do
+        header, records = self._header(self.image.version), tuple(self.image.snapshot_records())
+        self._checkpointing = asyncio.create_task(self._checkpoint(header, records))
+
+    async def _checkpoint(self, header: CommitHeader, records: tuple[Record, ...]) -> None:
+        try:
+            await run_blocking(self._journal.write_checkpoint, header, records)
+            await run_blocking(self._journal.prune, self._wall_ms())
+        except (StorageError, JournalError) as error:
+            logger.warning("no checkpoint at commit %d: %s", header.version, error)

@@ -1,0 +1,331 @@
+"""The control plane: the controller, its journal and its server, as one process on one loop.
+
+Owns: taking over the journal, the clocks, the composition, and the end.  Must not know how anything
+is decided.
+
+A request goes: dispatch -> handler -> ``decide`` -> controller (image runs ahead) -> committer (one
+commit for all decisions of the moment) -> answer.  Reads are served from the committed image.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.committer import Committer
+from sparklog.driver.controller import (
+    BrokenImageError,
+    Controller,
+    CountUncleanRecoveries,
+    Decision,
+    Event,
+    TimePassed,
+    WarnOperator,
+)
+from sparklog.driver.feed import MetadataFeed
+from sparklog.driver.handlers import handlers
+from sparklog.driver.journal import SECRET_BYTES, CommitHeader, Journal, JournalConflict
+from sparklog.errors import ConfigError, KafkaError, StartError
+from sparklog.metadata import (
+    ClusterCreated,
+    ClusterImage,
+    ControllerChanged,
+    Record,
+    encode_records,
+)
+from sparklog.service.dispatch import Dispatcher
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.storage_backends.registry import open_backend
+from sparklog.transport import Parked, Reply, Server, ServerConnection, serve
+from sparklog.wire.schema import Response
+
+logger = logging.getLogger(__name__)
+
+#: How often a controller that starts tries to become the journal's head.
+TAKEOVERS_MAX = 20
+#: Addresses that nobody can connect to.
+_ANY_HOST = frozenset({"0.0.0.0", "::"})
+#: Ticks per session timeout.
+_TICKS = 10
+
+
+class ForeignClusterError(StartError):
+    """A journal that belongs to another cluster than the caller expects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlaneOptions:
+    """What a control plane is started with.  ``settings`` are by Kafka's names."""
+
+    journal_dir: str
+    listen_host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
+    expected_cluster_id: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class ControlPlane:
+    """``start``, then ``run`` until a stop is asked for or a commit fails."""
+
+    def __init__(self, options: ControlPlaneOptions) -> None:
+        self.options = options
+        self.config = BrokerConfig.resolve(options.settings)
+        self.secret = b""
+        self.unclean_recoveries = 0
+        self._journal = Journal(open_backend(options.journal_dir))
+        self._end: asyncio.Future[None]
+        self._started_ms = wall_ms()
+        self._dispatcher: Dispatcher | None = None
+        self._server: Server
+        self._controller: Controller
+        self._committer: Committer
+        self._feed: MetadataFeed
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed image."""
+        return self._committer.image
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return self.options.settings
+
+    @property
+    def feed(self) -> MetadataFeed:
+        return self._feed
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    # -- life
+
+    async def start(self) -> None:
+        """Listen, take the journal over, serve.  Raises SparklogError, leaving nothing behind."""
+        self._journal.check_backend()
+        if self.options.listen_host in _ANY_HOST and not self.options.advertised_host:
+            raise ConfigError(
+                f"listening at {self.options.listen_host} needs an advertised_host that clients "
+                "can reach"
+            )
+        self._end = asyncio.get_running_loop().create_future()
+        # The port first: a journal is not taken over by a process that cannot serve.
+        self._server = await serve(
+            self.options.listen_host,
+            self.options.port,
+            self._receive,
+            max_frame_bytes=self.config.socket_request_max_bytes,
+        )
+        try:
+            image = await run_blocking(self._take_over)
+            self.secret = await run_blocking(self._journal.secret, _new_secret)
+        except BaseException:
+            await self._server.close(0)
+            raise
+        self._committer = Committer(
+            self._journal,
+            image,
+            wall_ms=wall_ms,
+            new_nonce=_new_nonce,
+            on_commit=self._publish,
+        )
+        self._feed = MetadataFeed(lambda: self.image)
+        self._controller = Controller(
+            image.copy(), self.config, new_id=uuid4, now_ms=monotonic_ms()
+        )
+        self._dispatcher = Dispatcher(handlers(self))
+
+    async def run(self) -> None:
+        """Serve until ``stop``.  Raises SparklogError when the journal can no longer be written."""
+        committing = asyncio.create_task(self._committer.run())
+        ticking = asyncio.create_task(self._tick())
+        ends = (committing, ticking, self._end)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                if end.done():
+                    end.result()  # only a stop ends without an error
+            await self._drain(committing)
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+            await self._server.close(0)
+
+    def stop(self, reason: str) -> None:
+        """Have ``run`` end once every decision is durable and every answer has left."""
+        logger.info("stopping: %s", reason)
+        if not self._end.done():
+            self._end.set_result(None)
+
+    async def _drain(self, committing: "asyncio.Task[None]") -> None:
+        self._feed.close()
+        await self._server.close()
+        self._committer.stop()
+        await committing
+
+    async def _tick(self) -> None:
+        interval_s = self.config.broker_session_timeout_ms / _TICKS / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            self.decide(TimePassed())
+
+    # -- taking over
+
+    def _take_over(self) -> ClusterImage:
+        """Become the journal's head with a controller epoch above all others'."""
+        for _ in range(TAKEOVERS_MAX):
+            image = self._journal.load()
+            self._check_cluster(image)
+            records = self._first_records(image)
+            header = CommitHeader(
+                version=image.version + 1,
+                controller_epoch=image.controller_epoch + 1,
+                nonce=_new_nonce(),
+                time_ms=wall_ms(),
+            )
+            try:
+                self._journal.commit(header, encode_records(records))
+            except JournalConflict:
+                continue  # the former controller was faster; its commit counts
+            image.replay_commit(header.version, records)
+            return image
+        raise StartError(f"another controller keeps writing to {self._journal.url}; stop it first")
+
+    def _check_cluster(self, image: ClusterImage) -> None:
+        expected = self.options.expected_cluster_id
+        if expected is not None and expected != image.cluster_id:
+            raise ForeignClusterError(
+                f"{self._journal.url} holds cluster {image.cluster_id or '(none)'!r}, not "
+                f"{expected!r}; choose the journal_dir and data_dir of one cluster"
+            )
+
+    def _first_records(self, image: ClusterImage) -> tuple[Record, ...]:
+        created: tuple[Record, ...] = ()
+        if image.version == 0:
+            created = (ClusterCreated(cluster_id=_new_cluster_id(), created_ms=wall_ms()),)
+        changed = ControllerChanged(
+            controller_epoch=image.controller_epoch + 1,
+            host=self.options.advertised_host or self._server.host,
+            port=self._server.port,
+        )
+        return (*created, changed)
+
+    # -- requests
+
+    def _receive(self, connection: ServerConnection, frame: memoryview) -> Reply | Parked | None:
+        if self._dispatcher is None:
+            connection.abort()  # not the head of the journal yet; clients try again
+            return None
+        return self._dispatcher(connection, frame)
+
+    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Reply | Parked | None:
+        """Handle a request that a member passed on."""
+        return self._receive(connection, frame)
+
+    def decide(self, event: Event) -> "Response | Awaitable[Response | None] | None":
+        """Decide now; the response comes when all that it depends on is durable.
+
+        Raises KafkaError when the controller refuses on durable grounds.
+        """
+        decision: Decision | None = None
+        refusal: KafkaError | None = None
+        try:
+            decision = self._controller.handle(event, monotonic_ms())
+        except KafkaError as error:
+            refusal = error
+        except BrokenImageError as error:
+            if not self._end.done():
+                self._end.set_exception(error)
+            raise
+        records = decision.records if decision else ()
+        if not records and self._committer.idle:
+            return self._outcome(decision, refusal)
+        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        self._committer.add(records, lambda: self._settle(future, decision, refusal))
+        return future
+
+    def _settle(
+        self,
+        future: "asyncio.Future[Response | None]",
+        decision: Decision | None,
+        refusal: KafkaError | None,
+    ) -> None:
+        try:
+            response = self._outcome(decision, refusal)
+        except KafkaError as error:
+            if not future.done():
+                future.set_exception(error)
+            return
+        if not future.done():
+            future.set_result(response)
+
+    def _outcome(self, decision: Decision | None, refusal: KafkaError | None) -> Response | None:
+        if refusal is not None:
+            raise refusal
+        assert decision is not None
+        for effect in decision.effects:
+            match effect:
+                case WarnOperator():
+                    logger.warning("%s", effect.message)
+                case CountUncleanRecoveries():
+                    self.unclean_recoveries += effect.partitions
+        return decision.response
+
+    def _publish(self, encoded_records: bytes) -> None:
+        self._feed.publish(encoded_records)
+
+    def status(self) -> dict[str, Any]:
+        """Counters, for tests and the command line."""
+        image, dispatcher, server = self.image, self._dispatcher, self._server
+        assert dispatcher is not None
+        return {
+            "role": "control-plane",
+            "pid": os.getpid(),
+            "cluster_id": image.cluster_id,
+            "controller_epoch": image.controller_epoch,
+            "version": image.version,
+            "commits": self._committer.commits,
+            "unclean_recoveries": self.unclean_recoveries,
+            "watchers": self._feed.watchers,
+            "brokers": len(image.brokers),
+            "brokers_alive": len(image.alive_brokers()),
+            "topics": len(image.topics),
+            "connections": len(server.connections),
+            "frames_refused": server.frames_refused,
+            "errors": dispatcher.errors,
+            "requests": {str(key): count for key, count in sorted(dispatcher.requests.items())},
+            "uptime_ms": wall_ms() - self._started_ms,
+        }
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _new_nonce() -> str:
+    return secrets.token_hex(8)
+
+
+def _new_secret() -> bytes:
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def _new_cluster_id() -> str:
+    """A random UUID in 22 characters, as Kafka's; not like an option of a command."""
+    while True:
+        text = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,137 @@
+"""The control plane as a child process that is restarted on the same port when it dies.
+
+Owns: that process and the thread that watches it.  Must not know what the control plane does.
+"""
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparklog.errors import StartError
+from sparklog.process import Child, ChildError, describe_end, python_command, spawn_child
+from sparklog.types import Endpoint
+
+log = logging.getLogger(__name__)
+
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 10.0
+RETRY_SECONDS_MAX = 5.0
+#: A shorter life counts as a failed start.
+FAST_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlaneOptions:
+    """``expected_cluster_id`` is what the data already belongs to; port 0 takes any."""
+
+    journal_dir: str
+    host: str
+    port: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    expected_cluster_id: str | None = None
+    log_path: Path | None = None
+    command: Sequence[str] = ()
+
+
+class ControlPlaneProcess:
+    """Starts the control plane and keeps it running until ``stop()``."""
+
+    def __init__(self, options: ControlPlaneOptions) -> None:
+        self._options = options
+        self._child: Child | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="control-plane", daemon=True)
+        self.restarts = 0
+        self.cluster_id = ""
+        self.secret = b""
+        self.endpoint = Endpoint(options.host, options.port)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running process; None between two."""
+        child = self._child
+        return child.pid if child is not None and child.poll() is None else None
+
+    def start(self) -> None:
+        """Returns when it serves.  Raises StartError."""
+        try:
+            child = self._spawn()
+        except ChildError as error:
+            raise StartError(f"the control plane does not start: {error}") from error
+        self._child = child
+        self.cluster_id = str(child.ready["cluster_id"])
+        self.secret = bytes.fromhex(child.ready["secret"])
+        self.endpoint = Endpoint(self._options.host, int(child.ready["port"]))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it cleanly, by force after some seconds."""
+        self._stopping.set()
+        child = self._child
+        if child is not None:
+            if child.poll() is None:
+                child.terminate()
+                child.wait(STOP_SECONDS_MAX)
+            child.close()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS_MAX)
+
+    def _spawn(self) -> Child:
+        options = self._options
+        line: dict[str, Any] = {
+            "journal_dir": options.journal_dir,
+            "listen_host": options.host,
+            "port": self.endpoint.port,
+            "advertised_host": options.host,
+            "settings": dict(options.settings),
+            "expected_cluster_id": self.cluster_id or options.expected_cluster_id,
+        }
+        command = options.command or python_command("sparklog.driver")
+        return spawn_child(
+            command, json.dumps(line), options.log_path, ready_timeout=READY_SECONDS_MAX
+        )
+
+    def _watch(self) -> None:
+        fast_deaths = 0
+        while not self._stopping.is_set():
+            child = self._child
+            assert child is not None
+            began = time.monotonic()
+            code = child.wait()
+            if self._stopping.is_set():
+                return
+            log.warning("the control plane %s", describe_end(child, code or 0))
+            child.close()
+            lived_long = time.monotonic() - began > FAST_SECONDS
+            fast_deaths = 0 if lived_long else fast_deaths + 1
+            self._stopping.wait(_pause(fast_deaths))
+            self._restart()
+
+    def _restart(self) -> None:
+        """Try until it serves again; brokers and clients look for it at the old port."""
+        for attempt in itertools.count(1):
+            if self._stopping.is_set():
+                return
+            try:
+                child = self._spawn()
+            except ChildError as error:
+                log.error("the control plane does not come back: %s", error)
+                self._stopping.wait(_pause(attempt))
+                continue
+            self._child = child
+            self.restarts += 1
+            log.info("the control plane is back as process %s", child.pid)
+            if self._stopping.is_set():  # stop() has not seen this one
+                child.close()
+            return
+
+
+def _pause(failures: int) -> float:
+    """Seconds before the next try; none after a single death."""
+    return 0.0 if failures < 2 else min(RETRY_SECONDS_MAX, 0.1 * 2**failures)

@@ -1,0 +1,25 @@
+"""The controller: every decision about the cluster's metadata, as a pure state machine.
+
+Owns: ``Controller.handle(event, now_ms) -> Decision``.  Must not know asyncio, sockets, clocks,
+randomness, or where records are stored; time comes in as an argument and new ids from a function
+that is passed in.
+"""
+
+from sparklog.driver.controller.decision import (
+    CountUncleanRecoveries,
+    Decision,
+    Effect,
+    WarnOperator,
+)
+from sparklog.driver.controller.machine import BrokenImageError, Controller, Event, TimePassed
+
+__all__ = [
+    "BrokenImageError",
+    "Controller",
+    "CountUncleanRecoveries",
+    "Decision",
+    "Effect",
+    "Event",
+    "TimePassed",
+    "WarnOperator",
+]

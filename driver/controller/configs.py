@@ -1,0 +1,212 @@
+"""Settings of topics and brokers: what may be set, and the changes that a request makes.
+
+Owns: validation, and the four operations of IncrementalAlterConfigs (KIP-339).  Must not know what
+a setting does.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from sparklog.config import (
+    BROKER_SETTING_BY_NAME,
+    TOPIC_SETTING_BY_NAME,
+    BrokerConfig,
+    Setting,
+    TopicConfig,
+    require_setting,
+)
+from sparklog.driver.controller.decision import Decision
+from sparklog.errors import ConfigError, ErrorCode, KafkaError
+from sparklog.metadata import ClusterImage, ConfigChanged
+from sparklog.types import ResourceType
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class ConfigOperation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
+    """Settings of a new topic in their canonical text.  Raises KafkaError(INVALID_CONFIG)."""
+    return {
+        name: _canonical(_setting(TOPIC_SETTING_BY_NAME, name, "topic"), text)
+        for name, text in values.items()
+    }
+
+
+def alter_configs(
+    image: ClusterImage, config: BrokerConfig, request: IncrementalAlterConfigsRequest
+) -> Decision:
+    """Each resource is changed as a whole or not at all."""
+    times = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    records: list[ConfigChanged] = []
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        error: KafkaError | None = None
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+            records += _alter_resource(image, config, resource)
+        except KafkaError as refusal:
+            error = refusal
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=error.code if error else ErrorCode.NONE,
+                error_message=error.message if error else None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return Decision(
+        records=() if request.validate_only else tuple(records),
+        response=IncrementalAlterConfigsResponse(responses=tuple(responses)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resource:
+    """What the operations on one resource need to know about it."""
+
+    kind: str
+    settings: Mapping[str, Setting]
+    overrides: Mapping[str, str]
+    defaults: Mapping[str, str]
+
+
+def _alter_resource(
+    image: ClusterImage, config: BrokerConfig, request: AlterConfigsResource
+) -> list[ConfigChanged]:
+    resource = _find_resource(image, config, request)
+    names = [change.name for change in request.configs]
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes {name} twice")
+    return [
+        ConfigChanged(
+            resource_type=int(request.resource_type),
+            resource_name=request.resource_name,
+            name=change.name,
+            value=_operate(resource, change),
+        )
+        for change in request.configs
+    ]
+
+
+def _find_resource(
+    image: ClusterImage, config: BrokerConfig, request: AlterConfigsResource
+) -> _Resource:
+    name = request.resource_name
+    if request.resource_type == ResourceType.TOPIC:
+        if image.topic(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return _Resource(
+            kind="topic",
+            settings=TOPIC_SETTING_BY_NAME,
+            overrides=image.topic_overrides(name),
+            defaults=_topic_defaults(config),
+        )
+    if request.resource_type == ResourceType.BROKER:
+        if name and name not in map(str, image.brokers):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}; use '' for all brokers"
+            )
+        own = image.configs.get((ResourceType.BROKER, name), {})
+        return _Resource(kind="broker", settings=BROKER_SETTING_BY_NAME, overrides=own, defaults={})
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"settings of resource type {request.resource_type} do not exist; use topic "
+        f"({ResourceType.TOPIC:d}) or broker ({ResourceType.BROKER:d})",
+    )
+
+
+def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
+    """The override after the change; None for none."""
+    setting = _setting(resource.settings, change.name, resource.kind)
+    if not setting.dynamic:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{setting.name} is read when a broker starts; give it to the cluster's start instead "
+            "(topics can override the topic settings)",
+        )
+    if change.config_operation == ConfigOperation.DELETE:
+        return None
+    if change.config_operation == ConfigOperation.SET:
+        return _canonical(setting, change.value)
+    if change.config_operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"unknown config operation {change.config_operation}"
+        )
+    return _change_list(resource, setting, change)
+
+
+def _change_list(resource: _Resource, setting: Setting, change: AlterableConfig) -> str:
+    if setting.kind != "LIST":
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{setting.name} is not a list: it can be set or deleted, not appended to or "
+            "subtracted from",
+        )
+    present = resource.overrides.get(setting.name, resource.defaults.get(setting.name, ""))
+    items = _items(present)
+    changed = _items(change.value or "")
+    if change.config_operation == ConfigOperation.APPEND:
+        items += [item for item in changed if item not in items]
+    else:
+        items = [item for item in items if item not in changed]
+    if not items:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{setting.name} would be empty; delete the setting instead"
+        )
+    return _canonical(setting, ",".join(items))
+
+
+def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
+    """What a topic without overrides has, as text."""
+    values = TopicConfig.resolve({}, config)
+    return {
+        name: setting.render(getattr(values, setting.field))
+        for name, setting in TOPIC_SETTING_BY_NAME.items()
+    }
+
+
+def _setting(table: Mapping[str, Setting], name: str, kind: str) -> Setting:
+    try:
+        return require_setting(table, name, kind)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _canonical(setting: Setting, text: str | None) -> str:
+    if text is None:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{setting.name} needs a value; delete it to unset it"
+        )
+    try:
+        return setting.render(setting.parse(text))
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def unique_names(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
+    """Pairs as a mapping.  Raises KafkaError(INVALID_REQUEST) for a name that comes twice."""
+    values: dict[str, str | None] = {}
+    for name, value in pairs:
+        if name in values:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request sets {name} twice")
+        values[name] = value
+    return values

@@ -1,0 +1,124 @@
+"""The controller's one entry: an event and the time in, a decision out.
+
+Owns: the speculative image, which runs ahead of the journal, and the sessions.  Must not know who
+asks, and how or when the records become durable: the shell commits them in the order in which they
+were decided, and ends the process when it cannot.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller.brokers import assign_brokers, register_broker
+from sparklog.driver.controller.configs import alter_configs
+from sparklog.driver.controller.decision import Decision
+from sparklog.driver.controller.producer_ids import (
+    OwnProducerIds,
+    allocate_producer_ids,
+    init_producer_id,
+)
+from sparklog.driver.controller.sessions import Sessions, fence_silent, heartbeat, report_loss
+from sparklog.driver.controller.topics import create_partitions, create_topics, delete_topics
+from sparklog.metadata import ClusterImage
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.private import (
+    AllocateProducerIdsRequest,
+    AssignBrokersRequest,
+    BrokerHeartbeatRequest,
+    RegisterBrokerRequest,
+    ReportLossRequest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Comes several times per session timeout."""
+
+
+Event = (
+    TimePassed
+    | CreateTopicsRequest
+    | DeleteTopicsRequest
+    | CreatePartitionsRequest
+    | IncrementalAlterConfigsRequest
+    | InitProducerIdRequest
+    | RegisterBrokerRequest
+    | BrokerHeartbeatRequest
+    | AllocateProducerIdsRequest
+    | AssignBrokersRequest
+    | ReportLossRequest
+)
+
+
+class BrokenImageError(AssertionError):
+    """A decision did not fit the image, which is now of unknown content: a bug of ours."""
+
+
+class Controller:
+    """Decides.  ``new_id`` makes topic ids."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        config: BrokerConfig,
+        *,
+        new_id: Callable[[], UUID],
+        now_ms: int,
+    ) -> None:
+        self.image = image
+        self._config = config
+        self._new_id = new_id
+        self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
+        self._sessions.grant_grace(image, now_ms)
+        self._own_producer_ids = OwnProducerIds()
+
+    def handle(self, event: Event, now_ms: int) -> Decision:
+        """Decide, and run the image ahead.  Raises KafkaError, changing nothing, to refuse."""
+        decision = self._decide(event, now_ms)
+        try:
+            for record in decision.records:
+                self.image.replay(record)
+        except Exception as error:
+            raise BrokenImageError(f"cannot replay {decision.records}") from error
+        return decision
+
+    def check_invariants(self) -> None:
+        self.image.check_invariants()
+        alive = {broker.broker_id for broker in self.image.alive_brokers()}
+        assert self._sessions.last_heard_ms.keys() == alive
+        assert self._sessions.met <= alive
+        assert self._own_producer_ids.next_id <= self._own_producer_ids.end
+
+    def _decide(self, event: Event, now_ms: int) -> Decision:
+        image, sessions, config = self.image, self._sessions, self._config
+        match event:
+            case TimePassed():
+                return fence_silent(image, sessions, config, now_ms)
+            case BrokerHeartbeatRequest():
+                return heartbeat(image, sessions, config, event, now_ms)
+            case RegisterBrokerRequest():
+                return register_broker(image, sessions, config, event, now_ms)
+            case ReportLossRequest():
+                return report_loss(image, sessions, config, event)
+            case AssignBrokersRequest():
+                return assign_brokers(image, event)
+            case CreateTopicsRequest():
+                return create_topics(image, config, event, self._new_id)
+            case DeleteTopicsRequest():
+                return delete_topics(image, event)
+            case CreatePartitionsRequest():
+                return create_partitions(image, event)
+            case IncrementalAlterConfigsRequest():
+                return alter_configs(image, config, event)
+            case AllocateProducerIdsRequest():
+                return allocate_producer_ids(image, event)
+            case InitProducerIdRequest():
+                return init_producer_id(image, self._own_producer_ids)
+            case _:
+                assert_never(event)

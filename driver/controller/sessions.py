@@ -1,0 +1,142 @@
+"""Heartbeats, and the fencing of brokers that are silent, lost or stopped.
+
+Owns: when each broker was heard of last, and what its silence does.  Must not know how a broker is
+reached.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller.decision import Decision, WarnOperator
+from sparklog.driver.controller.elections import Loss
+from sparklog.driver.controller.partition_changes import PartitionChanges
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata import BrokerFenced, BrokerImage, BrokerUnfenced, ClusterImage
+from sparklog.wire.private import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    ReportLossRequest,
+    ReportLossResponse,
+)
+
+
+@dataclass(slots=True)
+class Sessions:
+    """When each broker was heard of last.  A controller that just started knows nobody (``met``)
+    and gives the brokers of its journal one session's time to be heard."""
+
+    timeout_ms: int
+    last_heard_ms: dict[int, int] = field(default_factory=dict)
+    met: set[int] = field(default_factory=set)
+    last_tick_ms: int | None = None
+
+    def grant_grace(self, image: ClusterImage, now_ms: int) -> None:
+        self.last_heard_ms = {broker.broker_id: now_ms for broker in image.alive_brokers()}
+
+    def hear(self, broker_id: int, now_ms: int) -> None:
+        self.last_heard_ms[broker_id] = now_ms
+        self.met.add(broker_id)
+
+    def end(self, broker_id: int) -> None:
+        self.last_heard_ms.pop(broker_id, None)
+        self.met.discard(broker_id)
+
+    def forgive_stall(self, now_ms: int) -> None:
+        """When this process stood still itself, nobody could be heard: sessions last longer."""
+        if self.last_tick_ms is not None:
+            passed_ms = now_ms - self.last_tick_ms
+            if passed_ms > self.timeout_ms // 2:
+                for broker_id in self.last_heard_ms:
+                    self.last_heard_ms[broker_id] += passed_ms
+        self.last_tick_ms = now_ms
+
+    def silent(self, now_ms: int) -> list[int]:
+        """Brokers whose session has run out."""
+        oldest = now_ms - self.timeout_ms
+        return [broker_id for broker_id, heard in self.last_heard_ms.items() if heard <= oldest]
+
+
+def heartbeat(
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    request: BrokerHeartbeatRequest,
+    now_ms: int,
+) -> Decision:
+    broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    if request.stopping:
+        stopped = () if broker.fenced else (broker,)
+        fencing = _fence(image, sessions, config, stopped, "stopped cleanly")
+        return Decision(records=fencing.records, response=BrokerHeartbeatResponse(fenced=True))
+    sessions.hear(broker.broker_id, now_ms)
+    if not broker.fenced:
+        return Decision(response=BrokerHeartbeatResponse(fenced=False))
+    partitions = PartitionChanges(image, config, also_alive=broker.broker_id)
+    changes = partitions.returned(broker.broker_id)
+    return Decision(
+        records=(BrokerUnfenced(broker_id=broker.broker_id), *changes),
+        response=BrokerHeartbeatResponse(fenced=False),
+    )
+
+
+def report_loss(
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: ReportLossRequest
+) -> Decision:
+    """Fence what the launcher saw die; another incarnation than the one it saw is left alone."""
+    lost: list[BrokerImage] = []
+    for report in request.brokers:
+        broker = image.broker(report.broker_id)
+        if broker is None or broker.fenced or broker in lost:
+            continue
+        if report.incarnation is None or report.incarnation == broker.incarnation:
+            lost.append(broker)
+    decision = _fence(image, sessions, config, lost, "reported lost")
+    return replace(decision, response=ReportLossResponse())
+
+
+def fence_silent(
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig, now_ms: int
+) -> Decision:
+    sessions.forgive_stall(now_ms)
+    silent = [image.brokers[broker_id] for broker_id in sessions.silent(now_ms)]
+    reason = f"silent for {sessions.timeout_ms} ms"
+    return _fence(image, sessions, config, silent, reason)
+
+
+def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The broker that speaks.  Raises KafkaError when it must register (again) first."""
+    broker = image.broker(broker_id)
+    if broker is None or not broker.registered:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered"
+        )
+    if broker.broker_epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {broker_id} speaks with epoch {broker_epoch}; the present registration has "
+            f"epoch {broker.broker_epoch}",
+        )
+    return broker
+
+
+def _fence(
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    brokers: Sequence[BrokerImage],
+    reason: str,
+) -> Decision:
+    """Fence several brokers at once, so that none of them is elected in the others' place."""
+    gone = frozenset(broker.broker_id for broker in brokers)
+    partitions = PartitionChanges(image, config, also_gone=gone)
+    fenced: list[BrokerFenced] = []
+    for broker in brokers:
+        sessions.end(broker.broker_id)
+        fenced.append(BrokerFenced(broker_id=broker.broker_id, reason=reason))
+        partitions.left(broker.broker_id, Loss.NONE)
+    warnings = tuple(
+        WarnOperator(message=f"fenced broker {broker.broker_id} at {broker.endpoint}: {reason}")
+        for broker in brokers
+    )
+    return Decision(records=(*fenced, *partitions.changes()), effects=warnings)

@@ -1,0 +1,314 @@
+"""Creating and deleting topics, and adding partitions.
+
+Owns: which of these requests are granted, topic by topic.  Must not know how partitions are placed
+or what settings mean.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from uuid import UUID
+
+from sparklog.config import TOPIC_SETTINGS, BrokerConfig, TopicConfig
+from sparklog.driver.controller.assignments import PlacementDraft, check_replication_factor
+from sparklog.driver.controller.configs import check_topic_configs, unique_names
+from sparklog.driver.controller.decision import Decision
+from sparklog.driver.controller.elections import new_partition
+from sparklog.driver.controller.name_collisions import find_collision
+from sparklog.driver.placement import Replicas
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata import (
+    ClusterImage,
+    ConfigChanged,
+    PartitionImage,
+    PartitionsAdded,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    TopicImage,
+)
+from sparklog.metadata.topic_names import check_topic_name
+from sparklog.types import ResourceType
+from sparklog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from sparklog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from sparklog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+#: "The default", for the number of partitions and the replication factor (KIP-464).
+USE_DEFAULT = -1
+
+
+class ConfigSource:
+    """Where a setting's value comes from (``DescribeConfigsResponse.ConfigSource``)."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Creation:
+    """The outcome for one topic."""
+
+    result: CreatableTopicResult
+    records: tuple[Record, ...] = ()
+
+
+def create_topics(
+    image: ClusterImage,
+    config: BrokerConfig,
+    request: CreateTopicsRequest,
+    new_id: Callable[[], UUID],
+) -> Decision:
+    """Topics are granted one by one; all that are granted share one commit."""
+    times = Counter(topic.name for topic in request.topics)
+    draft = PlacementDraft(image)
+    granted: set[str] = set()
+    outcomes: list[_Creation] = []
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+            _check_name_is_free(image, topic.name, granted)
+            outcomes.append(_create_topic(image, config, draft, topic, new_id))
+            granted.add(topic.name)
+        except KafkaError as error:
+            refusal = CreatableTopicResult(
+                name=topic.name, error_code=error.code, error_message=error.message
+            )
+            outcomes.append(_Creation(result=refusal))
+    records = [record for outcome in outcomes for record in outcome.records]
+    return Decision(
+        records=() if request.validate_only else tuple(records),
+        response=CreateTopicsResponse(topics=tuple(outcome.result for outcome in outcomes)),
+    )
+
+
+def _check_name_is_free(image: ClusterImage, name: str, granted: set[str]) -> None:
+    check_topic_name(name)
+    if image.topic(name) is not None:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+    other = find_collision(name, chain(image.topics, granted))
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name!r} collides with {other!r}: names may not differ in '.' and '_' only",
+        )
+
+
+def _create_topic(
+    image: ClusterImage,
+    config: BrokerConfig,
+    draft: PlacementDraft,
+    topic: CreatableTopic,
+    new_id: Callable[[], UUID],
+) -> _Creation:
+    overrides = check_topic_configs(unique_names((c.name, c.value) for c in topic.configs))
+    replicas = _replicas_of_new_topic(config, draft, topic)
+    topic_id = new_id()
+    created = TopicCreated(
+        topic=topic.name, topic_id=topic_id, partitions=_new_partitions(image, replicas)
+    )
+    configs = [
+        ConfigChanged(
+            resource_type=int(ResourceType.TOPIC),
+            resource_name=topic.name,
+            name=name,
+            value=value,
+        )
+        for name, value in overrides.items()
+    ]
+    result = CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        num_partitions=len(replicas),
+        replication_factor=len(replicas[0]),
+        configs=_described(config, overrides),
+    )
+    return _Creation(result=result, records=(created, *configs))
+
+
+def _replicas_of_new_topic(
+    config: BrokerConfig, draft: PlacementDraft, topic: CreatableTopic
+) -> tuple[Replicas, ...]:
+    if topic.assignments:
+        return draft.accept(_manual_replicas(topic))
+    partitions, factor = topic.num_partitions, topic.replication_factor
+    if partitions == USE_DEFAULT:
+        partitions = config.num_partitions
+    if partitions < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partitions} partitions: the number must be positive, or -1 for the default",
+        )
+    check_replication_factor(config.default_replication_factor if factor == USE_DEFAULT else factor)
+    return draft.place(partitions)
+
+
+def _manual_replicas(topic: CreatableTopic) -> list[Replicas]:
+    """The client's assignment, in the order of partitions."""
+    if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "with a manual assignment the number of partitions and the replication factor must "
+            "both be -1",
+        )
+    ordered = sorted(topic.assignments, key=_partition_index)
+    if [assignment.partition_index for assignment in ordered] != list(range(len(ordered))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"a manual assignment must name each partition from 0 to {len(ordered) - 1} once",
+        )
+    return [assignment.broker_ids for assignment in ordered]
+
+
+def _partition_index(assignment: CreatableReplicaAssignment) -> int:
+    return assignment.partition_index
+
+
+def _new_partitions(
+    image: ClusterImage, replicas: Sequence[Replicas]
+) -> tuple[PartitionImage, ...]:
+    return tuple(new_partition(chosen, image.is_alive) for chosen in replicas)
+
+
+def _described(
+    config: BrokerConfig, overrides: dict[str, str]
+) -> tuple[CreatableTopicConfigs, ...]:
+    values = TopicConfig.resolve(overrides, config)
+    return tuple(
+        CreatableTopicConfigs(
+            name=setting.name,
+            value=setting.render(getattr(values, setting.field)),
+            config_source=(
+                ConfigSource.TOPIC
+                if setting.name in overrides
+                else ConfigSource.STATIC_BROKER
+                if setting.broker_name in config.topic_defaults
+                else ConfigSource.DEFAULT
+            ),
+        )
+        for setting in TOPIC_SETTINGS
+    )
+
+
+# -- deleting
+
+
+def delete_topics(image: ClusterImage, request: DeleteTopicsRequest) -> Decision:
+    times = Counter(_identity(image, wanted) for wanted in request.topics)
+    records: list[Record] = []
+    responses: list[DeletableTopicResult] = []
+    for wanted in request.topics:
+        try:
+            topic = _find_topic(image, wanted)
+            if times[topic.topic_id] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+            records.append(TopicDeleted(topic=topic.name, topic_id=topic.topic_id))
+            responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
+        except KafkaError as error:
+            responses.append(
+                DeletableTopicResult(
+                    name=wanted.name,
+                    topic_id=wanted.topic_id,
+                    error_code=error.code,
+                    error_message=error.message,
+                )
+            )
+    return Decision(
+        records=tuple(records), response=DeleteTopicsResponse(responses=tuple(responses))
+    )
+
+
+def _identity(image: ClusterImage, wanted: DeleteTopicState) -> UUID | None:
+    topic = image.topic(wanted.name) if wanted.name is not None else None
+    return topic.topic_id if topic else wanted.topic_id
+
+
+def _find_topic(image: ClusterImage, wanted: DeleteTopicState) -> TopicImage:
+    if (wanted.name is None) == (wanted.topic_id is None):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "give either the topic's name or its id")
+    if wanted.topic_id is not None:
+        topic = image.topic_by_id(wanted.topic_id)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}"
+            )
+        return topic
+    return _require_topic(image, wanted.name or "")
+
+
+def _require_topic(image: ClusterImage, name: str) -> TopicImage:
+    topic = image.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic
+
+
+# -- adding partitions
+
+
+def create_partitions(image: ClusterImage, request: CreatePartitionsRequest) -> Decision:
+    times = Counter(topic.name for topic in request.topics)
+    draft = PlacementDraft(image)
+    records: list[Record] = []
+    results: list[CreatePartitionsTopicResult] = []
+    for wanted in request.topics:
+        error: KafkaError | None = None
+        try:
+            if times[wanted.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+            replicas = _replicas_of_added(_require_topic(image, wanted.name), draft, wanted)
+            partitions = _new_partitions(image, replicas)
+            records.append(PartitionsAdded(topic=wanted.name, partitions=partitions))
+        except KafkaError as refusal:
+            error = refusal
+        results.append(
+            CreatePartitionsTopicResult(
+                name=wanted.name,
+                error_code=error.code if error else ErrorCode.NONE,
+                error_message=error.message if error else None,
+            )
+        )
+    return Decision(
+        records=() if request.validate_only else tuple(records),
+        response=CreatePartitionsResponse(results=tuple(results)),
+    )
+
+
+def _replicas_of_added(
+    topic: TopicImage, draft: PlacementDraft, wanted: CreatePartitionsTopic
+) -> tuple[Replicas, ...]:
+    present = len(topic.partitions)
+    if wanted.count <= present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name!r} has {present} partitions; {wanted.count} would not be more "
+            "(partitions cannot be taken away)",
+        )
+    added = wanted.count - present
+    if wanted.assignments is None:
+        return draft.place(added, present)
+    if len(wanted.assignments) != added:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the request adds {added} partitions and assigns {len(wanted.assignments)}",
+        )
+    return draft.accept([assignment.broker_ids for assignment in wanted.assignments], present)

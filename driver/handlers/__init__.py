@@ -1,0 +1,66 @@
+"""The control plane's APIs, one file per api key.
+
+Owns: the list of what node 0 serves.  Must not know how anything is decided.
+"""
+
+from sparklog.driver.handlers import (
+    allocate_producer_ids,
+    assign_brokers,
+    broker_heartbeat,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    forward_request,
+    incremental_alter_configs,
+    init_producer_id,
+    leads_nothing,
+    register_broker,
+    report_loss,
+    stop_node,
+    watch_metadata,
+)
+from sparklog.driver.handlers.auto_create import topic_creator
+from sparklog.driver.handlers.node import Node
+from sparklog.service import (
+    describe_cluster,
+    describe_configs,
+    find_coordinator,
+    members,
+    metadata,
+    status,
+)
+from sparklog.service.handler import ApiHandler
+from sparklog.types import CONTROLLER_NODE_ID
+
+
+def handlers(node: Node) -> tuple[ApiHandler, ...]:
+    """What node 0 serves, beside ApiVersions."""
+    create = topic_creator(node.decide) if node.config.auto_create_topics_enable else None
+
+    decided = (
+        create_topics,
+        delete_topics,
+        create_partitions,
+        incremental_alter_configs,
+        init_producer_id,
+        register_broker,
+        broker_heartbeat,
+        allocate_producer_ids,
+        assign_brokers,
+        report_loss,
+    )
+    return (
+        metadata.handler(lambda: node.image, create),
+        describe_cluster.handler(lambda: node.image),
+        describe_configs.handler(
+            lambda: node.image, node_id=CONTROLLER_NODE_ID, settings=node.settings
+        ),
+        find_coordinator.handler(),
+        *leads_nothing.handlers(),
+        *(module.handler(node.decide) for module in decided),
+        *members.handlers(node.secret),
+        watch_metadata.handler(node.feed),
+        stop_node.handler(node.stop),
+        forward_request.handler(node.redispatch),
+        status.handler(node.status),
+    )

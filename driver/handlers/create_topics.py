@@ -1,0 +1,38 @@
+"""CreateTopics (key 19) v2-7: every topic is granted or refused on its own; one commit for all.
+
+-1 partitions or replicas mean the cluster's default in every version (KIP-464 says from v4).
+Refused for now: replication factors above 1.
+"""
+
+from sparklog.driver.handlers.node import Decide
+from sparklog.errors import KafkaError
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.wire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+def handler(decide: Decide) -> ApiHandler:
+    def handle(_context: RequestContext, request: CreateTopicsRequest) -> Handled:
+        return decide(request)
+
+    return ApiHandler(
+        api_key=CreateTopicsRequest.API_KEY,
+        min_version=CreateTopicsRequest.MIN_VERSION,
+        max_version=CreateTopicsRequest.MAX_VERSION,
+        handle=handle,
+        error_response=_error_response,
+    )
+
+
+def _error_response(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=tuple(
+            CreatableTopicResult(
+                name=topic.name, error_code=error.code, error_message=error.message
+            )
+            for topic in request.topics
+        )
+    )

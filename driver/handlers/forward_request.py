@@ -1,0 +1,61 @@
+"""ForwardRequest (key 20010): a broker passes on what a client asked and the controller decides.
+
+The inner request is handled as if it had come from the client itself; its answer, header included,
+travels back inside.  Only the APIs that change the cluster are taken, so that nobody gains a
+member's rights by being forwarded.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.driver.handlers.node import member_handler
+from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.transport import Parked, Reply, ServerConnection
+from sparklog.wire.codec import decode_request_header
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.private import ForwardRequestRequest, ForwardRequestResponse
+
+Redispatch = Callable[[ServerConnection, memoryview], Reply | Parked | None]
+
+FORWARDED: Final = frozenset(
+    request.API_KEY
+    for request in (
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+        CreatePartitionsRequest,
+        IncrementalAlterConfigsRequest,
+    )
+)
+
+
+def handler(redispatch: Redispatch) -> ApiHandler:
+    def handle(context: RequestContext, request: ForwardRequestRequest) -> Handled:
+        frame = memoryview(request.request)
+        try:
+            api_key = decode_request_header(frame)[0].api_key
+            if api_key not in FORWARDED:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"api key {api_key} is not forwarded")
+            result = redispatch(context.connection, frame)
+        except (DecodeError, FrameError) as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
+        return _finish(result) if isinstance(result, Parked) else _wrap(result)
+
+    return member_handler(ForwardRequestRequest, handle)
+
+
+async def _finish(parked: Parked) -> ForwardRequestResponse:
+    future = asyncio.ensure_future(parked.awaitable)
+    await asyncio.wait((future,))
+    return _wrap(parked.finish(future))
+
+
+def _wrap(reply: Reply | None) -> ForwardRequestResponse:
+    parts = reply or ()
+    buffers = [part for part in parts if isinstance(part, (bytes, bytearray, memoryview))]
+    assert len(buffers) == len(parts), "answers of the controller hold no file regions"
+    return ForwardRequestResponse(response=b"".join(buffers))

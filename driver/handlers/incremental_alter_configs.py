@@ -1,0 +1,43 @@
+"""IncrementalAlterConfigs (key 44) v0-1: SET, DELETE, APPEND and SUBTRACT (KIP-339).
+
+Topics take every topic setting.  Brokers, one or (with an empty name) all, take the few settings
+that can change while they run; the others are refused.
+"""
+
+from sparklog.driver.handlers.node import Decide
+from sparklog.errors import KafkaError
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+def handler(decide: Decide) -> ApiHandler:
+    def handle(_context: RequestContext, request: IncrementalAlterConfigsRequest) -> Handled:
+        return decide(request)
+
+    return ApiHandler(
+        api_key=IncrementalAlterConfigsRequest.API_KEY,
+        min_version=IncrementalAlterConfigsRequest.MIN_VERSION,
+        max_version=IncrementalAlterConfigsRequest.MAX_VERSION,
+        handle=handle,
+        error_response=_error_response,
+    )
+
+
+def _error_response(
+    request: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        )
+    )

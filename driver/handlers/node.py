@@ -1,0 +1,59 @@
+"""What a handler needs of the control plane.
+
+Owns: the narrow interfaces, so that handlers know neither controller nor journal.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller import Event
+from sparklog.driver.feed import MetadataFeed
+from sparklog.metadata import ClusterImage
+from sparklog.service.handler import ApiHandler
+from sparklog.transport import Parked, Reply, ServerConnection
+from sparklog.wire.schema import Request, Response
+
+#: Decides on a request; the response is awaited while it is not durable.
+Decide: TypeAlias = Callable[[Event], Response | Awaitable[Response | None] | None]
+
+
+class Node(Protocol):
+    """The control plane, as its handlers see it."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def settings(self) -> Mapping[str, str]: ...
+
+    @property
+    def secret(self) -> bytes: ...
+
+    @property
+    def feed(self) -> MetadataFeed: ...
+
+    def decide(self, event: Event) -> Response | Awaitable[Response | None] | None: ...
+
+    def stop(self, reason: str) -> None: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def redispatch(
+        self, connection: ServerConnection, frame: memoryview
+    ) -> Reply | Parked | None: ...
+
+
+def member_handler(request_type: type[Request], handle: Callable[..., Any]) -> ApiHandler:
+    """A private API: version 0, hidden, for members of the cluster."""
+    return ApiHandler(
+        api_key=request_type.API_KEY,
+        min_version=0,
+        max_version=0,
+        handle=handle,
+        advertise=False,
+        members_only=True,
+    )

@@ -1,0 +1,238 @@
+"""The journal: numbered commits of records, each written once, and checkpoints of the whole image.
+
+Owns: the names and formats of its files, put-if-absent with reading back, checkpoints, pruning, and
+the cluster secret beside them.  Must not know what records mean, nor clocks or loops: every call
+blocks, and times come in as arguments.
+
+``<20 digits>.json`` holds one commit, ``checkpoint-<20 digits>.json`` the records that build the
+image as of that number, ``secret`` the secret that members of the cluster share.  Numbers are
+contiguous.  Whoever creates a number's file first owns that commit, so a controller whose commit
+collides knows that another one has taken over.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.errors import DecodeError, SparklogError, StorageError
+from sparklog.metadata import ClusterImage, Record, encode_records, from_json
+from sparklog.storage_backends.base import MissingPathError, StorageBackend
+
+FORMAT = 1
+SECRET_NAME = "secret"
+SECRET_BYTES = 32
+#: How long numbers stay after a checkpoint has made them unnecessary: a controller that was
+#: stalled for less than this meets them and learns that it was replaced.
+KEEP_MS = 24 * 60 * 60 * 1000
+CHECKPOINT_EVERY = 1_000
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"checkpoint-(\d{20})\.json")
+
+
+class JournalError(SparklogError):
+    """A journal that cannot be read: which file, what is wrong, and what to do."""
+
+
+class JournalConflict(SparklogError):
+    """Another controller owns the journal's head; this one must end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitHeader:
+    """What a commit says beside its records.  ``nonce`` tells our own commit from another's."""
+
+    version: int
+    controller_epoch: int
+    nonce: str
+    time_ms: int
+
+
+class Journal:
+    """The files.  ``check_backend`` first; one process at a time should commit."""
+
+    def __init__(self, backend: StorageBackend, *, keep_ms: int = KEEP_MS) -> None:
+        self._backend = backend
+        self.keep_ms = keep_ms
+
+    @property
+    def url(self) -> str:
+        return self._backend.url
+
+    def check_backend(self) -> None:
+        """Raises StorageError for a store on which two controllers could both win."""
+        if not self._backend.atomic_put_if_absent:
+            raise StorageError(
+                f"{self.url} cannot create a file only if it is absent; choose a journal_dir on a "
+                "local disk or on an object store that has conditional writes"
+            )
+
+    # -- reading
+
+    def load(self) -> ClusterImage:
+        """The image as of the last commit; an empty one of version 0 for a new journal."""
+        names = self._backend.list("")
+        checkpoints = _numbers(_CHECKPOINT, names)
+        image = ClusterImage()
+        if checkpoints:
+            self._replay(image, checkpoint_name(checkpoints[-1]), checkpoints[-1])
+        commits = [number for number in _numbers(_COMMIT, names) if number > image.version]
+        for number in commits:
+            if number != image.version + 1:
+                missing = f"{self.url}/{commit_name(image.version + 1)}"
+                raise JournalError(
+                    f"{missing} is missing although {commit_name(number)} exists; restore it from "
+                    "a copy, the cluster's metadata cannot be known without it"
+                )
+            self._replay(image, commit_name(number), number)
+        return image
+
+    def head_moved(self, version: int) -> bool:
+        """Whether anybody has written after ``version`` (pruned numbers leave a checkpoint)."""
+        names = self._backend.list("")
+        numbers = (*_numbers(_COMMIT, names), *_numbers(_CHECKPOINT, names))
+        return max(numbers, default=0) > version
+
+    def _replay(self, image: ClusterImage, name: str, number: int) -> None:
+        try:
+            header, records = _parse(self._backend.read(name))
+            if header.version != number:
+                raise DecodeError(f"it says that it is commit {header.version}")
+            image.replay_commit(number, records)
+        except (DecodeError, KeyError) as error:
+            raise JournalError(
+                f"{self.url}/{name} is damaged ({error}); restore it from a copy: without it the "
+                "cluster's metadata cannot be known"
+            ) from None
+
+    def _header(self, name: str) -> CommitHeader:
+        try:
+            return _parse(self._backend.read(name))[0]
+        except DecodeError as error:
+            raise JournalError(f"{self.url}/{name} is damaged ({error})") from None
+
+    # -- writing
+
+    def commit(self, header: CommitHeader, encoded_records: bytes) -> None:
+        """Make a commit durable, or raise: JournalConflict (not written), StorageError (unknown).
+
+        ``encoded_records`` come from ``encode_records``.
+        """
+        name = commit_name(header.version)
+        document = _document(header, encoded_records)
+        try:
+            created = self._backend.put_if_absent(name, document)
+        except StorageError:
+            # The outcome is unknown; asking again also makes a file that exists durable.
+            created = self._backend.put_if_absent(name, document)
+        if created:
+            return
+        owner = self._header(name)
+        if owner.nonce != header.nonce:
+            raise JournalConflict(
+                f"commit {header.version} of {self.url} was written by a controller of epoch "
+                f"{owner.controller_epoch}; this one (epoch {header.controller_epoch}) was "
+                "replaced and ends"
+            )
+
+    def write_checkpoint(self, header: CommitHeader, records: Iterable[Record]) -> None:
+        """Save the image as of ``header.version``; an existing checkpoint is as good."""
+        document = _document(header, encode_records(records))
+        self._backend.put_if_absent(checkpoint_name(header.version), document)
+
+    def prune(self, now_ms: int) -> int:
+        """Delete what a checkpoint made unnecessary at least ``keep_ms`` ago.
+
+        Returns the number of deleted files.
+        """
+        names = self._backend.list("")
+        checkpoints = _numbers(_CHECKPOINT, names)
+        limit = self._newest_old(checkpoints[:-1], now_ms)
+        dead = [commit_name(n) for n in _numbers(_COMMIT, names) if n <= limit]
+        dead += [checkpoint_name(n) for n in checkpoints[:-1] if n <= limit]
+        for name in dead:
+            self._backend.delete(name)
+        return len(dead)
+
+    def _newest_old(self, checkpoints: list[int], now_ms: int) -> int:
+        """The newest of the checkpoints that is old enough; 0 for none."""
+        for number in reversed(checkpoints):
+            if self._header(checkpoint_name(number)).time_ms <= now_ms - self.keep_ms:
+                return number
+        return 0
+
+    # -- the secret
+
+    def secret(self, new_secret: Callable[[], bytes]) -> bytes:
+        """The cluster's secret; made by the first who asks."""
+        candidate = new_secret().hex().encode()
+        try:
+            text = self._backend.read(SECRET_NAME)
+        except MissingPathError:
+            won = self._backend.put_if_absent(SECRET_NAME, candidate)
+            text = candidate if won else self._backend.read(SECRET_NAME)
+        try:
+            secret = bytes.fromhex(text.decode())
+        except ValueError:
+            secret = b""
+        if len(secret) != SECRET_BYTES:
+            raise JournalError(
+                f"{self.url}/{SECRET_NAME} is damaged; delete it while the cluster is stopped, and "
+                "a new one is made"
+            )
+        return secret
+
+
+def commit_name(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    return f"checkpoint-{version:020d}.json"
+
+
+def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
+    return sorted(int(found[1]) for name in names if (found := pattern.fullmatch(name)))
+
+
+def _document(header: CommitHeader, encoded_records: bytes) -> bytes:
+    """The file's bytes; the records are spliced in, so that they are encoded once for all uses."""
+    start = json.dumps(
+        {
+            "format": FORMAT,
+            "version": header.version,
+            "controller_epoch": header.controller_epoch,
+            "nonce": header.nonce,
+            "time_ms": header.time_ms,
+        },
+        separators=(",", ":"),
+    )
+    return b'%s,"records":%s}\n' % (start[:-1].encode(), encoded_records)
+
+
+def _parse(data: bytes) -> tuple[CommitHeader, tuple[Record, ...]]:
+    """Raises DecodeError."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        raise DecodeError("it is not JSON") from None
+    if not isinstance(document, dict):
+        raise DecodeError("it is not a JSON object")
+    if document.get("format") != FORMAT:
+        raise DecodeError(f"its format is {document.get('format')!r}, known is {FORMAT}")
+    header = CommitHeader(
+        version=_field(document, "version", int),
+        controller_epoch=_field(document, "controller_epoch", int),
+        nonce=_field(document, "nonce", str),
+        time_ms=_field(document, "time_ms", int),
+    )
+    return header, tuple(map(from_json, _field(document, "records", list)))
+
+
+def _field(document: dict[str, Any], name: str, kind: type) -> Any:
+    value = document.get(name)
+    if type(value) is not kind:
+        raise DecodeError(f"its {name} is {value!r}")
+    return value

@@ -1,0 +1,126 @@
+"""The only use of Spark's internals: executors as a list, tasks pinned to one of them, jobs by id.
+
+Owns: everything that reaches through the gateway into Spark's Scala classes.  Must not know what a
+task does.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+LOOK_SECONDS = 0.1
+#: Spark's name for the driver in its list of executors.
+DRIVER_ID = "driver"
+
+Task = Callable[[Iterator[bytes]], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSlots:
+    """An executor, its host, and how many tasks run on it at once."""
+
+    executor_id: str
+    host: str
+    slots: int
+
+
+def is_local(context: Any) -> bool:
+    """Whether tasks run as threads of the driver's JVM (``local``, ``local[N]``, ...)."""
+    master = str(context.master)
+    return master == "local" or master.startswith("local[")
+
+
+def active_executors(context: Any) -> tuple[ExecutorSlots, ...]:
+    """The executors that take tasks now, by id."""
+    listed = context._jsc.sc().statusStore().executorList(True)
+    summaries = [listed.apply(index) for index in range(listed.size())]
+    local = is_local(context)
+    # A new executor is listed a moment before its address is known.
+    found = (
+        ExecutorSlots(
+            executor_id=summary.id(),
+            host=summary.hostPort().rpartition(":")[0],
+            slots=summary.maxTasks(),
+        )
+        for summary in summaries
+        if summary.isActive() and summary.hostPort() and (summary.id() == DRIVER_ID) == local
+    )
+    return tuple(sorted(found, key=lambda executor: executor.executor_id))
+
+
+class PinnedJob:
+    """A job with one task per payload, each on its executor (None: anywhere).
+
+    Spark tries the wanted executor for ``spark.locality.wait``, then takes any other.  The job is
+    submitted and then looked at from time to time, never waited for inside the JVM: after a Ctrl-C
+    py4j closes the connections of all threads and sends their calls once more, which would submit
+    a second job.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        tasks: Sequence[tuple[bytes, ExecutorSlots | None]],
+        body: Task,
+        barrier: bool,
+    ) -> None:
+        """Submit it.  Job group and description are those of the calling thread."""
+        from pyspark import RDD
+        from pyspark.serializers import NoOpSerializer
+
+        jvm = context._jvm
+        bytes_tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+        to_seq = jvm.PythonUtils.toSeq
+        rows = [jvm.scala.Tuple2(payload, to_seq(_preferred(where))) for payload, where in tasks]
+        rdd = context._jsc.sc().makeRDD(to_seq(rows), bytes_tag)
+        java_rdd = jvm.org.apache.spark.api.java.JavaRDD(rdd, bytes_tag)
+        source: Any = RDD(java_rdd, context, NoOpSerializer())
+        mapped = source.barrier().mapPartitions(body) if barrier else source.mapPartitions(body)
+        mapped._jrdd_deserializer = NoOpSerializer()  # answers stay the bytes that they are
+        self._future = mapped._jrdd.collectAsync()
+        self.job_ids = frozenset(self._future.jobIds())
+
+    def result(self) -> list[bytes]:
+        """Wait for its answers, in the order of the tasks.  Raises Spark's error."""
+        while not self._future.isDone():
+            time.sleep(LOOK_SECONDS)
+        return [bytes(answer) for answer in self._future.get()]
+
+    def cancel(self) -> None:
+        self._future.cancel(True)
+
+
+def _preferred(where: ExecutorSlots | None) -> list[str]:
+    return [] if where is None else [f"executor_{where.host}_{where.executor_id}"]
+
+
+def is_stopped(context: Any) -> bool:
+    """Whether the application has ended."""
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except Exception:  # the JVM itself is gone
+        return True
+
+
+def cancel_other_jobs(context: Any, own: Set[int]) -> None:
+    """Cancel every active job but these."""
+    scala = context._jsc.sc()
+    for job_id in scala.statusTracker().getActiveJobIds():
+        if job_id not in own:
+            scala.cancelJob(job_id)
+
+
+def as_text(error: BaseException) -> str:
+    """The reason for a failed job, without the JVM's and Python's stack traces."""
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        # What a future throws only says that there is a cause.
+        java = java.getCause() or java
+    text = str(java.getMessage() if java is not None else error)
+    # A Python worker's own exception stands at the end of its traceback.
+    _, found, own = text.partition("SupervisorError: ")
+    if found:
+        return own.partition("SQLSTATE:")[0].partition("\n\nDriver stacktrace")[0].strip()
+    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return first if len(first) < 600 else first[:600] + " ..."

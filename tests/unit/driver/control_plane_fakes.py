@@ -1,0 +1,81 @@
+"""A control plane of one test alone: running, with a client's and a member's connection."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from driver_fakes import registration
+
+from sparklog.client.connection import Connection
+from sparklog.driver.control_plane import (
+    ControlPlane,
+    ControlPlaneOptions,
+)
+from sparklog.types import Endpoint
+from sparklog.wire.schema import Request
+
+TIMEOUT_S = 20.0
+
+
+class UnderTest:
+    """A running control plane, a client's connection and a member's."""
+
+    control_plane: ControlPlane
+    client: Connection
+    member: Connection
+    running: "asyncio.Task[None]"
+
+    async def ask(self, request: Request) -> Any:
+        return await self.client.request(request, timeout_s=5)
+
+    async def tell(self, request: Request) -> Any:
+        return await self.member.request(request, timeout_s=5)
+
+    async def register(self, broker_id: int = 1) -> Any:
+        cluster_id = self.control_plane.image.cluster_id
+        response = await self.tell(registration(broker_id, cluster_id=cluster_id))
+        assert response.error_code == 0, response
+        return response
+
+    async def connect(self, *, member: bool) -> Connection:
+        secret = self.control_plane.secret if member else None
+        endpoint = Endpoint("127.0.0.1", self.control_plane.port)
+        return await Connection.open(endpoint, secret=secret, timeout_s=5)
+
+
+def run(
+    request: pytest.FixtureRequest,
+    story: Callable[[UnderTest], Coroutine[Any, Any, None]],
+    **settings: str,
+) -> None:
+    """Tell a story to a control plane whose journal is of this test alone."""
+    options = options_of(request, **settings)
+
+    async def limited() -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            under_test = UnderTest()
+            under_test.control_plane = control_plane = ControlPlane(options)
+            await control_plane.start()
+            under_test.running = asyncio.create_task(control_plane.run())
+            try:
+                under_test.client = await under_test.connect(member=False)
+                under_test.member = await under_test.connect(member=True)
+                await story(under_test)
+                under_test.client.close()
+                under_test.member.close()
+            finally:
+                control_plane.stop("the test ends")
+                await asyncio.wait([under_test.running])
+            if not under_test.running.exception():
+                control_plane.image.check_invariants()
+
+    asyncio.run(limited())
+
+
+def options_of(request: pytest.FixtureRequest, **settings: str) -> ControlPlaneOptions:
+    name = f"memory://control-plane/{request.node.name}".replace("[", "-").replace("]", "")
+    return ControlPlaneOptions(
+        journal_dir=name,
+        settings={key.replace("_", "."): value for key, value in settings.items()},
+    )

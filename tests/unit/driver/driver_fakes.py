@@ -1,0 +1,133 @@
+"""A controller under test: fixed ids, a clock that is moved by hand, and short ways to ask."""
+
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller import Controller, Decision, Event
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata import ClusterCreated, ClusterImage, ControllerChanged
+from sparklog.types import TopicPartition
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.private import (
+    BrokerHeartbeatRequest,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+
+CLUSTER = "cluster-under-test"
+
+
+def directory(number: int) -> UUID:
+    return UUID(int=1000 + number)
+
+
+def incarnation(number: int) -> UUID:
+    return UUID(int=2000 + number)
+
+
+def topic_id(number: int) -> UUID:
+    """The id of the ``number``-th topic that was created (from 1)."""
+    return UUID(int=number)
+
+
+class ControllerUnderTest:
+    """``now_ms`` is the clock."""
+
+    def __init__(self, image: ClusterImage | None = None, **settings: str) -> None:
+        self.now_ms = 0
+        self.config = BrokerConfig.resolve(
+            {name.replace("_", "."): value for name, value in settings.items()}
+        )
+        self._topics = 0
+        self.controller = Controller(
+            image or first_image(), self.config, new_id=self._new_id, now_ms=0
+        )
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    def handle(self, event: Event) -> Decision:
+        decision = self.controller.handle(event, self.now_ms)
+        self.controller.check_invariants()
+        return decision
+
+    def refusal(self, event: Event) -> ErrorCode:
+        """The code with which the whole event is refused; the image stays as it was."""
+        before = self.image.copy()
+        try:
+            self.handle(event)
+        except KafkaError as error:
+            assert self.image == before
+            return error.code
+        raise AssertionError("it was granted")
+
+    def register(self, broker_id: int, **changes: object) -> Decision:
+        return self.handle(registration(broker_id, **changes))
+
+    def register_all(self, count: int) -> None:
+        for broker_id in range(1, count + 1):
+            self.register(broker_id)
+
+    def epoch_of(self, broker_id: int) -> int:
+        broker = self.image.broker(broker_id)
+        assert broker is not None
+        return broker.broker_epoch
+
+    def heartbeat(self, broker_id: int, *, stopping: bool = False) -> Decision:
+        return self.handle(
+            BrokerHeartbeatRequest(
+                broker_id=broker_id, broker_epoch=self.epoch_of(broker_id), stopping=stopping
+            )
+        )
+
+    def create(self, *names: str, partitions: int = 1) -> Decision:
+        topics = tuple(
+            CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+            for name in names
+        )
+        return self.handle(CreateTopicsRequest(topics=topics))
+
+    def leaders(self) -> dict[str, int]:
+        return {str(tp): state.leader for tp, state in self.image.partitions()}
+
+    def leader_epoch(self, topic: str, partition: int = 0) -> int:
+        state = self.image.partition(TopicPartition(topic, partition))
+        assert state is not None
+        return state.leader_epoch
+
+    def _new_id(self) -> UUID:
+        self._topics += 1
+        return topic_id(self._topics)
+
+
+def first_image() -> ClusterImage:
+    image = ClusterImage()
+    image.replay_commit(
+        1,
+        (
+            ClusterCreated(cluster_id=CLUSTER, created_ms=0),
+            ControllerChanged(controller_epoch=1, host="127.0.0.1", port=9000),
+        ),
+    )
+    return image
+
+
+def registration(broker_id: int, **changes: object) -> RegisterBrokerRequest:
+    """The first start of a broker, with changes."""
+    values: dict[str, object] = {
+        "cluster_id": CLUSTER,
+        "broker_id": broker_id,
+        "directory_id": directory(broker_id),
+        "incarnation": incarnation(broker_id),
+        "host": "127.0.0.1",
+        "port": 9100 + broker_id,
+        "executor_host": "host-a",
+        "executor_id": str(broker_id),
+        "job": f"job-{broker_id}",
+    }
+    return RegisterBrokerRequest(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def registered(broker_epoch: int) -> RegisterBrokerResponse:
+    return RegisterBrokerResponse(broker_epoch=broker_epoch, controller_epoch=1)

@@ -1,0 +1,288 @@
+"""Group commit, its failures, checkpoints; and the feed of commits to watchers."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sparklog.driver.committer import Committer
+from sparklog.driver.feed import COMMITS_MAX, MetadataFeed
+from sparklog.driver.journal import (
+    CommitHeader,
+    Journal,
+    JournalConflict,
+    checkpoint_name,
+    commit_name,
+)
+from sparklog.errors import StorageError
+from sparklog.metadata import BrokerIdAssigned, ClusterImage, Record, encode_records
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.wire.private import WatchMetadataRequest, WatchMetadataResponse
+
+DAY_MS = 24 * 60 * 60 * 1000
+TIMEOUT_S = 10.0
+
+
+def assigned(broker_id: int) -> BrokerIdAssigned:
+    return BrokerIdAssigned(broker_id=broker_id)
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await story()
+
+    asyncio.run(limited())
+
+
+class UnderTest:
+    """A committer with its journal; ``now_ms`` is the time of day."""
+
+    def __init__(self, checkpoint_every: int = 1000) -> None:
+        self.backend = MemoryBackend()
+        self.journal = Journal(self.backend)
+        self.now_ms = 0
+        self.published: list[bytes] = []
+        nonces = itertools.count()
+        self.committer = Committer(
+            self.journal,
+            ClusterImage(),
+            wall_ms=lambda: self.now_ms,
+            new_nonce=lambda: f"nonce-{next(nonces)}",
+            on_commit=self.published.append,
+            checkpoint_every=checkpoint_every,
+        )
+
+    def add(self, *records: Record) -> "asyncio.Future[int]":
+        """A future that gives the image's version when the records are durable."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.committer.add(records, lambda: future.set_result(self.committer.image.version))
+        return future
+
+
+def test_decisions_of_one_moment_share_a_commit() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        futures = [under_test.add(assigned(number)) for number in (1, 2, 3)]
+        running = asyncio.create_task(under_test.committer.run())
+        assert await asyncio.gather(*futures) == [1, 1, 1]
+        assert under_test.committer.idle
+        assert await under_test.add(assigned(4)) == 2
+        under_test.committer.stop()
+        await running
+        assert under_test.journal.load() == under_test.committer.image
+        assert under_test.backend.list("") == [commit_name(1), commit_name(2)]
+        assert under_test.published == [
+            encode_records(map(assigned, (1, 2, 3))),
+            encode_records([assigned(4)]),
+        ]
+
+    run(story)
+
+
+def test_answers_without_records_wait_for_what_was_decided_before_them() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        may_write = threading.Event()
+
+        def wait_for_permission(operation: str, _path: str) -> None:
+            if operation == "put_if_absent":
+                may_write.wait(TIMEOUT_S)
+
+        under_test.backend.faults.slow = wait_for_permission
+        running = asyncio.create_task(under_test.committer.run())
+        first = under_test.add(assigned(1))
+        await asyncio.sleep(0)
+        refusal = under_test.add()
+        assert not under_test.committer.idle
+        assert not (await asyncio.wait([first, refusal], timeout=0.05))[0]
+        assert under_test.committer.image.version == 0
+        may_write.set()
+        assert await asyncio.gather(first, refusal) == [1, 1]
+        under_test.committer.stop()
+        await running
+        assert under_test.committer.commits == 1
+
+    run(story)
+
+
+def test_stopping_commits_what_was_decided() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        future = under_test.add(assigned(1))
+        under_test.committer.stop()
+        await under_test.committer.run()
+        assert future.result() == 1
+
+    run(story)
+
+
+def test_a_failed_commit_ends_it_and_answers_nobody() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        under_test.backend.faults.fail_next(count=2, operation="put_if_absent")
+        future = under_test.add(assigned(1))
+        with pytest.raises(StorageError):
+            await under_test.committer.run()
+        assert not future.done()
+        assert under_test.committer.image == ClusterImage()
+
+    run(story)
+
+
+def test_a_collision_with_another_controller_ends_it() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        other = CommitHeader(version=1, controller_epoch=5, nonce="other", time_ms=0)
+        under_test.journal.commit(other, encode_records([assigned(9)]))
+        future = under_test.add(assigned(1))
+        with pytest.raises(JournalConflict, match="controller of epoch 5"):
+            await under_test.committer.run()
+        assert not future.done()
+
+    run(story)
+
+
+def test_an_idle_controller_notices_that_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.driver.committer.HEAD_CHECK_S", 0.01)
+
+    async def story() -> None:
+        under_test = UnderTest()
+        running = asyncio.create_task(under_test.committer.run())
+        await asyncio.wait([running], timeout=0.05)
+        assert not running.done()
+        other = CommitHeader(version=1, controller_epoch=5, nonce="other", time_ms=0)
+        under_test.journal.commit(other, encode_records([assigned(9)]))
+        with pytest.raises(JournalConflict, match="another controller has written"):
+            await running
+
+    run(story)
+
+
+def test_after_a_long_sleep_the_head_is_read_before_a_commit() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        under_test.now_ms = 2 * DAY_MS
+        future = under_test.add(assigned(1))
+        under_test.committer.stop()
+        await under_test.committer.run()
+        assert future.result() == 1
+        under_test.now_ms = 4 * DAY_MS
+        under_test.journal.write_checkpoint(
+            CommitHeader(version=7, controller_epoch=2, nonce="other", time_ms=0), ()
+        )
+        under_test.add(assigned(2))
+        with pytest.raises(JournalConflict, match="another controller has written"):
+            await under_test.committer.run()
+        assert under_test.backend.list("") == [commit_name(1), checkpoint_name(7)]
+
+    run(story)
+
+
+def test_a_commit_during_which_it_slept_too_long_is_not_believed() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+
+        def sleep_long(operation: str, _path: str) -> None:
+            if operation == "put_if_absent":
+                under_test.now_ms += DAY_MS
+
+        under_test.backend.faults.slow = sleep_long
+        future = under_test.add(assigned(1))
+        with pytest.raises(JournalConflict, match="stood still for 86400 s"):
+            await under_test.committer.run()
+        assert not future.done()
+
+    run(story)
+
+
+def test_checkpoints_come_every_so_many_commits_and_may_fail() -> None:
+    async def story() -> None:
+        under_test = UnderTest(checkpoint_every=2)
+        under_test.backend.faults.fail_next(operation="put_if_absent", under="checkpoint")
+        running = asyncio.create_task(under_test.committer.run())
+        for number in (1, 2, 3, 4, 5):
+            await under_test.add(assigned(number))
+        under_test.committer.stop()
+        await running
+        written = [name for name in under_test.backend.list("") if "checkpoint" in name]
+        assert written == [checkpoint_name(4)]
+        for number in (1, 2, 3, 4):
+            under_test.backend.delete(commit_name(number))
+        assert under_test.journal.load() == under_test.committer.image
+
+    run(story)
+
+
+# -- the feed
+
+
+class Feed:
+    """A feed and the image that it speaks of."""
+
+    def __init__(self) -> None:
+        self.image = ClusterImage()
+        self.feed = MetadataFeed(lambda: self.image)
+
+    def commit(self, broker_id: int) -> bytes:
+        records = (assigned(broker_id),)
+        self.image.replay_commit(self.image.version + 1, records)
+        encoded = encode_records(records)
+        self.feed.publish(encoded)
+        return encoded
+
+    def watch(self, since: int, max_wait_ms: int = 0) -> Any:
+        return self.feed.watch(WatchMetadataRequest(since=since, max_wait_ms=max_wait_ms))
+
+
+def news(version: int, *commits: bytes, snapshot: bool = False) -> WatchMetadataResponse:
+    return WatchMetadataResponse(
+        controller_epoch=0, snapshot=snapshot, version=version, commits=commits
+    )
+
+
+def test_watchers_get_what_they_have_not_seen() -> None:
+    feed = Feed()
+    commits = [feed.commit(number) for number in (1, 2, 3)]
+    snapshot = encode_records(feed.image.snapshot_records())
+    assert feed.watch(since=3) == news(3)
+    assert feed.watch(since=1) == news(3, *commits[1:])
+    assert feed.watch(since=0) == news(3, *commits)
+    assert feed.watch(since=-1) == news(3, snapshot, snapshot=True)
+    assert feed.watch(since=4) == news(3, snapshot, snapshot=True)
+
+
+def test_who_is_too_far_behind_gets_a_snapshot() -> None:
+    feed = Feed()
+    last = [feed.commit(number) for number in range(COMMITS_MAX + 1)]
+    version = COMMITS_MAX + 1
+    assert feed.watch(since=1) == news(version, *last[1:])
+    assert feed.watch(since=0).snapshot
+
+
+def test_watchers_wait_for_the_next_commit() -> None:
+    async def story() -> None:
+        feed = Feed()
+        first = feed.watch(since=0, max_wait_ms=5000)
+        second = feed.watch(since=0, max_wait_ms=5000)
+        assert feed.feed.watchers == 2
+        encoded = feed.commit(1)
+        assert await first == await second == news(1, encoded)
+        assert feed.feed.watchers == 0
+
+    run(story)
+
+
+def test_waiting_ends_after_its_time_and_at_the_end() -> None:
+    async def story() -> None:
+        feed = Feed()
+        assert await feed.watch(since=0, max_wait_ms=10) == news(0)
+        waiting = feed.watch(since=0, max_wait_ms=5000)
+        feed.feed.close()
+        assert await waiting == news(0)
+        assert feed.watch(since=0, max_wait_ms=5000) == news(0)
+
+    run(story)

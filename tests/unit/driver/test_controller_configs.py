@@ -1,0 +1,216 @@
+"""IncrementalAlterConfigs, and producer ids."""
+
+import pytest
+from driver_fakes import ControllerUnderTest
+
+from sparklog.driver.controller import Decision
+from sparklog.driver.controller.configs import ConfigOperation
+from sparklog.errors import ErrorCode
+from sparklog.metadata import ConfigChanged, ProducerIdsAllocated
+from sparklog.types import ResourceType
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from sparklog.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from sparklog.wire.private import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+
+
+def with_topic() -> ControllerUnderTest:
+    under_test = ControllerUnderTest()
+    under_test.register(1)
+    under_test.create("a")
+    return under_test
+
+
+def resource(
+    kind: int, name: str, *changes: tuple[ConfigOperation, str, str | None]
+) -> AlterConfigsResource:
+    return AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=tuple(
+            AlterableConfig(name=key, config_operation=operation, value=value)
+            for operation, key, value in changes
+        ),
+    )
+
+
+def altered(kind: int, name: str, key: str, value: str | None) -> ConfigChanged:
+    return ConfigChanged(resource_type=kind, resource_name=name, name=key, value=value)
+
+
+def granted(kind: int, name: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(resource_type=kind, resource_name=name)
+
+
+def alter(*resources: AlterConfigsResource, only: bool = False) -> IncrementalAlterConfigsRequest:
+    return IncrementalAlterConfigsRequest(resources=resources, validate_only=only)
+
+
+def refused(
+    under_test: ControllerUnderTest, wanted: AlterConfigsResource
+) -> tuple[ErrorCode, str | None]:
+    decision = under_test.handle(alter(wanted))
+    assert decision.records == ()
+    assert isinstance(decision.response, IncrementalAlterConfigsResponse)
+    (response,) = decision.response.responses
+    return ErrorCode(response.error_code), response.error_message
+
+
+def test_settings_are_set_and_deleted() -> None:
+    under_test = with_topic()
+    topic = resource(TOPIC, "a", (SET, "retention.ms", "5"), (DELETE, "segment.ms", None))
+    brokers = resource(BROKER, "", (SET, "producer.id.expiration.ms", "6"))
+    broker = resource(BROKER, "1", (SET, "producer.id.expiration.ms", "7"))
+    assert under_test.handle(alter(topic, brokers, broker)) == Decision(
+        records=(
+            altered(TOPIC, "a", "retention.ms", "5"),
+            altered(TOPIC, "a", "segment.ms", None),
+            altered(BROKER, "", "producer.id.expiration.ms", "6"),
+            altered(BROKER, "1", "producer.id.expiration.ms", "7"),
+        ),
+        response=IncrementalAlterConfigsResponse(
+            responses=(granted(TOPIC, "a"), granted(BROKER, ""), granted(BROKER, "1"))
+        ),
+    )
+    under_test.handle(alter(resource(TOPIC, "a", (DELETE, "retention.ms", None))))
+    assert under_test.image.topic_overrides("a") == {}
+    assert under_test.image.broker_overrides(1) == {"producer.id.expiration.ms": "7"}
+
+
+def test_validate_only_changes_nothing() -> None:
+    under_test = with_topic()
+    wanted = resource(TOPIC, "a", (SET, "retention.ms", "5"))
+    assert under_test.handle(alter(wanted, only=True)) == Decision(
+        response=IncrementalAlterConfigsResponse(responses=(granted(TOPIC, "a"),))
+    )
+
+
+def test_a_resource_is_changed_as_a_whole_or_not_at_all() -> None:
+    under_test = with_topic()
+    under_test.create("b")
+    half = resource(TOPIC, "a", (SET, "retention.ms", "5"), (SET, "segment.ms", "never"))
+    whole = resource(TOPIC, "b", (SET, "retention.ms", "5"))
+    assert under_test.handle(alter(half, whole)).records == (
+        altered(TOPIC, "b", "retention.ms", "5"),
+    )
+
+
+def test_lists_are_appended_to_starting_from_the_default() -> None:
+    under_test = with_topic()
+    wanted = resource(TOPIC, "a", (APPEND, "cleanup.policy", "delete"))
+    assert under_test.handle(alter(wanted)).records == (
+        altered(TOPIC, "a", "cleanup.policy", "delete"),
+    )
+    code, message = refused(
+        under_test, resource(TOPIC, "a", (SUBTRACT, "cleanup.policy", "delete"))
+    )
+    assert (code, message) == (
+        ErrorCode.INVALID_CONFIG,
+        "cleanup.policy would be empty; delete the setting instead",
+    )
+    unknown_item = resource(TOPIC, "a", (APPEND, "cleanup.policy", "shred"))
+    assert refused(under_test, unknown_item)[0] == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (resource(TOPIC, "x"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (resource(BROKER, "9"), ErrorCode.INVALID_REQUEST),
+        (resource(BROKER, "one"), ErrorCode.INVALID_REQUEST),
+        (resource(BROKER, "²"), ErrorCode.INVALID_REQUEST),
+        (resource(8, "a"), ErrorCode.INVALID_REQUEST),
+        (resource(TOPIC, "a", (SET, "retention.mss", "1")), ErrorCode.INVALID_CONFIG),
+        (resource(TOPIC, "a", (SET, "retention.ms", "x")), ErrorCode.INVALID_CONFIG),
+        (resource(TOPIC, "a", (SET, "retention.ms", None)), ErrorCode.INVALID_CONFIG),
+        (resource(TOPIC, "a", (APPEND, "retention.ms", "1")), ErrorCode.INVALID_CONFIG),
+        (resource(BROKER, "", (SET, "log.retention.ms", "1")), ErrorCode.INVALID_CONFIG),
+        (
+            resource(TOPIC, "a", *[(SET, "retention.ms", "1")] * 2),
+            ErrorCode.INVALID_REQUEST,
+        ),
+    ],
+)
+def test_what_cannot_be_set_is_refused(wanted: AlterConfigsResource, code: ErrorCode) -> None:
+    assert refused(with_topic(), wanted)[0] == code
+
+
+def test_an_unknown_operation_is_refused() -> None:
+    change = AlterableConfig(name="retention.ms", config_operation=7, value="1")
+    wanted = AlterConfigsResource(resource_type=TOPIC, resource_name="a", configs=(change,))
+    assert refused(with_topic(), wanted) == (
+        ErrorCode.INVALID_REQUEST,
+        "unknown config operation 7",
+    )
+
+
+def test_the_refusal_of_a_setting_read_at_start_says_so() -> None:
+    wanted = resource(BROKER, "1", (SET, "num.partitions", "3"))
+    assert refused(with_topic(), wanted) == (
+        ErrorCode.INVALID_CONFIG,
+        "num.partitions is read when a broker starts; give it to the cluster's start instead "
+        "(topics can override the topic settings)",
+    )
+
+
+def test_a_resource_that_is_named_twice_is_refused() -> None:
+    under_test = with_topic()
+    wanted = resource(TOPIC, "a", (SET, "retention.ms", "5"))
+    decision = under_test.handle(alter(wanted, wanted))
+    assert isinstance(decision.response, IncrementalAlterConfigsResponse)
+    codes = [response.error_code for response in decision.response.responses]
+    assert (decision.records, codes) == ((), [ErrorCode.INVALID_REQUEST] * 2)
+
+
+# -- producer ids
+
+
+def test_blocks_of_producer_ids_never_overlap() -> None:
+    under_test = with_topic()
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=0)
+    assert [under_test.handle(request) for _ in range(2)] == [
+        Decision(
+            records=(ProducerIdsAllocated(broker_id=1, first_producer_id=first, count=1000),),
+            response=AllocateProducerIdsResponse(first_producer_id=first, count=1000),
+        )
+        for first in (0, 1000)
+    ]
+
+
+def test_a_stale_broker_gets_no_block() -> None:
+    under_test = with_topic()
+    stale = AllocateProducerIdsRequest(broker_id=1, broker_epoch=5)
+    assert under_test.refusal(stale) == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_the_control_plane_serves_producers_from_its_own_blocks() -> None:
+    under_test = with_topic()
+    under_test.handle(AllocateProducerIdsRequest(broker_id=1, broker_epoch=0))
+    decisions = [under_test.handle(InitProducerIdRequest()) for _ in range(1001)]
+    responses = [decision.response for decision in decisions]
+    assert responses == [InitProducerIdResponse(producer_id=1000 + n) for n in range(1001)]
+    blocks = [record for decision in decisions for record in decision.records]
+    assert blocks == [
+        ProducerIdsAllocated(broker_id=0, first_producer_id=first, count=1000)
+        for first in (1000, 2000)
+    ]
+
+
+def test_after_a_restart_a_new_block_is_begun() -> None:
+    under_test = with_topic()
+    under_test.handle(InitProducerIdRequest())
+    after = ControllerUnderTest(under_test.image.copy())
+    assert after.handle(InitProducerIdRequest()).response == InitProducerIdResponse(
+        producer_id=1000
+    )

@@ -1,0 +1,114 @@
+"""An engine, a control plane's answers and a clock-free way to wait, for the launcher's tests."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sparklog.driver.engines import Job, JobLost
+from sparklog.driver.spark_jobs import ExecutorSlots
+from sparklog.types import Endpoint
+from sparklog.wire.private import AssignedBroker
+
+
+def executor(executor_id: str, host: str = "h1", slots: int = 2) -> ExecutorSlots:
+    return ExecutorSlots(executor_id=executor_id, host=host, slots=slots)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+class FakeEngine:
+    """Jobs end when the test says so: ``end(name, report or JobLost)``."""
+
+    name = "fake"
+
+    def __init__(self, *executors: ExecutorSlots) -> None:
+        self.present = list(executors)
+        self.jobs: list[Job] = []
+        self.cancelled: list[str] = []
+        self.over = False
+        self.closed = False
+        self._ends: dict[str, queue.SimpleQueue[dict[str, Any] | JobLost]] = {}
+        self._lock = threading.Lock()
+
+    def require_slots(self, brokers: int) -> None:
+        """As many as are asked for."""
+
+    def prepare(self) -> None:
+        """Nothing is missing."""
+
+    def executors(self) -> tuple[ExecutorSlots, ...]:
+        return tuple(self.present)
+
+    def run(self, job: Job) -> dict[str, Any]:
+        ends = self._queue(job.name)
+        self.jobs.append(job)
+        end = ends.get(timeout=60)
+        if isinstance(end, JobLost):
+            raise end
+        return end
+
+    def end(self, name: str, how: dict[str, Any] | JobLost) -> None:
+        self._queue(name).put(how)
+
+    def cancel(self, name: str) -> None:
+        self.cancelled.append(name)
+        self.end(name, JobLost("cancelled"))
+
+    def is_over(self) -> bool:
+        return self.over
+
+    def cancel_queries(self) -> None:
+        """There are none."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def where(self, name: str) -> list[str]:
+        """The executors that a job was sent to, in order."""
+        return [job.executor.executor_id for job in self.jobs if job.name == name]
+
+    def _queue(self, name: str) -> "queue.SimpleQueue[dict[str, Any] | JobLost]":
+        with self._lock:
+            return self._ends.setdefault(name, queue.SimpleQueue())
+
+
+class FakeCalls:
+    """Brokers are alive as soon as their job was submitted, and stop when asked."""
+
+    def __init__(self, engine: FakeEngine, brokers: tuple[AssignedBroker, ...]) -> None:
+        self._engine = engine
+        self._brokers = brokers
+        self.silent: set[int] = set()
+        self.deaf: set[int] = set()
+        self.losses: list[int] = []
+        self.asked: list[int] = []
+        self.closed = False
+
+    def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
+        assert count <= len(self._brokers)
+        return self._brokers
+
+    def report_loss(self, broker_id: int) -> None:
+        self.losses.append(broker_id)
+
+    def alive_brokers(self) -> dict[int, Endpoint]:
+        ids = {int(job.name.removeprefix("broker-")) for job in self._engine.jobs}
+        return {broker_id: Endpoint("h", broker_id) for broker_id in ids - self.silent}
+
+    def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
+        assert reason
+        agreed = tuple(node for node in nodes if node.port not in self.deaf)
+        for node in agreed:
+            self.asked.append(node.port)
+            self._engine.end(f"broker-{node.port}", {"outcome": "stopped"})
+        return agreed
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,161 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from launcher_fakes import FakeEngine, executor, wait_for
+
+from sparklog.driver import broker_keeper
+from sparklog.driver.broker_keeper import BrokerKeeper, Placer
+from sparklog.driver.engines import JobLost
+from sparklog.driver.spark_jobs import ExecutorSlots
+
+NAME = "broker-1"
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_keeper, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(broker_keeper, "RETRY_SECONDS_MAX", 0.01)
+
+
+class Case:
+    def __init__(self, engine: FakeEngine, host: str | None = None, new: bool = True) -> None:
+        self.engine = engine
+        self.losses: list[tuple[int, str]] = []
+        self.failures: list[str | None] = []
+        self.keeper = BrokerKeeper(
+            broker_id=1,
+            host=host,
+            new=new,
+            engine=engine,
+            placer=Placer(),
+            make_payload=self.payload,
+            on_loss=lambda broker_id, reason: self.losses.append((broker_id, reason)),
+            on_failure=lambda: self.failures.append(self.keeper.failure),
+        )
+
+    @staticmethod
+    def payload(executor: ExecutorSlots, new: bool) -> dict[str, Any]:
+        return {"host": executor.host, "new": new}
+
+    def submitted(self, count: int) -> None:
+        wait_for(lambda: len(self.engine.jobs) == count)
+
+    def payloads(self) -> list[Any]:
+        return [dict(job.payload) for job in self.engine.jobs]
+
+
+@contextmanager
+def running(case: Case) -> Iterator[Case]:
+    case.keeper.start()
+    try:
+        yield case
+    finally:
+        case.keeper.ask_to_stop()
+        case.engine.end(NAME, JobLost("the test ends"))
+        assert case.keeper.join(20)
+
+
+def test_after_an_executor_loss_it_goes_back_to_the_same_host() -> None:
+    with running(Case(FakeEngine(executor("1", "a"), executor("2", "b")), host="b")) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        case.engine.present = [executor("1", "a")]
+        case.engine.end(NAME, JobLost("executor 2 died"))
+        wait_for(lambda: case.losses == [(1, "lost executor 2 died")])
+        case.engine.present.append(executor("3", "b"))
+        case.submitted(2)
+        assert case.engine.where(NAME) == ["2", "3"]
+        assert case.payloads() == [{"host": "b", "new": True}, {"host": "b", "new": False}]
+
+
+def test_a_host_that_stays_away_gives_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.05)
+    with running(Case(FakeEngine(executor("1", "a"), executor("2", "b")), host="b")) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        case.engine.present = [executor("1", "a")]
+        case.engine.end(NAME, JobLost("executor 2 died"))
+        case.submitted(2)
+        assert case.engine.where(NAME) == ["2", "1"]
+
+
+def test_a_task_that_woke_up_elsewhere_is_sent_again() -> None:
+    with running(Case(FakeEngine(executor("1")))) as case:
+        case.submitted(1)
+        case.engine.end(NAME, {"outcome": "elsewhere", "executor_id": "2"})
+        case.submitted(2)
+        assert (case.engine.where(NAME), case.losses) == (["1", "1"], [])
+
+
+def test_the_directory_is_looked_for_on_every_executor() -> None:
+    engine = FakeEngine(executor("1", "a"), executor("2", "b"), executor("3", "c"))
+    with running(Case(engine, host="b", new=False)) as case:
+        for count in (1, 2):
+            case.submitted(count)
+            engine.end(NAME, {"outcome": "refused", "kind": "not_here"})
+        case.submitted(3)
+        assert (engine.where(NAME), case.keeper.failure) == (["2", "1", "3"], None)
+
+
+def test_a_directory_that_is_nowhere_is_a_failure() -> None:
+    with running(Case(FakeEngine(executor("1", "a")), host="b", new=False)) as case:
+        case.submitted(1)
+        case.engine.end(NAME, {"outcome": "refused", "kind": "not_here"})
+        wait_for(lambda: case.keeper.has_ended)
+        assert case.failures == [
+            "no executor has the directory of broker 1, which was last on b; give the data_dir "
+            "that it was started with"
+        ]
+
+
+def test_a_registered_broker_is_looked_for_again_and_again() -> None:
+    with running(Case(FakeEngine(executor("1", "a")), host="a", new=False)) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        for count in (2, 3):
+            case.engine.end(NAME, {"outcome": "refused", "kind": "not_here"})
+            case.submitted(count)
+        assert case.failures == []
+
+
+def test_what_fails_at_the_first_start_is_not_tried_again() -> None:
+    with running(Case(FakeEngine(executor("1")))) as case:
+        case.submitted(1)
+        case.engine.end(NAME, {"outcome": "refused", "kind": "foreign_cluster", "error": "no"})
+        wait_for(lambda: case.keeper.has_ended)
+        assert (case.failures, case.losses) == (["no"], [])
+
+
+def test_the_same_later_is_reported_and_tried_again() -> None:
+    with running(Case(FakeEngine(executor("1")))) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        case.engine.end(NAME, {"outcome": "failed", "error": "it crashes"})
+        case.submitted(2)
+        assert (case.failures, case.losses) == ([], [(1, "failed it crashes")])
+
+
+def test_the_end_of_the_application_is_the_end() -> None:
+    with running(Case(FakeEngine(executor("1")))) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        case.engine.over = True
+        case.engine.end(NAME, JobLost("SparkContext was shut down"))
+        wait_for(lambda: case.keeper.has_ended)
+        assert case.failures == ["the Spark application has ended"]
+
+
+def test_it_waits_for_a_free_slot() -> None:
+    with running(Case(FakeEngine())) as case:
+        assert case.keeper.join(0.05) is False
+        case.engine.present = [executor("1")]
+        case.submitted(1)
+
+
+def test_a_stop_ends_it_without_a_new_job() -> None:
+    case = Case(FakeEngine(executor("1")))
+    with running(case):
+        case.submitted(1)
+    assert (len(case.engine.jobs), case.losses, case.failures) == (1, [], [])

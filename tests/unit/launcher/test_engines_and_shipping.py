@@ -1,0 +1,168 @@
+import json
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+from launcher_fakes import executor, wait_for
+
+from sparklog.driver.engines import Job, JobLost, ProcessEngine
+from sparklog.driver.shipping import fingerprint, write_archive
+from sparklog.driver.spark_engine import NEEDED_MODULES, probe_task, spark_context, supervisor_task
+from sparklog.driver.spark_jobs import as_text
+from sparklog.errors import StartError
+
+FAKE = str(Path(__file__).parents[1] / "process" / "fake_child.py")
+
+
+def job(folder: Path, mode: str = "serve", **broker: Any) -> Job:
+    payload = {
+        "broker": {
+            "broker_id": 1,
+            "data_dir": str(folder),
+            "new": True,
+            "settings": {"echo": str(folder / "lives")},
+            **broker,
+        },
+        "command": [sys.executable, FAKE, mode],
+        "fast_failures_max": 1,
+    }
+    return Job(name="broker-1", payload=payload, executor=executor("local"))
+
+
+def engine(folder: Path) -> ProcessEngine:
+    return ProcessEngine("sparklog.executors.supervisor", "127.0.0.1", folder / "logs")
+
+
+def test_a_supervisor_process_reports(tmp_path: Path) -> None:
+    report = engine(tmp_path).run(job(tmp_path, "refuse", kind="locked"))
+    assert (report["outcome"], report["kind"], report["error"]) == ("refused", "locked", "because")
+
+
+def test_a_supervisor_that_gives_up_reports_too(tmp_path: Path) -> None:
+    report = engine(tmp_path).run(job(tmp_path, "crash"))
+    assert report["outcome"] == "failed"
+    assert "exit code 7" in report["error"]
+
+
+def test_a_cancelled_supervisor_stops_its_broker(tmp_path: Path) -> None:
+    processes = engine(tmp_path)
+    reports: list[Any] = []
+    thread = threading.Thread(target=lambda: reports.append(processes.run(job(tmp_path))))
+    thread.start()
+    wait_for((tmp_path / "lives").exists)
+    processes.cancel("broker-1")
+    thread.join(20)
+    assert [report["outcome"] for report in reports] == ["stopped"]
+
+
+def test_the_end_of_the_engine_ends_its_jobs(tmp_path: Path) -> None:
+    processes = engine(tmp_path)
+    errors: list[str] = []
+
+    def run() -> None:
+        with pytest.raises(JobLost) as caught:
+            processes.run(job(tmp_path))
+        errors.append(str(caught.value))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for((tmp_path / "lives").exists)
+    processes.close()
+    thread.join(20)
+    assert processes.is_over()
+    assert [error.partition(";")[0] for error in errors] == ["the supervisor was ended by SIGKILL"]
+
+
+def test_the_archive_holds_the_whole_package_and_knows_its_fingerprint(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path)
+    names = set(zipfile.ZipFile(archive).namelist())
+    wanted = {
+        "pyspark_sparklog.py",
+        "sparklog/__init__.py",
+        "sparklog/executors/supervisor.py",
+        "sparklog/driver/shipping.py",
+        "sparklog/storage_backends/local.py",
+        "sparklog/wire/batch.py",
+    }
+    assert wanted <= names
+    assert archive.name == f"sparklog-{fingerprint()}.zip"
+    script = (
+        f"import sys; sys.path.insert(0, {str(archive)!r})\n"
+        "import sparklog.executors.supervisor, pyspark_sparklog\n"
+        "from sparklog.driver.shipping import fingerprint\n"
+        "print(sparklog.__file__, fingerprint())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, cwd="/", timeout=60
+    )
+    assert done.stdout.split() == [f"{archive}/sparklog/__init__.py", fingerprint()]
+
+
+def test_the_probe_tells_about_its_python() -> None:
+    [answer] = probe_task([*NEEDED_MODULES, "no_such_module"])(iter([b""]))
+    found = json.loads(answer)
+    assert (found["missing"], found["sparklog"], found["executable"]) == (
+        ["no_such_module"],
+        fingerprint(),
+        sys.executable,
+    )
+
+
+def test_tasks_travel_by_value() -> None:
+    """An executor that lacks this package can still load them."""
+    tasks = cloudpickle.dumps((probe_task(("json", "no_such_module")), supervisor_task("x")))
+    script = (
+        "import sys; sys.modules['sparklog'] = None\n"
+        "import pickle; probe, supervisor = pickle.loads(sys.stdin.buffer.read())\n"
+        "print(next(probe(iter([b'']))).decode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=tasks, capture_output=True, timeout=60
+    )
+    found = json.loads(done.stdout)
+    assert (found["missing"], found["sparklog"]) == (["no_such_module"], None)
+
+
+def test_spark_connect_is_refused() -> None:
+    class Session:
+        pass
+
+    Session.__module__ = "pyspark.sql.connect.session"
+    with pytest.raises(StartError, match=r"Spark Connect; .* use sparklog.connect\(\) here"):
+        spark_context(Session())
+
+
+class JavaError(Exception):
+    class _Java:
+        def __init__(self, message: str, cause: Any = None) -> None:
+            self._message, self._cause = message, cause
+
+        def getMessage(self) -> str:  # noqa: N802
+            return self._message
+
+        def getCause(self) -> Any:  # noqa: N802
+            return self._cause
+
+    def __init__(self, message: str) -> None:
+        self.java_exception = self._Java("Exception thrown by job", self._Java(message))
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("plain"), "plain"),
+        (JavaError("Job 3 cancelled\n\tat org.apache"), "Job 3 cancelled"),
+        (
+            JavaError("Traceback:\nx.SupervisorError: broker 1 failed\nlog SQLSTATE: 38000\n\tat"),
+            "broker 1 failed\nlog",
+        ),
+        (JavaError("y" * 700), "y" * 600 + " ..."),
+    ],
+)
+def test_errors_of_jobs_are_one_reason(error: Exception, text: str) -> None:
+    assert as_text(error) == text

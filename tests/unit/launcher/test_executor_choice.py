@@ -1,0 +1,49 @@
+from launcher_fakes import executor
+
+from sparklog.driver.broker_keeper import Placer, choose_executor
+from sparklog.driver.spark_jobs import ExecutorSlots
+
+A1, A2, B1 = executor("1", "a"), executor("2", "a"), executor("3", "b")
+
+
+def choose(
+    used: dict[str, int], host: str | None = None, excluded: frozenset[str] = frozenset()
+) -> ExecutorSlots | None:
+    return choose_executor([A1, A2, B1], used, host, excluded)
+
+
+def test_the_last_host_comes_first() -> None:
+    assert choose({}, host="b") == B1
+
+
+def test_on_one_host_the_emptiest_executor_comes_first() -> None:
+    assert choose({"1": 1}, host="a") == A2
+
+
+def test_without_a_host_brokers_spread() -> None:
+    assert [choose({}), choose({"1": 1}), choose({"1": 1, "2": 1})] == [A1, A2, B1]
+
+
+def test_of_equally_used_executors_the_larger_one_comes_first() -> None:
+    large = executor("9", "c", slots=8)
+    assert choose_executor([A1, large], {}, None) == large
+
+
+def test_a_full_host_gives_way_to_another() -> None:
+    assert choose({"3": 2}, host="b") == A1
+
+
+def test_refusing_executors_are_left_out() -> None:
+    assert choose({}, host="b", excluded=frozenset({"3", "1"})) == A2
+
+
+def test_without_a_free_slot_there_is_no_choice() -> None:
+    assert choose({"1": 2, "2": 2, "3": 2}) is None
+
+
+def test_the_placer_counts_what_was_taken_and_given_back() -> None:
+    placer = Placer()
+    taken = [placer.take([A1, B1], None, frozenset()) for _ in range(5)]
+    assert taken == [A1, B1, A1, B1, None]
+    placer.give_back(B1)
+    assert placer.take([A1, B1], None, frozenset()) == B1

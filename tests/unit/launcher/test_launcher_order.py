@@ -1,0 +1,232 @@
+"""The launcher with a fake engine, fake calls and, as the control plane, a fake child process."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
+
+from sparklog.driver import launcher as launcher_module
+from sparklog.driver.control_process import ControlPlaneOptions, ControlPlaneProcess
+from sparklog.driver.engines import JobLost
+from sparklog.driver.launcher import Launcher, LaunchOptions
+from sparklog.errors import StartError
+from sparklog.storage_backends.registry import open_file_half
+from sparklog.types import Endpoint
+from sparklog.wire.private import AssignedBroker
+
+FAKE = str(Path(__file__).parents[1] / "process" / "fake_child.py")
+BROKERS = (
+    AssignedBroker(broker_id=1, new=True),
+    AssignedBroker(broker_id=2, new=True),
+)
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., "Case"]:
+    fake = [sys.executable, FAKE, "serve"]
+    monkeypatch.setattr("sparklog.driver.control_process.python_command", lambda _: fake)
+    monkeypatch.setattr(launcher_module, "ASK_SECONDS_MAX", 0.3)
+    return lambda **changes: Case(tmp_path, **changes)
+
+
+class Case:
+    def __init__(
+        self, folder: Path, brokers: tuple[AssignedBroker, ...] = BROKERS, **changes: object
+    ) -> None:
+        self.engine = FakeEngine(executor("1", "h1", 8))
+        self.calls = FakeCalls(self.engine, brokers)
+        options = {"brokers": 2, "data_dir": str(folder), "host": "127.0.0.1", **changes}
+        self.options = LaunchOptions(**options)  # type: ignore[arg-type]
+        self.made_with: list[tuple[Endpoint, bytes]] = []
+        self.launcher = Launcher(self.options, self.engine, self.make_calls)
+
+    def make_calls(self, endpoint: Endpoint, secret: bytes) -> FakeCalls:
+        self.made_with.append((endpoint, secret))
+        return self.calls
+
+    def nothing_is_left(self) -> bool:
+        open_file_half(self.options.data_dir).lock("cluster.lock").release()
+        ours = [p for p in psutil.Process().children() if FAKE in p.cmdline()]
+        return not ours and self.engine.closed
+
+
+def test_start_and_stop_in_order(make: Callable[..., Case], tmp_path: Path) -> None:
+    case = make(settings={"num.partitions": "3"})
+    case.launcher.start()
+    control = case.launcher.control_plane
+    assert case.made_with == [(Endpoint("127.0.0.1", 4321), bytes.fromhex("ab" * 32))]
+    assert {job.name: job.payload for job in case.engine.jobs}["broker-2"] == {
+        "executor_id": "1",
+        "broker": {
+            "cluster_id": "fake-cluster",
+            "broker_id": 2,
+            "data_dir": str(tmp_path),
+            "new": True,
+            "listen_host": "h1",
+            "port": 0,
+            "advertised_host": "h1",
+            "controller": "127.0.0.1:4321",
+            "secret": "ab" * 32,
+            "executor_host": "h1",
+            "executor_id": "1",
+            "job": "broker-2",
+            "settings": {"num.partitions": "3"},
+            "lock_wait_s": 15,
+        },
+    }
+    assert control.pid is not None
+    case.launcher.stop()
+    case.launcher.stop()
+    assert (sorted(case.calls.asked), case.engine.cancelled) == ([1, 2], [])
+    assert control.pid is None
+    assert case.calls.closed
+    assert case.nothing_is_left()
+
+
+def test_a_second_cluster_on_the_same_folder_is_refused(make: Callable[..., Case]) -> None:
+    first, second = make(), make()
+    first.launcher.start()
+    try:
+        with pytest.raises(StartError, match=f"process {os.getpid()}"):
+            second.launcher.start()
+        assert first.launcher.control_plane.pid is not None
+    finally:
+        first.launcher.stop()
+
+
+def test_a_second_cluster_on_the_same_journal_is_refused(
+    make: Callable[..., Case], tmp_path: Path
+) -> None:
+    journal = str(tmp_path / "journal")
+    first = make(data_dir=str(tmp_path / "a"), journal_dir=journal)
+    second = make(data_dir=str(tmp_path / "b"), journal_dir=journal)
+    first.launcher.start()
+    try:
+        with pytest.raises(StartError, match="on this journal_dir already"):
+            second.launcher.start()
+    finally:
+        first.launcher.stop()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(make: Callable[..., Case], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    case = make(data_dir=str(tmp_path / "file" / "data"))
+    with pytest.raises(StartError, match="cannot be used"):
+        case.launcher.start()
+
+
+def test_other_storage_than_folders_is_refused(make: Callable[..., Case]) -> None:
+    with pytest.raises(StartError, match="give a path or a file:// URL"):
+        make(data_dir="memory://x")
+
+
+def test_a_folder_with_brokers_of_two_clusters_is_refused(
+    make: Callable[..., Case], tmp_path: Path
+) -> None:
+    for broker, owner in (("broker-1", "A"), ("broker-2", "B")):
+        (tmp_path / broker).mkdir()
+        (tmp_path / broker / "meta.properties").write_text(f"version=1\ncluster.id={owner}\n")
+    with pytest.raises(StartError, match="several clusters: broker-1 of A, broker-2 of B"):
+        make()
+
+
+def test_a_broker_that_cannot_start_fails_the_start_and_leaves_nothing(
+    make: Callable[..., Case],
+) -> None:
+    case = make()
+    case.calls.silent.add(2)
+    case.engine.end("broker-2", {"outcome": "refused", "kind": "locked", "error": "it is locked"})
+    with pytest.raises(StartError, match="broker 2 does not start: it is locked"):
+        case.launcher.start()
+    assert case.nothing_is_left()
+
+
+def test_a_broker_that_never_registers_fails_the_start(make: Callable[..., Case]) -> None:
+    case = make(start_seconds=0.2)
+    case.calls.silent.add(2)
+    with pytest.raises(StartError, match=r"broker 2 did not register within 0.2 s"):
+        case.launcher.start()
+    assert "broker-2" in case.engine.cancelled
+    assert case.nothing_is_left()
+
+
+def test_a_lost_broker_is_reported_and_submitted_again(make: Callable[..., Case]) -> None:
+    case = make()
+    case.launcher.start()
+    case.engine.end("broker-1", JobLost("executor 1 died"))
+    wait_for(lambda: len(case.engine.where("broker-1")) == 2)
+    case.launcher.stop()
+    assert case.calls.losses == [1]
+    assert case.nothing_is_left()
+
+
+def test_what_does_not_answer_is_cancelled_at_the_end(make: Callable[..., Case]) -> None:
+    case = make(stop_seconds=0.5)
+    case.launcher.start()
+    case.calls.deaf.add(2)
+    case.launcher.stop()
+    assert (case.calls.asked, case.engine.cancelled) == ([1], ["broker-2"])
+    assert case.nothing_is_left()
+
+
+def test_the_end_of_the_application_puts_the_rest_away(make: Callable[..., Case]) -> None:
+    case = make()
+    case.launcher.start()
+    case.engine.over = True
+    case.engine.end("broker-1", JobLost("SparkContext was shut down"))
+    case.engine.end("broker-2", JobLost("SparkContext was shut down"))
+    wait_for(lambda: case.launcher.is_stopped)
+    case.launcher.stop()
+    wait_for(case.nothing_is_left)
+
+
+def control_options(tmp_path: Path, mode: str = "serve") -> ControlPlaneOptions:
+    return ControlPlaneOptions(
+        journal_dir=str(tmp_path / "journal"),
+        host="127.0.0.1",
+        port=0,
+        settings={"echo": str(tmp_path / "lives")},
+        log_path=tmp_path / "control.log",
+        command=[sys.executable, FAKE, mode],
+    )
+
+
+def lives_of(folder: Path) -> int:
+    """Children that have written their line."""
+    file = folder / "lives"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def test_a_killed_control_plane_is_restarted_on_its_port(tmp_path: Path) -> None:
+    control = ControlPlaneProcess(control_options(tmp_path))
+    control.start()
+    try:
+        first = control.pid
+        assert first is not None
+        wait_for(lambda: lives_of(tmp_path) == 1)
+        os.kill(first, 9)
+        wait_for(lambda: control.restarts == 1)
+        wait_for(lambda: lives_of(tmp_path) == 2)
+        assert control.pid not in (None, first)
+        assert control.endpoint == Endpoint("127.0.0.1", 4321)
+    finally:
+        control.stop()
+    import json
+
+    lives = [json.loads(line) for line in (tmp_path / "lives").read_text().splitlines()]
+    assert [(life["port"], life["expected_cluster_id"]) for life in lives] == [
+        (0, None),
+        (4321, "fake-cluster"),
+    ]
+    assert not [pid for pid in (life["pid"] for life in lives) if psutil.pid_exists(pid)]
+
+
+def test_a_control_plane_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    control = ControlPlaneProcess(control_options(tmp_path, "crash"))
+    with pytest.raises(StartError, match=r"the control plane does not start: .* exit code 7"):
+        control.start()
+    control.stop()
