@@ -1,0 +1,169 @@
+"""Reads ranges of offsets as Arrow batches, inside Spark's tasks.
+
+Owns: the plan's way to the tasks, prefetching, and the shape of the batches.  Must not know the
+texts of options or the bytes of a batch.
+"""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from sparklog.client.blocking import BlockingClient
+from sparklog.client.deadline import Deadline
+from sparklog.client.raw import Fetched
+from sparklog.dataframe.options import ReadOptions
+from sparklog.dataframe.plan import OffsetRange
+from sparklog.dataframe.planning import plan_read
+from sparklog.dataframe.pushdown import timestamp_lower_bound_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.columns import decode_columns, next_offset
+
+#: Columns that are the same for every record of a range.
+_CONSTANT = ("topic", "partition")
+
+
+class RangePartition(InputPartition):
+    """One range, read by one task."""
+
+    def __init__(self, value: OffsetRange) -> None:
+        super().__init__(value)
+
+    @property
+    def range(self) -> OffsetRange:
+        found: OffsetRange = self.value
+        return found
+
+
+class TopicReader(DataSourceReader):
+    """Plans on the driver's side, reads in the tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.read_schema = schema
+        self.lower_bound_ms: int | None = None
+
+    def partitions(self) -> list[InputPartition]:
+        with _client(self.options) as client:
+            planning = plan_read(client.raw, self.options, self.lower_bound_ms)
+            ranges = client.run(planning)
+        return [RangePartition(item) for item in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        schema = to_arrow_schema(self.read_schema, timezone="UTC")
+        columns = frozenset(schema.names) - set(_CONSTANT)
+        shape = _Shape(schema, partition.range)
+        with _client(self.options) as client:
+            for fetched in _fetch_all(client, partition.range, self.options):
+                for batch in decode_columns(
+                    fetched.records,
+                    start_offset=partition.range.start,
+                    end_offset=partition.range.end,
+                    columns=columns or frozenset({"offset"}),
+                    min_timestamp=partition.range.min_timestamp_ms,
+                ):
+                    yield shape.apply(batch)
+
+
+class PushdownTopicReader(TopicReader):
+    """Uses filters on ``timestamp``; all of them also go back to Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        self.lower_bound_ms = timestamp_lower_bound_ms(filters)
+        return filters
+
+
+class _Shape:
+    """Completes decoded columns to the schema that Spark expects."""
+
+    def __init__(self, schema: pa.Schema, item: OffsetRange) -> None:
+        self._schema = schema
+        self._values = {
+            "topic": pa.scalar(item.topic_partition.topic, pa.string()),
+            "partition": pa.scalar(item.topic_partition.partition, pa.int32()),
+        }
+        self._repeated: dict[str, Any] = {}
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = batch.num_rows
+        arrays = [
+            self._constant(name, rows) if name in _CONSTANT else batch.column(name)
+            for name in self._schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _constant(self, name: str, rows: int) -> Any:
+        """A slice of the longest run of the value that was needed so far."""
+        known = self._repeated.get(name)
+        if known is None or len(known) < rows:
+            known = self._repeated[name] = pa.repeat(self._values[name], rows)
+        return known if len(known) == rows else known.slice(0, rows)
+
+
+def _client(options: ReadOptions) -> BlockingClient:
+    return BlockingClient(
+        options.bootstrap,
+        client_id=options.client_id,
+        timeout_s=options.poll_timeout_ms / 1000,
+    )
+
+
+def _fetch_all(
+    client: BlockingClient, item: OffsetRange, options: ReadOptions
+) -> Iterator[Fetched]:
+    """The raw batches of a range; the next fetch is in flight while one is decoded."""
+    offset = item.start
+    patience = Deadline(client.timeout_s)
+    pending = _fetch(client, item, offset, options)
+    try:
+        while True:
+            fetched = client.result(pending)
+            after = next_offset(fetched.records)
+            if after is None:
+                _check_held(item, offset, fetched, patience)
+                pending = _fetch(client, item, offset, options)
+                continue
+            offset = after
+            if offset >= item.end:
+                yield fetched
+                return
+            pending = _fetch(client, item, offset, options)
+            yield fetched
+            patience = Deadline(client.timeout_s)
+    finally:
+        pending.cancel()
+
+
+def _fetch(
+    client: BlockingClient, item: OffsetRange, offset: int, options: ReadOptions
+) -> "Future[Fetched]":
+    return client.submit(
+        client.raw.fetch(
+            item.topic_partition,
+            offset,
+            max_bytes=options.fetch_max_bytes,
+            timeout_s=client.timeout_s,
+        )
+    )
+
+
+def _check_held(item: OffsetRange, offset: int, fetched: Fetched, patience: Deadline) -> None:
+    """An empty answer: a leader that has less than the plan saw must not be waited for."""
+    if patience.expired:
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"{item.topic_partition} gave no records from offset {offset} in time; "
+            "option kafkaConsumer.pollTimeoutMs says how long a task waits",
+        )
+    if fetched.last_stable_offset < min(offset + 1, item.end):
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{item.topic_partition} ends at {fetched.last_stable_offset}, before offset {offset} "
+            f"of the planned range [{item.start}, {item.end}): records were lost, or the topic was "
+            "deleted and created again",
+        )

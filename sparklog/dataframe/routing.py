@@ -1,0 +1,117 @@
+"""Which partition each row of a group goes to.
+
+Owns: the rules (a partition column wins, then the key's hash, then runs of rows without a key), and
+the grouping of rows by partition.  Must not know the client or Spark.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparklog.client.partitioner import NO_PARTITION, partitions_of_keys
+from sparklog.errors import ConfigError
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a group, in order, that go to one partition."""
+
+    partition: int
+    rows: pa.Table
+
+
+class Router:
+    """Routes the groups of one topic; remembers which partition the next keyless run goes to."""
+
+    def __init__(self, topic: str, partition_count: int, first_run: int) -> None:
+        """``first_run``: where keyless rows begin; tasks differ in it, so that they spread."""
+        self._topic = topic
+        self._count = partition_count
+        self._next_run = first_run % partition_count
+
+    def route(self, group: pa.Table) -> list[Piece]:
+        """The group by partition, each row once and in its order.  Raises ConfigError."""
+        key = _column(group, "key")
+        partition = _column(group, "partition")
+        if (key is None or key.null_count == len(key)) and (
+            partition is None or partition.null_count == len(partition)
+        ):
+            return self._runs(group)
+        numbers = np.full(group.num_rows, NO_PARTITION, np.int64)
+        if key is not None:
+            numbers[:] = partitions_of_keys(key, self._count)
+        if partition is not None:
+            self._apply_column(numbers, partition)
+        keyless = np.flatnonzero(numbers == NO_PARTITION)
+        if len(keyless):
+            numbers[keyless] = self._run_numbers(len(keyless))
+        return _by_number(group, numbers)
+
+    def _apply_column(self, numbers: Ints, partition: Any) -> None:
+        given = np.asarray(partition.fill_null(NO_PARTITION).to_numpy(zero_copy_only=False))
+        wrong = given[(given < NO_PARTITION) | (given >= self._count)]
+        if len(wrong):
+            raise ConfigError(
+                f"the column partition has {int(wrong[0])}, but topic {self._topic} has "
+                f"{self._count} partitions (0 to {self._count - 1})"
+            )
+        chosen = given != NO_PARTITION
+        numbers[chosen] = given[chosen]
+
+    def _runs(self, group: pa.Table) -> list[Piece]:
+        """One run of neighbours per partition: large batches, and nothing is moved."""
+        edges = np.linspace(0, group.num_rows, self._count + 1).astype(int)
+        pieces = [
+            Piece((self._next_run + number) % self._count, group.slice(start, stop - start))
+            for number, (start, stop) in enumerate(pairwise(edges))
+            if stop > start
+        ]
+        self._next_run = (self._next_run + len(pieces)) % self._count
+        return pieces
+
+    def _run_numbers(self, rows: int) -> Ints:
+        numbers = (self._next_run + np.arange(rows) * self._count // rows) % self._count
+        self._next_run = (self._next_run + 1) % self._count
+        return np.asarray(numbers, np.int64)
+
+
+def split_by_topic(group: pa.Table) -> list[tuple[str, pa.Table]]:
+    """The group by its column ``topic``.  Raises ConfigError for a row without a topic."""
+    topics = _column(group, "topic")
+    assert topics is not None
+    if topics.null_count:
+        raise ConfigError("a row has a null topic: fill the column topic, or give option('topic')")
+    encoded = topics.dictionary_encode()
+    names: Sequence[str] = encoded.dictionary.to_pylist()
+    pieces = _by_number(group, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+    return [(names[piece.partition], piece.rows) for piece in pieces]
+
+
+def _by_number(group: pa.Table, numbers: Ints) -> list[Piece]:
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    if len(found) == 1:
+        return [Piece(int(found[0]), group)]
+    moved = group.take(pa.array(order))
+    stops = [*starts[1:], len(order)]
+    return [
+        Piece(int(number), moved.slice(int(start), int(stop - start)))
+        for number, start, stop in zip(found, starts, stops, strict=True)
+    ]
+
+
+def _column(group: pa.Table, name: str) -> Any:
+    """One contiguous array, or None where the group has no such column."""
+    if name not in group.column_names:
+        return None
+    column = group.column(name)
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,121 @@
+"""Columns of a read and of a write, and their types.
+
+Owns: names and types (those of Spark's Kafka source), the check of a user's schema, and of the
+columns of a DataFrame that is written.  Must not know the client.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sparklog.config import nearest
+from sparklog.errors import ConfigError
+
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_READ_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": _HEADERS,
+}
+_TEXT = (StringType, BinaryType)
+_WRITE_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "timestamp": (TimestampType, TimestampNTZType),
+    "headers": (ArrayType,),
+}
+
+
+def read_schema(include_headers: bool) -> StructType:
+    """What ``load()`` yields without a user schema."""
+    names = [name for name in _READ_TYPES if include_headers or name != "headers"]
+    return StructType([StructField(name, _READ_TYPES[name]) for name in names])
+
+
+def check_read_schema(schema: StructType) -> None:
+    """A user schema is a projection: any of our columns, of our types.  Raises ConfigError."""
+    for field in schema.fields:
+        if field.name not in _READ_TYPES:
+            raise ConfigError(
+                f"unknown column {field.name!r} in the schema{_hint(field.name, _READ_TYPES)}; "
+                f"a read has {', '.join(_READ_TYPES)}"
+            )
+        expected = _READ_TYPES[field.name]
+        if _plain(field.dataType) != _plain(expected):
+            raise ConfigError(
+                f"column {field.name} is {expected.simpleString()}, "
+                f"not {field.dataType.simpleString()}; cast it after the read"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteColumns:
+    """Positions of the columns of a DataFrame that is written; None where there is none."""
+
+    value: int
+    key: int | None = None
+    topic: int | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: int | None = None
+
+
+def check_write_schema(schema: StructType, topic_option: str | None) -> WriteColumns:
+    """Raises ConfigError naming the column and the remedy, before anything is written."""
+    for field in schema.fields:
+        if field.name not in _WRITE_TYPES:
+            raise ConfigError(
+                f"unknown column {field.name!r}{_hint(field.name, _WRITE_TYPES)}; "
+                f"a write takes {', '.join(_WRITE_TYPES)}: select or rename"
+            )
+        if not _is_writable(field):
+            kinds = " or ".join(kind().simpleString() for kind in _WRITE_TYPES[field.name])
+            expected = _HEADERS.simpleString() if field.name == "headers" else kinds
+            raise ConfigError(
+                f"column {field.name} must be {expected}, "
+                f"not {field.dataType.simpleString()}: cast it"
+            )
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise ConfigError("the column value is missing: a record needs one (it may be null)")
+    if topic_option is None and "topic" not in names:
+        raise ConfigError("no topic: give option('topic', NAME) or a column topic")
+    return WriteColumns(**{name: names.index(name) for name in names})
+
+
+def _is_writable(field: StructField) -> bool:
+    if field.name == "headers":
+        return _plain(field.dataType) == _plain(_HEADERS)
+    return isinstance(field.dataType, _WRITE_TYPES[field.name])
+
+
+def _plain(kind: DataType) -> str:
+    """A type without nullability."""
+    return kind.simpleString()
+
+
+def _hint(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    near = nearest(name, known)
+    return f" (did you mean {near}?)" if near else ""

@@ -1,0 +1,44 @@
+"""A data source finds the cluster that an ancestor process announced."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.dataframe import discovery
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return
+
+
+def test_nothing_announced() -> None:
+    assert discovery.find_bootstrap_servers() is None
+
+
+def test_a_grandchild_finds_what_was_announced_until_it_is_withdrawn() -> None:
+    code = "from sparklog.dataframe.discovery import *; print(find_bootstrap_servers())"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}], check=True)"
+
+    def found() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", child], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    discovery.announce(os.getpid(), "h:1,h:2")
+    assert found() == "h:1,h:2"
+    discovery.withdraw(os.getpid())
+    assert found() == "None"
+
+
+def test_the_nearest_ancestor_wins() -> None:
+    discovery.announce(os.getppid(), "far:1")
+    assert discovery.find_bootstrap_servers() == "far:1"
+    discovery.announce(os.getpid(), "near:1")
+    assert discovery.find_bootstrap_servers() == "near:1"

@@ -1,0 +1,144 @@
+"""Options of format("sparklog"): what is accepted, and what is said when it is not."""
+
+import pytest
+
+from sparklog.dataframe.options import (
+    Bound,
+    ReadOptions,
+    WriteOptions,
+    parse_read_options,
+    parse_write_options,
+)
+from sparklog.errors import ConfigError
+from sparklog.types import Compression, Endpoint, OffsetSpec, TopicPartition
+
+SERVERS = "kafka.bootstrap.servers"
+HOME = (Endpoint("h", 1),)
+
+
+def test_the_least_a_read_needs() -> None:
+    options = parse_read_options({SERVERS: "h:1", "subscribe": "a, b,a"}, None)
+    assert options == ReadOptions(bootstrap=HOME, topics=("a", "b"))
+    assert options.starting == Bound(special=OffsetSpec.EARLIEST)
+    assert options.ending == Bound(special=OffsetSpec.LATEST)
+
+
+def test_every_read_option() -> None:
+    options = parse_read_options(
+        {
+            "bootstrap.servers": "h:1,[::1]:2",
+            "ASSIGN": '{"t": [1, 0]}',
+            "startingOffsets": '{"t": {"0": 5, "1": -2}}',
+            "endingTimestamp": "1700000000000",
+            "minPartitions": "8",
+            "includeHeaders": "True",
+            "kafkaConsumer.pollTimeoutMs": "5",
+            "kafka.max.partition.fetch.bytes": "1000",
+            "kafka.client.id": "me",
+        },
+        "ignored:1",
+    )
+    assert options == ReadOptions(
+        bootstrap=(Endpoint("h", 1), Endpoint("::1", 2)),
+        assigned=(TopicPartition("t", 0), TopicPartition("t", 1)),
+        starting=Bound(offsets={TopicPartition("t", 0): 5, TopicPartition("t", 1): -2}),
+        ending=Bound(timestamp_ms=1_700_000_000_000),
+        min_partitions=8,
+        include_headers=True,
+        poll_timeout_ms=5,
+        fetch_max_bytes=1000,
+        client_id="me",
+    )
+
+
+def test_a_timestamp_beats_offsets() -> None:
+    options = parse_read_options(
+        {SERVERS: "h:1", "subscribe": "t", "startingOffsets": "earliest", "startingTimestamp": "7"},
+        None,
+    )
+    assert options.starting == Bound(timestamp_ms=7)
+
+
+def test_the_cluster_of_the_application_is_found_without_an_option() -> None:
+    assert parse_read_options({"subscribe": "t"}, "h:1").bootstrap == HOME
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "t"}, "no cluster: start one"),
+        ({SERVERS: "h", "subscribe": "t"}, "'h' is not HOST:PORT"),
+        ({SERVERS: "h:1"}, "exactly one of the options assign and subscribe is needed"),
+        ({SERVERS: "h:1", "subscribe": "t", "assign": '{"t":[0]}'}, "found assign and subscribe"),
+        ({SERVERS: "h:1", "subscribe": " , "}, "expected topic names"),
+        ({SERVERS: "h:1", "assign": "t"}, "not JSON"),
+        ({SERVERS: "h:1", "assign": "[1]"}, "expected a JSON object"),
+        ({SERVERS: "h:1", "assign": '{"t": [-1]}'}, "-1 is not a partition number"),
+        ({SERVERS: "h:1", "subscribe": "t", "startingOffset": "earliest"}, "mean startingOffsets?"),
+        ({SERVERS: "h:1", "subscribe": "t", "startingOffsets": "latest"}, "cannot have latest"),
+        ({SERVERS: "h:1", "subscribe": "t", "endingOffsets": "earliest"}, "cannot have earliest"),
+        ({SERVERS: "h:1", "subscribe": "t", "endingOffsets": '{"t":{"0":-2}}'}, "-2 (earliest)"),
+        ({SERVERS: "h:1", "subscribe": "t", "startingOffsets": '{"t":{"0":-1}}'}, "-1 (latest)"),
+        ({SERVERS: "h:1", "subscribe": "t", "startingOffsets": '{"t":{"x":1}}'}, "'x' is not a"),
+        ({SERVERS: "h:1", "subscribe": "t", "startingOffsets": '{"t":{"0":1.5}}'}, "1.5 is not an"),
+        ({SERVERS: "h:1", "subscribe": "t", "startingTimestamp": "now"}, "expected milliseconds"),
+        ({SERVERS: "h:1", "subscribe": "t", "minPartitions": "0"}, "expected a positive"),
+        ({SERVERS: "h:1", "subscribe": "t", "includeHeaders": "1"}, "expected true or false"),
+        ({SERVERS: "h:1", "subscribe": "t", "kafka.auto.offset.reset": "x"}, "use startingOffsets"),
+        (
+            {SERVERS: "h:1", "subscribe": "t", "topic": "t"},
+            "unknown option 'topic' for a batch read",
+        ),
+    ],
+)
+def test_a_wrong_read_option_names_itself_and_the_remedy(
+    options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_read_options(options, None)
+    assert message in str(caught.value)
+
+
+def test_the_least_a_write_needs() -> None:
+    assert parse_write_options({}, "h:1") == WriteOptions(bootstrap=HOME)
+
+
+def test_every_write_option() -> None:
+    options = parse_write_options(
+        {
+            SERVERS: "h:1",
+            "topic": "t",
+            "kafka.acks": "1",
+            "kafka.compression.type": "zstd",
+            "kafka.batch.size": "100",
+            "kafka.delivery.timeout.ms": "9",
+        },
+        None,
+    )
+    assert options == WriteOptions(
+        bootstrap=HOME,
+        topic="t",
+        acks=1,
+        compression=Compression.ZSTD,
+        batch_bytes=100,
+        delivery_timeout_ms=9,
+        idempotent=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topics": "t"}, "did you mean topic?"),
+        ({"kafka.acks": "2"}, "expected all, 1 or 0"),
+        ({"kafka.compression.type": "brotli"}, "expected one of none, gzip"),
+        ({"kafka.enable.idempotence": "true", "kafka.acks": "1"}, "needs kafka.acks=all"),
+        ({"kafka.value.serializer": "x"}, "cast the column"),
+    ],
+)
+def test_a_wrong_write_option_names_itself_and_the_remedy(
+    options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_write_options(options, "h:1")
+    assert message in str(caught.value)
