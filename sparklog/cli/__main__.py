@@ -1,0 +1,6 @@
+"""``python -m sparklog.cli`` is the same as ``sparklog``."""
+
+from sparklog.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""``sparklog serve``: a cluster in the foreground, until a signal."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparklog.cli.output import fail, parse_assignments
+
+if TYPE_CHECKING:
+    from sparklog.cluster import Cluster
+
+LOOK_SECONDS = 0.5
+
+
+class EngineName(StrEnum):
+    SPARK = "spark"
+    PROCESS = "process"
+
+
+class _StopRequested(BaseException):
+    """A signal asked for the end."""
+
+
+def serve(
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", help="Folder for the logs and the journal.")
+    ],
+    brokers: Annotated[int, typer.Option(min=1, max=1000, help="Brokers to run.")] = 3,
+    engine: Annotated[
+        EngineName, typer.Option(help="Run brokers in Spark, or as plain processes.")
+    ] = EngineName.SPARK,
+    master: Annotated[
+        str | None, typer.Option(help="Spark master.", show_default="local[brokers + 2]")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where the cluster listens.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of node 0; 0 for any free one.")
+    ] = 9092,
+    journal_dir: Annotated[
+        str | None, typer.Option(help="Where the journal is kept.", show_default="in --data-dir")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
+) -> None:
+    """Run a cluster until SIGTERM or Ctrl-C.
+
+    Prints exactly one line on stdout, "ready bootstrap=HOST:PORT", when clients can connect.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    options: dict[str, Any] = {
+        "brokers": brokers,
+        "data_dir": data_dir,
+        "journal_dir": journal_dir,
+        "host": host,
+        "port": port,
+        "settings": parse_assignments(settings or [], "--set"),
+    }
+    try:
+        with _stdout_to_ourselves() as stdout, _signals_as_exceptions():
+            if engine is EngineName.PROCESS:
+                _serve_processes(options, stdout)
+            else:
+                _serve_spark(master, brokers, options, stdout)
+    except _StopRequested:
+        return
+
+
+def _serve_processes(options: dict[str, Any], stdout: int) -> None:
+    from sparklog.cluster import start_processes
+
+    _run(start_processes(**options), stdout)
+
+
+def _serve_spark(master: str | None, brokers: int, options: dict[str, Any], stdout: int) -> None:
+    from sparklog.cluster import start
+    from sparklog.session import create_session
+
+    spark = create_session(master, brokers, "sparklog serve")
+    try:
+        _arm_signals()  # PySpark has put its own SIGINT handler in place
+        _run(start(spark, **options), stdout)
+    finally:
+        spark.stop()
+
+
+def _run(cluster: "Cluster", stdout: int) -> None:
+    """Tell that it is ready and wait; whatever happens, stop it."""
+    try:
+        _arm_signals()
+        os.write(stdout, f"ready bootstrap={cluster.bootstrap_servers}\n".encode())
+        while not cluster.is_stopped:
+            time.sleep(LOOK_SECONDS)
+        raise typer.Exit(fail("the cluster has ended by itself; see its logs", 1))
+    finally:
+        _ignore_signals()
+        cluster.stop()
+
+
+@contextmanager
+def _stdout_to_ourselves() -> Iterator[int]:
+    """A descriptor for the one line; the JVM and everything else print to stderr."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield own
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
+
+
+@contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    _arm_signals()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _arm_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _raise_stop)
+
+
+def _ignore_signals() -> None:
+    """A second signal must not break the clean stop."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _raise_stop(_number: int, _frame: object) -> None:
+    _ignore_signals()
+    raise _StopRequested

@@ -1,0 +1,322 @@
+"""Start a cluster, connect to one, and hold it: the composition root of the Python API.
+
+Owns: ``start``, ``connect`` and ``Cluster``, and how launcher, engines and clients fit together.
+Must not know how any of them works.
+"""
+
+import html
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any, Self
+
+from sparklog.client.admin import Admin, NodeDescription
+from sparklog.client.blocking import BlockingClient
+from sparklog.config import BrokerConfig
+from sparklog.dataframe.discovery import announce, withdraw
+from sparklog.driver.engines import Engine, ProcessEngine
+from sparklog.driver.launcher import Launcher, LaunchOptions
+from sparklog.driver.member_calls import ClusterMemberCalls
+from sparklog.driver.sigint import SigintGuard
+from sparklog.errors import ConfigError, SparklogError, StartError
+from sparklog.process import at_exit, local_folder
+from sparklog.types import CONTROLLER_NODE_ID
+
+log = logging.getLogger(__name__)
+
+SUPERVISOR_MODULE = "sparklog.executors.supervisor"
+BOOTSTRAP_CONF = "spark.sparklog.bootstrap.servers"
+PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
+LOOPBACK = "127.0.0.1"
+#: What a repr may take.
+LOOK_SECONDS_MAX = 2.0
+
+Location = str | PathLike[str]
+
+
+def start(
+    spark: Any,
+    brokers: int = 3,
+    *,
+    data_dir: Location,
+    journal_dir: Location | None = None,
+    port: int = 0,
+    host: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> "Cluster":
+    """Start brokers inside a Spark application; returns when all of them serve.
+
+    ``data_dir`` is a folder that every executor can use under that name; started again on the same
+    one, the cluster has all its records.  ``journal_dir`` (default: inside ``data_dir``) keeps the
+    cluster's state.  ``port`` is node 0's (0: any free one).  ``host`` is where all nodes listen
+    (default: loopback for local masters, else the driver's and the executors' own hosts).
+    ``settings`` are broker settings by Kafka's names.
+
+    The data source finds the cluster by itself in this session.  Raises StartError, which names
+    the remedy, and ConfigError.
+    """
+    from sparklog.driver.spark_engine import SparkEngine, spark_context
+
+    context = spark_context(spark)
+    engine = SparkEngine(spark, SUPERVISOR_MODULE)
+    local = str(context.master).startswith("local")
+    default_host = LOOPBACK if local else str(context.getConf().get("spark.driver.host", LOOPBACK))
+    if not local and journal_dir is None:
+        log.warning(
+            "the journal is kept on the driver's host, in %s; give a journal_dir that the next "
+            "driver can reach if it may run on another host",
+            data_dir,
+        )
+    options = _options(brokers, data_dir, journal_dir, host or default_host, port, settings)
+    if host is None and not local:
+        options["broker_host"] = None  # each its executor's
+    cluster = _launch(LaunchOptions(**options), engine, spark)
+    _use(spark, cluster.bootstrap_servers)
+    return cluster
+
+
+def start_processes(
+    brokers: int = 3,
+    *,
+    data_dir: Location,
+    journal_dir: Location | None = None,
+    port: int = 0,
+    host: str = LOOPBACK,
+    settings: Mapping[str, Any] | None = None,
+) -> "Cluster":
+    """The same cluster as plain processes on this machine, without Spark: for tests and tools."""
+    options = LaunchOptions(**_options(brokers, data_dir, journal_dir, host, port, settings))
+    folder = local_folder(options.data_dir)
+    engine = ProcessEngine(SUPERVISOR_MODULE, host, folder and folder / "logs")
+    return _launch(options, engine, None)
+
+
+def connect(spark: Any, bootstrap_servers: str) -> "Cluster":
+    """Use a cluster that runs elsewhere, from any Spark session, Spark Connect included.
+
+    The data source finds it by itself in this session.  Raises ConnectError.
+    """
+    cluster = Cluster(bootstrap_servers, spark=spark)
+    try:
+        cluster.brokers()
+    except BaseException:
+        cluster.stop()
+        raise
+    _use(spark, bootstrap_servers)
+    return cluster
+
+
+class Cluster:
+    """A running cluster.  As a context manager it stops the cluster at the end.
+
+    Stopping one that was reached by ``connect`` only lets go of it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        spark: Any = None,
+        launcher: Launcher | None = None,
+        guard: SigintGuard | None = None,
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._spark = spark
+        self._launcher = launcher
+        self._guard = guard
+        self._client = BlockingClient(bootstrap_servers)
+        self._stopped = False
+        self._forget_exit = at_exit(self.stop)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``HOST:PORT`` of the control plane, for any Kafka client."""
+        return self._bootstrap_servers
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, which its directories carry."""
+        found: str = self._client.admin.describe_cluster().cluster_id
+        return found
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped, or ended with its Spark application."""
+        return self._stopped or (self._launcher is not None and self._launcher.is_stopped)
+
+    def brokers(self) -> tuple[NodeDescription, ...]:
+        """The brokers that are known: node id, endpoint, and whether they are fenced."""
+        nodes: Iterable[NodeDescription] = self._client.admin.describe_cluster().nodes
+        return tuple(node for node in nodes if node.node_id != CONTROLLER_NODE_ID)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, internal ones left out."""
+        return sorted(self._client.admin.list_topics())
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Create a topic and wait until it can be used; what is not given is the cluster's default.
+
+        Raises KafkaError, for one TOPIC_ALREADY_EXISTS.
+        """
+        self._client.admin.create_topic(
+            name,
+            -1 if partitions is None else partitions,
+            replication_factor=-1 if replication_factor is None else replication_factor,
+            configs=_as_texts(configs),
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records.  Raises KafkaError."""
+        self._client.admin.delete_topics([name])
+
+    def stop(self) -> None:
+        """Stop every broker cleanly, then the rest.  May be called twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._forget_exit()
+        try:
+            if self._launcher is not None:
+                self._launcher.stop()
+        finally:
+            if self._guard is not None:
+                self._guard.restore()
+            _stop_using(self._spark, self._bootstrap_servers)
+            with suppress(SparklogError):
+                self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<sparklog.Cluster {self._bootstrap_servers}: {self._state()[0]}>"
+
+    def _repr_html_(self) -> str:
+        state, brokers = self._state()
+        rows = "".join(
+            f"<tr><td>{node.node_id}</td><td>{html.escape(str(node.endpoint))}</td>"
+            f"<td>{'fenced' if node.fenced else 'alive'}</td></tr>"
+            for node in brokers
+        )
+        table = f"<table><tr><th>broker</th><th>listens at</th><th></th></tr>{rows}</table>"
+        return (
+            f"<b>sparklog cluster</b> <code>{html.escape(self._bootstrap_servers)}</code>: "
+            f"{html.escape(state)}{table if brokers else ''}"
+            "<code>spark.read.format('sparklog').option('subscribe', 'TOPIC').load()</code>"
+        )
+
+    def _state(self) -> tuple[str, tuple[NodeDescription, ...]]:
+        """In words, and its brokers; never raises."""
+        if self.is_stopped:
+            return "stopped", ()
+        try:
+            admin = Admin(self._client.cluster, timeout_s=LOOK_SECONDS_MAX)
+            description = self._client.run(admin.describe_cluster(), LOOK_SECONDS_MAX)
+        except SparklogError as error:
+            return f"it does not answer ({error})", ()
+        brokers = tuple(n for n in description.nodes if n.node_id != CONTROLLER_NODE_ID)
+        alive = sum(not node.fenced for node in brokers)
+        where = f", data in {self._launcher.data_folder}" if self._launcher else ""
+        return f"{alive} of {len(brokers)} brokers alive{where}", brokers
+
+
+def _launch(options: LaunchOptions, engine: Engine, spark: Any) -> Cluster:
+    launcher = Launcher(options, engine, ClusterMemberCalls)
+    # Before the start: a Ctrl-C must not cancel the first brokers either.
+    guard = SigintGuard(engine.cancel_queries) if spark is not None else None
+    if guard is not None:
+        guard.install()
+    try:
+        launcher.start()
+        return Cluster(
+            str(launcher.control_plane.endpoint), spark=spark, launcher=launcher, guard=guard
+        )
+    except BaseException:
+        launcher.stop("the start failed")
+        if guard is not None:
+            guard.restore()
+        raise
+
+
+def _options(
+    brokers: int,
+    data_dir: Location,
+    journal_dir: Location | None,
+    host: str,
+    port: int,
+    settings: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Checked options of the launcher.  Raises StartError and ConfigError."""
+    if brokers < 1:
+        raise StartError(f"brokers={brokers}: a cluster has at least one broker")
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port={port}: expected 0 to 65535")
+    texts = _as_texts(settings)
+    BrokerConfig.resolve(texts)
+    return {
+        "brokers": brokers,
+        "data_dir": _absolute(data_dir),
+        "journal_dir": None if journal_dir is None else _absolute(journal_dir),
+        "host": host,
+        "broker_host": host,
+        "port": port,
+        "settings": texts,
+    }
+
+
+def _absolute(location: Location) -> str:
+    """Executors have working folders of their own, so a relative path means ours."""
+    text = fspath(location)
+    return text if "://" in text else str(local_folder(text))
+
+
+def _as_texts(values: Mapping[str, Any] | None) -> dict[str, str]:
+    """Setting values as Kafka writes them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (values or {}).items()
+    }
+
+
+def _use(spark: Any, bootstrap_servers: str) -> None:
+    """Let the data source of this session find the cluster and push its filters down."""
+    spark.conf.set(BOOTSTRAP_CONF, bootstrap_servers)
+    spark.conf.set(PUSHDOWN_CONF, "true")
+    pid = _jvm_pid(spark)
+    if pid is not None:
+        announce(pid, bootstrap_servers)
+
+
+def _jvm_pid(spark: Any) -> int | None:
+    """The process that plans this session's queries; None over Spark Connect."""
+    try:
+        return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    except Exception:
+        return None
+
+
+def _stop_using(spark: Any, bootstrap_servers: str) -> None:
+    if spark is None:
+        return
+    with suppress(Exception):  # the session may be gone
+        pid = _jvm_pid(spark)
+        if pid is not None:
+            withdraw(pid)
+        if spark.conf.get(BOOTSTRAP_CONF, None) == bootstrap_servers:
+            spark.conf.unset(BOOTSTRAP_CONF)

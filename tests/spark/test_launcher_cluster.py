@@ -1,0 +1,83 @@
+"""The launcher on ``local-cluster``: executors are processes of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher_rig import (
+    PARTITIONS,
+    TOPIC,
+    broker_pids,
+    broker_processes,
+    clean_markers,
+    is_whole,
+    kill,
+    ours,
+    produce,
+    values,
+    wait_for,
+)
+
+from sparklog.cluster import Cluster, start
+from sparklog.driver.spark_jobs import active_executors
+from sparklog.session import create_session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    session = create_session("local-cluster[2,2,1024]", app_name="launcher tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def cluster(spark: Any, data: Path) -> Iterator[Cluster]:
+    with start(spark, brokers=3, data_dir=data) as started:
+        started.create_topic(TOPIC, PARTITIONS, configs={"retention.ms": -1})
+        produce(started, 600)
+        yield started
+
+
+def test_brokers_spread_over_the_executors(cluster: Cluster, spark: Any) -> None:
+    launcher = cluster._launcher
+    assert launcher is not None
+    placer = launcher._placer
+    executors = [executor.executor_id for executor in active_executors(spark.sparkContext)]
+    assert sorted(placer.used(executor) for executor in executors) == [1, 2]
+    assert values(cluster, 600) == set(range(600))
+
+
+def test_a_killed_executor_is_replaced_with_its_brokers(cluster: Cluster, spark: Any) -> None:
+    executors = ours("--executor-id")
+    before = active_executors(spark.sparkContext)
+    victims = {p.pid for p in broker_processes() if executors[0] in p.parents()}
+    assert victims
+    kill(executors[0].pid)
+    wait_for(lambda: not victims & broker_pids() and is_whole(cluster), seconds=90)
+    assert active_executors(spark.sparkContext) != before
+    assert [node.node_id for node in cluster.brokers()] == [1, 2, 3]
+    assert values(cluster, 600) == set(range(600))
+
+
+def test_a_killed_supervisor_is_submitted_again(cluster: Cluster) -> None:
+    victim = broker_processes()[0]
+    kill(victim.ppid())
+    wait_for(lambda: victim.pid not in broker_pids() and is_whole(cluster))
+    assert values(cluster, 600) == set(range(600))
+
+
+def test_a_stop_leaves_clean_markers_and_no_process(cluster: Cluster, data: Path) -> None:
+    cluster.stop()
+    assert (clean_markers(data), broker_processes(), ours("sparklog.driver")) == (
+        [True] * 3,
+        [],
+        [],
+    )

@@ -1,0 +1,177 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklog import __version__
+from sparklog.cli.app import run
+from sparklog.cli.consume import as_json_value
+from sparklog.cli.produce import split_line
+from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
+from sparklog.types import Compression
+from sparklog.wire.builder import Record, encode_batch
+
+#: A port that nothing listens on: the discard port.
+NOBODY = "127.0.0.1:9"
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for command in ("serve", "demo", "topics", "produce", "consume", "dump"):
+        assert command in text
+
+
+def test_without_a_command_it_helps_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (run(["--version"]), capsys.readouterr().out) == (0, f"sparklog {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["topics", "create"],
+        ["topics", "list", "-b", "nohost"],
+        ["topics", "create", "t", "-c", "novalue", "-b", NOBODY],
+        ["serve"],
+        ["serve", "--data-dir", "x", "--brokers", "0"],
+        ["produce", "t", "-K", ""],
+        ["consume", "t", "--from-beginning", "--offset", "3"],
+        ["dump", "/no/such/file"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    assert run(arguments) == 2
+
+
+def test_nobody_there_is_exit_code_3(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.cli.topics.TIMEOUT_SECONDS", 0.2)
+    assert run(["topics", "list", "-b", NOBODY]) == 3
+    assert capsys.readouterr().err.startswith("sparklog: no node of the cluster can be reached")
+
+
+def test_commands_do_not_load_pyspark() -> None:
+    script = (
+        "import sys; from sparklog.cli.app import run; run(['--help'])\n"
+        "import sparklog.cluster\n"
+        "sys.exit(any(name.partition('.')[0] == 'pyspark' for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("line", "separator", "found"),
+    [
+        (b"k:v", b":", (b"k", b"v")),
+        (b"k:v:w", b":", (b"k", b"v:w")),
+        (b"v", b":", (None, b"v")),
+        (b"k:v", None, (None, b"k:v")),
+        (b":", b":", (b"", b"")),
+    ],
+)
+def test_lines_split_into_key_and_value(
+    line: bytes, separator: bytes | None, found: tuple[bytes | None, bytes]
+) -> None:
+    assert split_line(line, separator) == found
+
+
+def test_bytes_in_json_are_text_or_base64() -> None:
+    assert [as_json_value(v) for v in ("ü".encode(), None, b"\xff\x00")] == [
+        "ü",
+        None,
+        {"base64": "/wA="},
+    ]
+
+
+def segment(folder: Path) -> Path:
+    path = folder / "00000000000000000007.log"
+    records = [Record(key=b"k", value=b"v", timestamp=5), Record(value=b"w", timestamp=6)]
+    path.write_bytes(
+        encode_batch(records, base_offset=7, compression=Compression.ZSTD, producer_id=9,
+                     producer_epoch=1, base_sequence=3)
+    )  # fmt: skip
+    return path
+
+
+def test_dump_shows_batches_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = segment(tmp_path)
+    assert run(["dump", str(path), "--records", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    batch, *records = document["rows"]
+    assert (document["file"], document["kind"]) == (str(path), "segment")
+    assert {name: batch[name] for name in ("crc", "size")} == {
+        "crc": batch["crc"],
+        "size": path.stat().st_size,
+    }
+    assert batch | {"crc": 0, "size": 0} == {
+        "base_offset": 7,
+        "last_offset": 8,
+        "count": 2,
+        "base_sequence": 3,
+        "last_sequence": 4,
+        "producer_id": 9,
+        "producer_epoch": 1,
+        "partition_leader_epoch": -1,
+        "is_transactional": False,
+        "is_control": False,
+        "position": 0,
+        "timestamp": 6,
+        "timestamp_type": "create_time",
+        "size": 0,
+        "magic": 2,
+        "codec": "zstd",
+        "crc": 0,
+        "crc_valid": True,
+    }
+    assert records == [
+        {"offset": 7, "record_timestamp": 5, "key": "k", "value": "v", "headers": []},
+        {"offset": 8, "record_timestamp": 6, "key": None, "value": "w", "headers": []},
+    ]
+
+
+def test_dump_of_a_damaged_segment_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data) + b"\0" * 20)
+    assert run(["dump", str(path)]) == 1
+    text = capsys.readouterr()
+    assert "crc_valid: no" in text.out
+    assert "damage: " in text.out
+    assert "there is damage" in text.err
+
+
+def test_dump_shows_snapshots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "00000000000000000008.snapshot"
+    entry = ProducerSnapshotEntry(
+        producer_id=9,
+        producer_epoch=1,
+        last_sequence=4,
+        last_offset=8,
+        offset_delta=1,
+        timestamp=6,
+    )
+    path.write_bytes(encode_snapshot([entry]))
+    assert run(["dump", str(path)]) == 0
+    assert "producer_id: 9  producer_epoch: 1  last_sequence: 4" in capsys.readouterr().out
+    path.write_bytes(b"\0" * 30)
+    assert run(["dump", str(path)]) == 1
+
+
+def test_dump_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("x")
+    assert run(["dump", str(path)]) == 1
+    assert "a file of a log ends in" in capsys.readouterr().err
