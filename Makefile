@@ -1,0 +1,48 @@
+# `make help` lists the targets. Everything lives in .venv; nothing is installed outside of it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.sparklog-setup
+SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint format bench-quick clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP) ## create .venv with sparklog, its demo and its test tools
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "sparklog needs Python 3.11 or newer: call make PYTHON=python3.11 (or newer)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[demo,dev]'
+	touch $@
+
+demo: $(STAMP) ## the main job: brokers inside a local Spark, 336,776 flights in and out
+	@$(BIN)/sparklog demo
+
+lint: $(STAMP) ## ruff, mypy --strict, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## let ruff format and fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint ## lint and the whole test suite
+	@$(BIN)/sparklog check-java
+	$(BIN)/pytest
+
+test-fast: $(STAMP) ## the tests that need neither Spark nor processes
+	$(BIN)/pytest tests/unit tests/lint
+
+bench-quick: $(STAMP) ## the speed ratios, under five minutes
+	$(BIN)/python -m benchmarks.quick
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache

@@ -1,0 +1,1 @@
+"""Speed as ratios in one run: machines are shared and noisy, so two things are timed in turns."""

@@ -1,0 +1,80 @@
+"""Two ways of doing one thing, timed in turns, and the ratio of their medians.
+
+Owns: repetition, medians, the table.  Must not know what is measured.
+"""
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the result: ``ours`` and ``base`` in ``unit`` (medians), and what is asked for.
+
+    ``base`` None: an absolute figure; ``at_most`` says that less is better.
+    """
+
+    what: str
+    unit: str
+    ours: float
+    base: float | None
+    asked: float
+    at_most: bool = False
+
+    @property
+    def figure(self) -> float:
+        return self.ours if self.base is None else self.ours / self.base
+
+    @property
+    def met(self) -> bool:
+        return self.figure <= self.asked if self.at_most else self.figure >= self.asked
+
+
+def in_turns(
+    ours: Callable[[], float], base: Callable[[], float], rounds: int
+) -> tuple[float, float]:
+    """Medians of ``rounds`` runs of each, taken alternately after one warm-up of both."""
+    ours()
+    base()
+    pairs = [(ours(), base()) for _ in range(rounds)]
+    return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+
+
+def report(rows: Sequence[Row], console: Console) -> None:
+    """A table for people and, below it, the same as Markdown for RESULTS.md."""
+    table = Table(title="sparklog, ratios in one run")
+    for heading in ("what", "ours", "base", "figure", "asked", ""):
+        table.add_column(heading)
+    lines = [f"| {' | '.join(cells(row))} |" for row in rows]
+    for row in rows:
+        table.add_row(*cells(row))
+    console.print(table)
+    console.print(
+        "\n".join(
+            ["| what | ours | base | figure | asked | met |", "|---|---|---|---|---|---|", *lines]
+        )
+    )
+    console.print(describe_machine(), highlight=False)
+
+
+def cells(row: Row) -> list[str]:
+    figure = f"{row.figure:.2f}" if row.base is not None else f"{row.ours:,.1f} {row.unit}"
+    word = "at most" if row.at_most else "at least"
+    asked = f"{word} {row.asked:g}"
+    ours = f"{row.ours:,.1f} {row.unit}"
+    base = "" if row.base is None else f"{row.base:,.1f} {row.unit}"
+    return [row.what, ours, base, figure, asked, "yes" if row.met else "no"]
+
+
+def describe_machine() -> str:
+    import os
+
+    packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "numpy"))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores, Python {platform.python_version()}, {packages}"
