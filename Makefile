@@ -35,7 +35,6 @@ format: $(STAMP) ## let ruff format and fix
 	$(BIN)/ruff format .
 
 test: lint ## lint and the whole test suite
-	@$(BIN)/sparklog check-java
 	$(BIN)/pytest
 
 test-fast: $(STAMP) ## the tests that need neither Spark nor processes
