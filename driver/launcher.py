@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -123,13 +123,14 @@ class Launcher:
             self._stopped = True
             for keeper in self._keepers:
                 keeper.ask_to_stop()
-            self._stop_brokers(reason)
-            self.control_plane.stop()
-            if self._calls is not None:
-                self._calls.close()
-            self._engine.close()
-            for lock in self._locks:
-                lock.release()
+            with ExitStack() as afterwards:  # in reverse, whatever fails before
+                for lock in self._locks:
+                    afterwards.callback(lock.release)
+                afterwards.callback(self._engine.close)
+                if self._calls is not None:
+                    afterwards.callback(self._calls.close)
+                afterwards.callback(self.control_plane.stop)
+                self._stop_brokers(reason)
 
     def _start(self) -> None:
         self._engine.require_slots(self._options.brokers)

@@ -6,12 +6,10 @@ jobs themselves.  Must not know what a supervisor does.
 
 import json
 import logging
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from sparklog.driver.engines import Job, JobLost
@@ -24,6 +22,7 @@ from sparklog.driver.spark_jobs import (
     cancel_other_jobs,
     is_local,
     is_stopped,
+    temporary_folder,
 )
 from sparklog.errors import StartError
 
@@ -148,8 +147,8 @@ class SparkEngine:
             self._ship()
 
     def _ship(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="sparklog-") as folder:
-            self._context.addPyFile(str(write_archive(Path(folder))))
+        # Executors fetch it whenever they come, so it stays until the application ends.
+        self._context.addPyFile(str(write_archive(temporary_folder(self._context))))
         log.info("sparklog's code was sent to the executors")
 
 

@@ -7,6 +7,7 @@ task does.
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 LOOK_SECONDS = 0.1
@@ -36,17 +37,23 @@ def active_executors(context: Any) -> tuple[ExecutorSlots, ...]:
     listed = context._jsc.sc().statusStore().executorList(True)
     summaries = [listed.apply(index) for index in range(listed.size())]
     local = is_local(context)
-    # A new executor is listed a moment before its address is known.
-    found = (
+    found = [
         ExecutorSlots(
             executor_id=summary.id(),
-            host=summary.hostPort().rpartition(":")[0],
+            host=str(summary.hostPort()).rpartition(":")[0],
             slots=summary.maxTasks(),
         )
         for summary in summaries
-        if summary.isActive() and summary.hostPort() and (summary.id() == DRIVER_ID) == local
-    )
-    return tuple(sorted(found, key=lambda executor: executor.executor_id))
+        if summary.isActive() and (summary.id() == DRIVER_ID) == local
+    ]
+    # A new executor is listed a moment before its address is known.
+    known = [executor for executor in found if executor.host]
+    return tuple(sorted(known, key=lambda executor: executor.executor_id))
+
+
+def temporary_folder(context: Any) -> Path:
+    """A folder of the driver that lives as long as the application."""
+    return Path(context._temp_dir)
 
 
 class PinnedJob:
@@ -122,5 +129,9 @@ def as_text(error: BaseException) -> str:
     _, found, own = text.partition("SupervisorError: ")
     if found:
         return own.partition("SQLSTATE:")[0].partition("\n\nDriver stacktrace")[0].strip()
-    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return first if len(first) < 600 else first[:600] + " ..."
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # The cause of a failed barrier stage is told on the line after it.
+    reason = " ".join(lines[:2] if "Most recent failure reason" in lines[0] else lines[:1])
+    return reason if len(reason) < 600 else reason[:600] + " ..."

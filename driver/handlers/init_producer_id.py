@@ -11,8 +11,7 @@ from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 
 def handler(decide: Decide) -> ApiHandler:
     def handle(_context: RequestContext, request: InitProducerIdRequest) -> Handled:
-        if request.transactional_id is not None:
-            refuse_transactional_id(request.transactional_id)
+        refuse_transactional_id(request.transactional_id)
         return decide(request)
 
     return ApiHandler(

@@ -189,3 +189,17 @@ def test_records_survive_restarts_and_a_killed_broker(serve: Callable[..., Serve
     assert sorted(map(int, run(serve("--brokers", "2"), *consume).stdout.split())) == list(
         range(100)
     )
+
+
+def test_a_script_that_forgets_to_stop_its_cluster_stops_it_cleanly(tmp_path: Path) -> None:
+    script = (
+        "from sparklog.cluster import start_processes\n"
+        f"cluster = start_processes(2, data_dir={str(tmp_path / 'data')!r}, host='localhost')\n"
+        "print(cluster)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 of 2 brokers alive" in done.stdout
+    assert len(list(tmp_path.glob("data/*/.kafka_cleanshutdown"))) == 2

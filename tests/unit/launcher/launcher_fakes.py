@@ -8,6 +8,7 @@ from typing import Any
 
 from sparklog.driver.engines import Job, JobLost
 from sparklog.driver.spark_jobs import ExecutorSlots
+from sparklog.errors import ConnectError, StartError
 from sparklog.types import Endpoint
 from sparklog.wire.private import AssignedBroker
 
@@ -32,13 +33,15 @@ class FakeEngine:
         self.present = list(executors)
         self.jobs: list[Job] = []
         self.cancelled: list[str] = []
+        self.slots = 1000
         self.over = False
         self.closed = False
         self._ends: dict[str, queue.SimpleQueue[dict[str, Any] | JobLost]] = {}
         self._lock = threading.Lock()
 
     def require_slots(self, brokers: int) -> None:
-        """As many as are asked for."""
+        if brokers > self.slots:
+            raise StartError(f"{brokers} brokers are too many")
 
     def prepare(self) -> None:
         """Nothing is missing."""
@@ -80,18 +83,26 @@ class FakeEngine:
 
 
 class FakeCalls:
-    """Brokers are alive as soon as their job was submitted, and stop when asked."""
+    """Brokers are alive as soon as their job was submitted, and stop when asked.
+
+    ``silent`` ones do not register, ``deaf`` ones do not stop; ``stale`` ones are alive until they
+    are reported lost, as the registrations of a driver that was killed.
+    """
 
     def __init__(self, engine: FakeEngine, brokers: tuple[AssignedBroker, ...]) -> None:
         self._engine = engine
         self._brokers = brokers
         self.silent: set[int] = set()
         self.deaf: set[int] = set()
+        self.stale: set[int] = set()
+        self.controller_is_away = False
         self.losses: list[int] = []
         self.asked: list[int] = []
         self.closed = False
 
     def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
+        if self.controller_is_away:
+            raise ConnectError("nobody listens")
         assert count <= len(self._brokers)
         return self._brokers
 
@@ -99,8 +110,11 @@ class FakeCalls:
         self.losses.append(broker_id)
 
     def alive_brokers(self) -> dict[int, Endpoint]:
+        if self.controller_is_away:
+            raise ConnectError("nobody listens")
         ids = {int(job.name.removeprefix("broker-")) for job in self._engine.jobs}
-        return {broker_id: Endpoint("h", broker_id) for broker_id in ids - self.silent}
+        alive = (ids - self.silent) | (self.stale - set(self.losses))
+        return {broker_id: Endpoint("h", broker_id) for broker_id in alive}
 
     def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
         assert reason

@@ -159,3 +159,36 @@ def test_a_stop_ends_it_without_a_new_job() -> None:
     with running(case):
         case.submitted(1)
     assert (len(case.engine.jobs), case.losses, case.failures) == (1, [], [])
+
+
+def test_an_engine_that_fails_for_a_moment_does_not_end_it() -> None:
+    engine = FakeEngine(executor("1"))
+    with running(Case(engine)) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        answers = [RuntimeError("the gateway closed the connection")]
+        look = engine.executors
+
+        def executors() -> tuple[ExecutorSlots, ...]:
+            if answers:
+                raise answers.pop()
+            return look()
+
+        engine.executors = executors  # type: ignore[method-assign]
+        engine.end(NAME, JobLost("executor 1 died"))
+        case.submitted(2)
+        assert (answers, case.failures) == ([], [])
+
+
+def test_a_stop_while_it_chooses_submits_nothing() -> None:
+    engine = FakeEngine(executor("1"))
+    case = Case(engine)
+
+    def executors() -> tuple[ExecutorSlots, ...]:
+        case.keeper.ask_to_stop()
+        return tuple(engine.present)
+
+    engine.executors = executors  # type: ignore[method-assign]
+    case.keeper.start()
+    assert case.keeper.join(20)
+    assert (engine.jobs, case.failures) == ([], [])

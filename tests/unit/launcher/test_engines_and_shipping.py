@@ -12,8 +12,14 @@ from launcher_fakes import executor, wait_for
 
 from sparklog.driver.engines import Job, JobLost, ProcessEngine
 from sparklog.driver.shipping import fingerprint, write_archive
-from sparklog.driver.spark_engine import NEEDED_MODULES, probe_task, spark_context, supervisor_task
-from sparklog.driver.spark_jobs import as_text
+from sparklog.driver.spark_engine import (
+    NEEDED_MODULES,
+    SparkEngine,
+    probe_task,
+    spark_context,
+    supervisor_task,
+)
+from sparklog.driver.spark_jobs import ExecutorSlots, as_text
 from sparklog.errors import StartError
 
 FAKE = str(Path(__file__).parents[1] / "process" / "fake_child.py")
@@ -161,8 +167,49 @@ class JavaError(Exception):
             JavaError("Traceback:\nx.SupervisorError: broker 1 failed\nlog SQLSTATE: 38000\n\tat"),
             "broker 1 failed\nlog",
         ),
+        (
+            JavaError("A failed. Most recent failure reason: B.\njava.io.IOException: C\n\tat x"),
+            "A failed. Most recent failure reason: B. java.io.IOException: C",
+        ),
         (JavaError("y" * 700), "y" * 600 + " ..."),
     ],
 )
 def test_errors_of_jobs_are_one_reason(error: Exception, text: str) -> None:
     assert as_text(error) == text
+
+
+class FakeContext:
+    """What the engine asks of a SparkContext before the first job."""
+
+    master = "spark://host:7077"
+
+    def __init__(self, **conf: str) -> None:
+        self._conf = conf
+
+    def getConf(self) -> Any:  # noqa: N802
+        return {name.replace("_", "."): value for name, value in self._conf.items()}
+
+
+def spark_engine_on(
+    monkeypatch: pytest.MonkeyPatch, context: FakeContext, *found: ExecutorSlots
+) -> SparkEngine:
+    monkeypatch.setattr("sparklog.driver.spark_engine.spark_context", lambda _: context)
+    monkeypatch.setattr("sparklog.driver.spark_engine.active_executors", lambda _: found)
+    return SparkEngine(None, "module", executors_seconds=0.0)
+
+
+def test_dynamic_allocation_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = FakeContext(spark_dynamicAllocation_enabled="true")
+    with pytest.raises(StartError, match=r"set spark.dynamicAllocation.enabled=false before"):
+        spark_engine_on(monkeypatch, context, executor("1", slots=9)).require_slots(3)
+
+
+def test_slots_of_all_executors_count_and_one_stays_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = spark_engine_on(monkeypatch, FakeContext(), executor("1"), executor("2"))
+    engine.require_slots(3)
+    with pytest.raises(StartError) as caught:
+        engine.require_slots(4)
+    assert str(caught.value) == (
+        "4 brokers need 5 task slots (one stays free for queries), but spark://host:7077 has 4; "
+        "give the application more executors or cores, or start fewer brokers"
+    )

@@ -13,7 +13,7 @@ from sparklog.driver import launcher as launcher_module
 from sparklog.driver.control_process import ControlPlaneOptions, ControlPlaneProcess
 from sparklog.driver.engines import JobLost
 from sparklog.driver.launcher import Launcher, LaunchOptions
-from sparklog.errors import StartError
+from sparklog.errors import ErrorCode, KafkaError, StartError
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import Endpoint
 from sparklog.wire.private import AssignedBroker
@@ -182,6 +182,94 @@ def test_the_end_of_the_application_puts_the_rest_away(make: Callable[..., Case]
     wait_for(lambda: case.launcher.is_stopped)
     case.launcher.stop()
     wait_for(case.nothing_is_left)
+
+
+def test_registrations_of_a_former_life_do_not_count(make: Callable[..., Case]) -> None:
+    known = tuple(AssignedBroker(broker_id=i, host="h1") for i in (1, 2))
+    case = make(brokers=known, start_seconds=0.3)
+    case.calls.stale = case.calls.silent = {2}
+    with pytest.raises(StartError, match=r"broker 2 did not register within 0.3 s"):
+        case.launcher.start()
+    assert case.calls.losses == [1, 2]
+    assert case.nothing_is_left()
+
+
+def test_an_interrupted_stop_still_puts_everything_away(make: Callable[..., Case]) -> None:
+    case = make()
+    case.launcher.start()
+
+    def interrupt(*_: object) -> tuple[Endpoint, ...]:
+        raise KeyboardInterrupt
+
+    case.calls.stop_nodes = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        case.launcher.stop()
+    assert case.launcher.control_plane.pid is None
+    assert case.calls.closed
+    assert case.nothing_is_left()
+    for job in case.engine.jobs:
+        case.engine.end(job.name, JobLost("the test ends"))
+
+
+def test_while_the_control_plane_is_away_brokers_are_asked_where_they_were_seen_last(
+    make: Callable[..., Case],
+) -> None:
+    case = make()
+    case.launcher.start()
+    case.calls.controller_is_away = True
+    case.launcher.stop()
+    assert (sorted(case.calls.asked), case.engine.cancelled) == ([1, 2], [])
+    assert case.nothing_is_left()
+
+
+def test_a_question_without_an_answer_does_not_end_the_stop(make: Callable[..., Case]) -> None:
+    case = make()
+    case.launcher.start()
+
+    def time_out(*_: object) -> tuple[Endpoint, ...]:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+    case.calls.stop_nodes = time_out  # type: ignore[method-assign]
+    case.launcher.stop()
+    assert sorted(case.engine.cancelled) == ["broker-1", "broker-2"]
+    assert case.nothing_is_left()
+
+
+def test_a_journal_may_lie_in_the_data_dir_itself(
+    make: Callable[..., Case], tmp_path: Path
+) -> None:
+    case = make(journal_dir=f"file://{tmp_path}/")
+    case.launcher.start()
+    case.launcher.stop()
+    assert case.nothing_is_left()
+
+
+def test_too_few_slots_for_the_brokers_that_a_folder_knows_say_so(
+    make: Callable[..., Case], tmp_path: Path
+) -> None:
+    case = make(brokers=tuple(AssignedBroker(broker_id=i) for i in (1, 2, 3)))
+    case.engine.slots = 2
+    with pytest.raises(StartError) as refusal:
+        case.launcher.start()
+    assert str(refusal.value) == (
+        f"{tmp_path} holds the data of 3 brokers, and all of them have to run, not 2: 3 brokers "
+        "are too many"
+    )
+    assert case.nothing_is_left()
+
+
+def test_a_control_plane_that_assigns_nothing_fails_the_start(make: Callable[..., Case]) -> None:
+    case = make()
+    case.calls.controller_is_away = True
+    with pytest.raises(StartError, match=r"assigns no brokers: nobody listens; see .*\.log"):
+        case.launcher.start()
+    assert case.nothing_is_left()
+
+
+def test_notes_that_are_no_text_are_no_crash(make: Callable[..., Case], tmp_path: Path) -> None:
+    (tmp_path / "broker-1").mkdir()
+    (tmp_path / "broker-1" / "meta.properties").write_bytes(b"\xff\xfe\ncluster.id=A\n")
+    assert make().launcher.control_plane.cluster_id == ""
 
 
 def control_options(tmp_path: Path, mode: str = "serve") -> ControlPlaneOptions:
