@@ -1,8 +1,9 @@
 """The least a broker could do: the loops that the produce and fetch paths are measured against.
 
 ``python -m benchmarks.bare produce FILE``: a BufferedProtocol server that checks each batch's CRC
-and writes it.  ``python -m benchmarks.bare fetch FILE SIZE``: answers each request with SIZE bytes
-of FILE by sendfile.  Both print the port they listen on.
+and writes it.  ``python -m benchmarks.bare fetch FILE SIZE``: answers each request of 4 bytes with
+the next SIZE bytes of FILE by sendfile, from the start again after its end.  Both print the port
+they listen on and end with their parent.
 """
 
 import asyncio
@@ -12,25 +13,33 @@ import sys
 
 import crc32c
 
-#: Where, from the end of a Produce request frame, its only batch starts (see ``load``).
-CRC_OFFSET = 17
+from sparklog.process import die_with_parent
+
+#: Where a batch has its CRC, and what the CRC covers.
+CRC_AT = 17
 CRC_START = 21
+#: What a connection says first; see ``BareProduce``.
+GREETING = struct.Struct(">iii")
+
+_BUFFER_BYTES = 1 << 20
+_ROOM_BYTES = 1 << 18
 
 
 class BareProduce(asyncio.BufferedProtocol):
-    """Length prefix, CRC over the batch, one write per batch, an answer of ``answer_size`` bytes.
+    """Length prefix, CRC over the batch, one write per batch, one answer per request.
 
-    Each connection says first how long the bytes around its batches are, and how long an answer.
+    A connection says first how many bytes of each frame stand before its batch, how many behind it,
+    and how long an answer is.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._buffer = bytearray(4 << 20)
+        self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
         self._start = 0
-        self._lead = -1
-        self._tail = 0
+        self._before = -1
+        self._behind = 0
         self._answer = b""
         self._transport: asyncio.Transport | None = None
 
@@ -41,75 +50,87 @@ class BareProduce(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._start == self._filled:
             self._start = self._filled = 0
-        elif len(self._buffer) - self._filled < (1 << 20):
+        elif _BUFFER_BYTES - self._filled < _ROOM_BYTES:
             rest = self._filled - self._start
-            self._buffer[:rest] = self._buffer[self._start : self._filled]
+            self._view[:rest] = self._view[self._start : self._filled]
             self._start, self._filled = 0, rest
         return self._view[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
-        if self._lead < 0:
-            if self._filled - self._start < 12:
+        if self._before < 0:
+            if self._filled < GREETING.size:
                 return
-            lead, tail, answer = struct.unpack_from(">iii", self._buffer, self._start)
-            self._lead, self._tail, self._answer = lead, tail, bytes(answer)
-            self._start += 12
+            self._before, self._behind, answer = GREETING.unpack_from(self._view)
+            self._answer = bytes(answer)
+            self._start = GREETING.size
         answers = 0
         while self._filled - self._start >= 4:
-            (size,) = struct.unpack_from(">i", self._buffer, self._start)
-            if self._filled - self._start - 4 < size:
+            size = int.from_bytes(self._view[self._start : self._start + 4], "big")
+            end = self._start + 4 + size
+            if end > self._filled:
                 break
-            self._take(self._start + 4, size)
+            self._take(self._view[self._start + 4 + self._before : end - self._behind])
             answers += 1
-            self._start += 4 + size
+            self._start = end
         if answers:
             assert self._transport is not None
             self._transport.write(self._answer * answers)
 
-    def _take(self, start: int, size: int) -> None:
-        batch = self._view[start + self._lead : start + size - self._tail]
-        (crc,) = struct.unpack_from(">I", batch, CRC_OFFSET)
-        if crc32c.crc32c(batch[CRC_START:]) != crc:
-            raise ValueError("CRC")
+    def _take(self, batch: memoryview) -> None:
+        expected = int.from_bytes(batch[CRC_AT : CRC_AT + 4], "big")
+        if crc32c.crc32c(batch[CRC_START:]) != expected:
+            raise ValueError("the CRC of a batch is wrong")
         os.write(self._descriptor, batch)
 
 
 class BareFetch(asyncio.Protocol):
-    """Any request of 4 bytes is answered with ``size`` bytes of the file, by own sendfile."""
+    """Any 4 bytes are answered with the next ``size`` bytes of the file."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
         self._size = size
-        self._pending = 0
-        self._sent = 0
+        self._file_bytes = os.fstat(descriptor).st_size // size * size
+        self._position = 0
+        self._left = 0
         self._socket = -1
+        self._watched = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # asyncio refuses to watch the descriptor of a transport.
         self._socket = os.dup(transport.get_extra_info("socket").fileno())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        asyncio.get_running_loop().remove_writer(self._socket)
+        self._watch(False)
         os.close(self._socket)
+        self._left = 0
 
     def data_received(self, data: bytes) -> None:
-        self._pending += len(data) // 4
+        self._left += len(data) // 4 * self._size
         self._send()
 
     def _send(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            while self._pending:
-                left = self._size - self._sent
-                self._sent += os.sendfile(self._socket, self._descriptor, self._sent, left)
-                if self._sent == self._size:
-                    self._sent = 0
-                    self._pending -= 1
-            loop.remove_writer(self._socket)
+            while self._left:
+                in_answer = self._size - self._position % self._size
+                sent = os.sendfile(self._socket, self._descriptor, self._position, in_answer)
+                self._left -= sent
+                self._position = (self._position + sent) % self._file_bytes
         except BlockingIOError:
-            loop.add_writer(self._socket, self._send)
+            self._watch(True)
         except (BrokenPipeError, ConnectionResetError):
+            self._left = 0
+            self._watch(False)
+        else:
+            self._watch(False)
+
+    def _watch(self, wanted: bool) -> None:
+        loop = asyncio.get_running_loop()
+        if wanted and not self._watched:
+            loop.add_writer(self._socket, self._send)
+        elif self._watched and not wanted:
             loop.remove_writer(self._socket)
+        self._watched = wanted
 
 
 async def main(kind: str, path: str, size: int) -> None:
@@ -121,10 +142,12 @@ async def main(kind: str, path: str, size: int) -> None:
         return BareProduce(descriptor) if kind == "produce" else BareFetch(descriptor, size)
 
     server = await loop.create_server(protocol, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
     async with server:
         await server.serve_forever()
 
 
 if __name__ == "__main__":
+    die_with_parent()
     asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0))

@@ -4,41 +4,49 @@ The same client drives a broker and its bare counterpart, so that only the serve
 """
 
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 from sparklog.types import Endpoint
 
-LENGTH = struct.Struct(">i")
-RECEIVE_BYTES = 1 << 20
+_TIMEOUT_S = 30
+_RECEIVE_BYTES = 1 << 20
 
 
 class Caller:
-    """One connection.  ``frames`` are sent together; their answers are awaited together."""
+    """One connection."""
 
     def __init__(self, endpoint: Endpoint, greeting: bytes = b"") -> None:
-        self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=30)
+        address = (endpoint.host, endpoint.port)
+        self._socket = socket.create_connection(address, timeout=_TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray(RECEIVE_BYTES)
+        self._buffer = bytearray(_RECEIVE_BYTES)
         if greeting:
             self._socket.sendall(greeting)
 
-    def call(self, request: bytes) -> bytes:
-        """One framed request; the payload of its answer."""
-        self._socket.sendall(request)
-        (size,) = LENGTH.unpack(self._exactly(4))
-        return self._exactly(size)
+    def __enter__(self) -> Self:
+        return self
 
-    def pump(self, frames: bytes, answer_bytes: int, times: int) -> None:
-        """Send ``frames`` and drop ``answer_bytes`` of answers, ``times`` times."""
-        for _ in range(times):
-            self._socket.sendall(frames)
-            self._drop(answer_bytes)
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
+
+    def call(self, frame: bytes) -> bytes:
+        """One request with its length in front; the answer without."""
+        self._socket.sendall(frame)
+        return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def pump(self, loads: Sequence[bytes], answer_bytes: int) -> None:
+        """Send each load and take ``answer_bytes`` of answers to it.
+
+        Two loads are under way at any time, so that the server never waits for this side.
+        """
+        self._socket.sendall(loads[0])
+        for load in loads[1:]:
+            self._socket.sendall(load)
+            self._drop(answer_bytes)
+        self._drop(answer_bytes)
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -51,19 +59,22 @@ class Caller:
 
     def _drop(self, size: int) -> None:
         while size:
-            count = self._socket.recv_into(self._buffer, min(size, RECEIVE_BYTES))
+            # MSG_TRUNC: the kernel throws the bytes away, copying them is not the server's work.
+            count = self._socket.recv_into(
+                self._buffer, min(size, _RECEIVE_BYTES), socket.MSG_TRUNC
+            )
             if not count:
                 raise ConnectionError("the server closed the connection")
             size -= count
 
 
-def pump_all(callers: Sequence[Caller], frames: Sequence[bytes], answer: int, times: int) -> float:
-    """Each caller pumps its own frames, all at once; seconds until the last has its answers."""
+def pump_all(callers: Sequence[Caller], loads: Sequence[Sequence[bytes]], answer: int) -> float:
+    """Each caller pumps its own loads, all at once; seconds until the last has its answers."""
     with ThreadPoolExecutor(len(callers)) as pool:
         began = time.perf_counter()
         jobs = [
-            pool.submit(caller.pump, part, answer, times)
-            for caller, part in zip(callers, frames, strict=True)
+            pool.submit(caller.pump, own, answer)
+            for caller, own in zip(callers, loads, strict=True)
         ]
         for job in jobs:
             job.result()

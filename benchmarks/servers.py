@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 from sparklog.types import Endpoint
 
-READY = "ready bootstrap="
+_READY = "ready bootstrap="
+_ROOT = Path(__file__).resolve().parent.parent
+_BROKER_MODULE = "sparklog.executors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,39 +31,62 @@ class Served:
 
     def broker_pids(self) -> list[int]:
         children = psutil.Process(self.pid).children(recursive=True)
-        return [child.pid for child in children if child.cmdline()[-1] == "sparklog.executors"]
+        return [child.pid for child in children if child.cmdline()[-1] == _BROKER_MODULE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BareServer:
+    """A running bare loop."""
+
+    endpoint: Endpoint
+    pid: int
 
 
 @contextmanager
 def serve(folder: Path, brokers: int) -> Iterator[Served]:
+    """A cluster of plain processes with its data in ``folder``."""
     command = [sys.executable, "-m", "sparklog.cli", "serve", "--engine", "process"]
-    command += ["--brokers", str(brokers), "--data-dir", str(folder), "--host", "127.0.0.1"]
+    command += ["--brokers", str(brokers), "--data-dir", str(folder), "--port", "0"]
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline().strip()
+    with _child(command) as (process, stdout):
+        line = stdout.readline().strip()
         seconds = time.perf_counter() - began
-        if not line.startswith(READY):
+        if not line.startswith(_READY):
             raise RuntimeError(f"sparklog serve said {line!r}")
-        endpoint = Endpoint.parse(line.removeprefix(READY))
+        endpoint = Endpoint.parse(line.removeprefix(_READY))
         yield Served(bootstrap=endpoint, pid=process.pid, seconds_to_ready=seconds)
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @contextmanager
-def bare(kind: str, path: Path, size: int = 0) -> Iterator[Endpoint]:
+def bare(kind: str, path: Path, size: int = 0) -> Iterator[BareServer]:
+    """See ``benchmarks.bare``."""
     command = [sys.executable, "-m", "benchmarks.bare", kind, str(path), str(size)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield Endpoint("127.0.0.1", int(process.stdout.readline()))
-    finally:
-        process.terminate()
-        process.wait(30)
+    with _child(command) as (process, stdout):
+        yield BareServer(endpoint=Endpoint("127.0.0.1", int(stdout.readline())), pid=process.pid)
 
 
 def resident_megabytes(pid: int) -> float:
     return float(psutil.Process(pid).memory_info().rss) / 1e6
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, in its own code and in the kernel for it."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+@contextmanager
+def _child(command: list[str]) -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_ROOT)
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()

@@ -2,7 +2,8 @@
 
 Reads one JSON line on stdin (the fields of ``ControlPlaneOptions``), answers one on stdout when it
 serves or when it cannot, logs to stderr.  SIGTERM and StopNode end it cleanly with exit code 0; a
-journal that can no longer be written, or that another controller took over, ends it with 1.
+journal of which it is not certain what it holds, or that another controller took over, ends it
+with 1.
 """
 
 import asyncio

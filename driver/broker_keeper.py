@@ -147,17 +147,25 @@ class BrokerKeeper:
         self._engine.cancel(self.job_name)
 
     def _work(self) -> None:
-        try:
-            while not self._stopping.is_set() and self.failure is None:
+        while not self._stopping.is_set() and self.failure is None:
+            try:
                 executor = self._find_executor()
                 if executor is not None:
                     self._run_on(executor)
-        except Exception as error:
-            self.failure = f"{type(error).__name__}: {error}"
-            if not self._stopping.is_set():
-                log.exception("the keeper of broker %s failed", self.broker_id)
+            except Exception as error:
+                self._handle_error(error)
         if self.failure is not None and not self._stopping.is_set():
             self._on_failure()
+
+    def _handle_error(self, error: Exception) -> None:
+        """What the engine should not have raised, as a lost connection to the JVM."""
+        if self._stopping.is_set():
+            return
+        log.exception("the keeper of broker %s failed", self.broker_id)
+        if self._registered:
+            self._pause()  # a broker that has run is brought back
+        else:
+            self.failure = f"{type(error).__name__}: {error}"
 
     def _find_executor(self) -> ExecutorSlots | None:
         """Wait for an executor to run on; None when it is time to stop."""
@@ -171,6 +179,8 @@ class BrokerKeeper:
             if self._is_worth_waiting(executors) and time.monotonic() < end_of_patience:
                 self._stopping.wait(LOOK_SECONDS)
                 continue
+            if self._stopping.is_set():
+                break
             chosen = self._placer.take(executors, self._host, self._refused_by)
             if chosen is not None:
                 return chosen

@@ -3,8 +3,9 @@
 Owns: the committed image, the one commit under way, checkpoints, and the order in which decisions
 become durable.  Must not know what is decided, or who waits for it.
 
-Any failure is final: the controller's image has run ahead of the journal, so the process must end
-and read the journal again.
+When storage refuses a commit (a full disk), every decision that is not durable is given up, and the
+controller begins again from the committed image.  When it cannot be told whether the commit was
+written, or another controller's was, the process must end and read the journal again.
 """
 
 import asyncio
@@ -32,18 +33,23 @@ GROUP_MAX = 1_000
 HEAD_CHECK_S = 60.0
 
 
+#: Called once: with None when a decision is durable, with the error when it was given up.
+Settle = Callable[[StorageError | None], None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """One decision on its way: its records, and what to do once they are durable."""
+    """One decision on its way."""
 
     records: tuple[Record, ...]
-    done: Callable[[], None]
+    settle: Settle
 
 
 class Committer:
     """``image`` is the committed image; ``on_commit`` gets the encoded records of each commit.
 
-    ``wall_ms`` is the time of day; ``new_nonce`` makes a text that nobody else makes.
+    ``on_give_up`` is called when decisions were given up: an image that ran ahead with them is
+    worthless.  ``wall_ms`` is the time of day; ``new_nonce`` makes a text that nobody else makes.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class Committer:
         wall_ms: Callable[[], int],
         new_nonce: Callable[[], str],
         on_commit: Callable[[bytes], None],
+        on_give_up: Callable[[], None],
         checkpoint_every: int = CHECKPOINT_EVERY,
     ) -> None:
         self.image = image
@@ -62,6 +69,7 @@ class Committer:
         self._wall_ms = wall_ms
         self._new_nonce = new_nonce
         self._on_commit = on_commit
+        self._on_give_up = on_give_up
         self._checkpoint_every = checkpoint_every
         self._checkpointing: asyncio.Task[None] | None = None
         self._head_read_ms = wall_ms()
@@ -75,9 +83,9 @@ class Committer:
         """Whether everything that was decided is durable."""
         return not self._queue and not self._committing
 
-    def add(self, records: tuple[Record, ...], done: Callable[[], None]) -> None:
-        """Commit records after all added before; ``done`` is called once they are durable."""
-        self._queue.append(_Waiting(records, done))
+    def add(self, records: tuple[Record, ...], settle: Settle) -> None:
+        """Commit records after all added before."""
+        self._queue.append(_Waiting(records, settle))
         self._wake.set()
 
     async def run(self) -> None:
@@ -91,7 +99,7 @@ class Committer:
             await self._checkpointing
 
     def stop(self) -> None:
-        """Let ``run`` return once everything is durable."""
+        """Let ``run`` return once everything is durable, or given up."""
         self._stopping = True
         self._wake.set()
 
@@ -107,11 +115,30 @@ class Committer:
         group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]
         records = tuple(record for waiting in group for record in waiting.records)
         self._committing = True
-        if records:
-            await self._commit(records)
+        try:
+            if records:
+                await self._commit(records)
+        except StorageError as error:
+            await self._give_up(group, error)
+            return
         self._committing = False
         for waiting in group:
-            waiting.done()
+            waiting.settle(None)
+
+    async def _give_up(self, group: list[_Waiting], error: StorageError) -> None:
+        """What was decided since the last commit never happened.
+
+        Raises StorageError when that is not certain.
+        """
+        if await run_blocking(self._journal.holds, self.image.version + 1):
+            raise error
+        given_up = [*group, *self._queue]
+        logger.error("%d decisions are given up: %s", len(given_up), error)
+        self._queue.clear()
+        self._committing = False
+        self._on_give_up()
+        for waiting in given_up:
+            waiting.settle(error)
 
     async def _commit(self, records: tuple[Record, ...]) -> None:
         encoded = encode_records(records)

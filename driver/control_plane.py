@@ -13,7 +13,8 @@ import os
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -32,7 +33,7 @@ from sparklog.driver.controller import (
 from sparklog.driver.feed import MetadataFeed
 from sparklog.driver.handlers import handlers
 from sparklog.driver.journal import SECRET_BYTES, CommitHeader, Journal, JournalConflict
-from sparklog.errors import ConfigError, KafkaError, StartError
+from sparklog.errors import ConfigError, ErrorCode, KafkaError, StartError, StorageError
 from sparklog.metadata import (
     ClusterCreated,
     ClusterImage,
@@ -43,7 +44,7 @@ from sparklog.metadata import (
 from sparklog.service.dispatch import Dispatcher
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
-from sparklog.transport import Parked, Reply, Server, ServerConnection, serve
+from sparklog.transport import Answer, Server, ServerConnection, serve
 from sparklog.wire.schema import Response
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class ControlPlaneOptions:
 
 
 class ControlPlane:
-    """``start``, then ``run`` until a stop is asked for or a commit fails."""
+    """``start``, then ``run`` until a stop is asked for or another controller takes over."""
 
     def __init__(self, options: ControlPlaneOptions) -> None:
         self.options = options
@@ -136,15 +137,17 @@ class ControlPlane:
             wall_ms=wall_ms,
             new_nonce=_new_nonce,
             on_commit=self._publish,
+            on_give_up=self._begin_again,
         )
         self._feed = MetadataFeed(lambda: self.image)
-        self._controller = Controller(
-            image.copy(), self.config, new_id=uuid4, now_ms=monotonic_ms()
-        )
+        self._begin_again()
         self._dispatcher = Dispatcher(handlers(self))
 
     async def run(self) -> None:
-        """Serve until ``stop``.  Raises SparklogError when the journal can no longer be written."""
+        """Serve until ``stop``.
+
+        Raises SparklogError when it is not certain any more what the journal holds.
+        """
         committing = asyncio.create_task(self._committer.run())
         ticking = asyncio.create_task(self._tick())
         ends = (committing, ticking, self._end)
@@ -178,10 +181,16 @@ class ControlPlane:
             await asyncio.sleep(interval_s)
             self.decide(TimePassed())
 
+    def _begin_again(self) -> None:
+        """A controller that knows what is durable, and nothing else."""
+        image = self.image.copy()
+        self._controller = Controller(image, self.config, new_id=uuid4, now_ms=monotonic_ms())
+
     # -- taking over
 
     def _take_over(self) -> ClusterImage:
         """Become the journal's head with a controller epoch above all others'."""
+        self._journal.tidy_up()
         for _ in range(TAKEOVERS_MAX):
             image = self._journal.load()
             self._check_cluster(image)
@@ -221,20 +230,23 @@ class ControlPlane:
 
     # -- requests
 
-    def _receive(self, connection: ServerConnection, frame: memoryview) -> Reply | Parked | None:
+    def _receive(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         if self._dispatcher is None:
             connection.abort()  # not the head of the journal yet; clients try again
-            return None
-        return self._dispatcher(connection, frame)
+            frames.clear()
+            return ()
+        return self._dispatcher(connection, frames)
 
-    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Reply | Parked | None:
+    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer:
         """Handle a request that a member passed on."""
-        return self._receive(connection, frame)
+        answers = self._receive(connection, deque([frame]))
+        return answers[0] if answers else None
 
     def decide(self, event: Event) -> "Response | Awaitable[Response | None] | None":
         """Decide now; the response comes when all that it depends on is durable.
 
-        Raises KafkaError when the controller refuses on durable grounds.
+        Raises KafkaError when the controller refuses on durable grounds; the awaited response does
+        too, and with KAFKA_STORAGE_ERROR when the journal cannot be written.
         """
         decision: Decision | None = None
         refusal: KafkaError | None = None
@@ -250,7 +262,9 @@ class ControlPlane:
         if not records and self._committer.idle:
             return self._outcome(decision, refusal)
         future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
-        self._committer.add(records, lambda: self._settle(future, decision, refusal))
+        self._committer.add(
+            records, lambda failure: self._settle(future, decision, _refusal(failure) or refusal)
+        )
         return future
 
     def _settle(
@@ -264,6 +278,7 @@ class ControlPlane:
         except KafkaError as error:
             if not future.done():
                 future.set_exception(error)
+                future.exception()  # nobody awaits what a clock's tick decides
             return
         if not future.done():
             future.set_result(response)
@@ -305,6 +320,10 @@ class ControlPlane:
             "requests": {str(key): count for key, count in sorted(dispatcher.requests.items())},
             "uptime_ms": wall_ms() - self._started_ms,
         }
+
+
+def _refusal(failure: StorageError | None) -> KafkaError | None:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) if failure else None
 
 
 def wall_ms() -> int:

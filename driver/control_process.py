@@ -27,7 +27,7 @@ FAST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlPlaneOptions:
+class ControlProcessOptions:
     """``expected_cluster_id`` is what the data already belongs to; port 0 takes any."""
 
     journal_dir: str
@@ -42,7 +42,7 @@ class ControlPlaneOptions:
 class ControlPlaneProcess:
     """Starts the control plane and keeps it running until ``stop()``."""
 
-    def __init__(self, options: ControlPlaneOptions) -> None:
+    def __init__(self, options: ControlProcessOptions) -> None:
         self._options = options
         self._child: Child | None = None
         self._stopping = threading.Event()

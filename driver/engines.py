@@ -7,7 +7,7 @@ it.  Must not know what a supervisor does; its module and its JSON are given by 
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,17 +25,15 @@ class JobLost(SparklogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One supervisor to run: its name, its payload, and where."""
+    """One supervisor to run: its name, its payload (which holds the secret), and where."""
 
     name: str
-    payload: Mapping[str, Any]
+    payload: Mapping[str, Any] = field(repr=False)
     executor: ExecutorSlots
 
 
 class Engine(Protocol):
     """Runs supervisors.  Every method may be called from any thread."""
-
-    name: str
 
     def require_slots(self, brokers: int) -> None:
         """Check that so many brokers have room.  Raises StartError: wanted, found, remedy."""
@@ -64,8 +62,6 @@ class Engine(Protocol):
 
 class ProcessEngine:
     """Supervisors as plain processes on this machine, for tests and protocol work."""
-
-    name = "process"
 
     def __init__(self, module: str, host: str, log_folder: Path | None = None) -> None:
         self._module = module

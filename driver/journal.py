@@ -89,6 +89,10 @@ class Journal:
             self._replay(image, commit_name(number), number)
         return image
 
+    def holds(self, version: int) -> bool:
+        """Whether a commit of this number was written."""
+        return self._backend.exists(commit_name(version))
+
     def head_moved(self, version: int) -> bool:
         """Whether anybody has written after ``version`` (pruned numbers leave a checkpoint)."""
         names = self._backend.list("")
@@ -116,7 +120,8 @@ class Journal:
     # -- writing
 
     def commit(self, header: CommitHeader, encoded_records: bytes) -> None:
-        """Make a commit durable, or raise: JournalConflict (not written), StorageError (unknown).
+        """Make a commit durable, or raise: JournalConflict (not written), StorageError (not written
+        if the journal does not hold it, else unknown whether it is durable).
 
         ``encoded_records`` come from ``encode_records``.
         """
@@ -141,6 +146,11 @@ class Journal:
         """Save the image as of ``header.version``; an existing checkpoint is as good."""
         document = _document(header, encode_records(records))
         self._backend.put_if_absent(checkpoint_name(header.version), document)
+
+    def tidy_up(self) -> None:
+        """Remove half-written files of controllers that were killed.  To one that lives this is a
+        write that failed; it tries again."""
+        self._backend.remove_leftovers("")
 
     def prune(self, now_ms: int) -> int:
         """Delete what a checkpoint made unnecessary at least ``keep_ms`` ago.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sparklog.driver.broker_keeper import BrokerKeeper, Placer
-from sparklog.driver.control_process import ControlPlaneOptions, ControlPlaneProcess
+from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
 from sparklog.driver.engines import Engine
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import LockedError, SparklogError, StartError, StorageError
@@ -31,6 +31,7 @@ LOOK_SECONDS = 0.05
 #: How long a broker that is just being restarted may take until it can be asked to stop.
 ASK_SECONDS_MAX = 5.0
 ASK_AGAIN_SECONDS = 0.2
+CANCEL_AGAIN_SECONDS = 1.0
 CANCEL_SECONDS_MAX = 8.0
 LOCK_FILE = "cluster.lock"
 
@@ -87,6 +88,7 @@ class Launcher:
         self._locks: list[Lock] = []
         self._calls: MemberCalls | None = None
         self._keepers: list[BrokerKeeper] = []
+        self._seen: dict[int, Endpoint] = {}
         self._placer = Placer()
         self._stop_lock = threading.Lock()
         self._stopped = False
@@ -138,20 +140,39 @@ class Launcher:
         self._engine.prepare()
         self.control_plane.start()
         self._calls = self._make_calls(self.control_plane.endpoint, self.control_plane.secret)
-        brokers = self._calls.assign_brokers(self._options.brokers)
-        if len(brokers) > self._options.brokers:
-            log.info("%s knows %s brokers", self._options.data_dir, len(brokers))
-            self._engine.require_slots(len(brokers))
-        self._keepers = [self._keeper(broker) for broker in brokers]
+        self._keepers = [self._keeper(broker) for broker in self._assign_brokers(self._calls)]
         for keeper in self._keepers:
             keeper.start()
         self._await_brokers()
 
+    def _assign_brokers(self, calls: MemberCalls) -> tuple[AssignedBroker, ...]:
+        """The brokers to start, none of which counts as alive."""
+        wanted = self._options.brokers
+        try:
+            brokers = calls.assign_brokers(wanted)
+            for broker in brokers:
+                if not broker.new:  # its registration may be of a driver that was killed
+                    calls.report_loss(broker.broker_id)
+        except SparklogError as error:
+            raise StartError(
+                f"the control plane assigns no brokers: {error}; see {self._control_log}"
+            ) from error
+        if len(brokers) > wanted:
+            try:
+                self._engine.require_slots(len(brokers))
+            except StartError as error:
+                raise StartError(
+                    f"{self._options.data_dir} holds the data of {len(brokers)} brokers, and all "
+                    f"of them have to run, not {wanted}: {error}"
+                ) from error
+        return brokers
+
     def _take_locks(self) -> None:
         """One cluster per data_dir, and per journal as far as this host can tell."""
         locations = {"data_dir": self._options.data_dir}
-        if self._options.journal_dir and local_folder(self._options.journal_dir) is not None:
-            locations["journal_dir"] = self._options.journal_dir
+        journal_dir = self._options.journal_dir
+        if journal_dir and local_folder(journal_dir) not in (None, self.data_folder):
+            locations["journal_dir"] = journal_dir
         for name, location in locations.items():
             try:
                 half = open_file_half(location)
@@ -179,12 +200,15 @@ class Launcher:
                 time.sleep(LOOK_SECONDS)
 
     def _alive(self) -> dict[int, Endpoint]:
+        """The registered brokers; empty while the control plane is away."""
         assert self._calls is not None
         try:
-            return self._calls.alive_brokers()
+            alive = self._calls.alive_brokers()
         except SparklogError as error:  # it may be restarting
             log.warning("the control plane does not answer: %s", error)
             return {}
+        self._seen |= alive
+        return alive
 
     def _raise_failures(self) -> None:
         for keeper in self._keepers:
@@ -195,9 +219,11 @@ class Launcher:
         """Ask, wait for the supervisors to return, cancel what is left."""
         end = time.monotonic() + self._options.stop_seconds
         asked = set() if self._engine.is_over() else self._ask_to_stop(reason)
-        for keeper in self._keepers:
-            if keeper.broker_id not in asked and not keeper.has_ended:
-                keeper.cancel()
+        unasked = [keeper for keeper in self._keepers if keeper.broker_id not in asked]
+        while time.monotonic() < end and (running := [k for k in unasked if not k.has_ended]):
+            for keeper in running:
+                keeper.cancel()  # more than once: its job may be on its way to the engine
+            running[0].join(CANCEL_AGAIN_SECONDS)
         left = [keeper for keeper in self._keepers if not keeper.join(end - time.monotonic())]
         for keeper in left:
             log.warning("broker %s did not stop in time and is cancelled", keeper.broker_id)
@@ -217,9 +243,10 @@ class Launcher:
             }
             if not waiting or self._calls is None:
                 break
-            alive = self._alive()
+            alive = self._alive() or self._seen
             nodes = {alive[broker_id]: broker_id for broker_id in waiting & alive.keys()}
-            asked |= {nodes[node] for node in self._calls.stop_nodes(tuple(nodes), reason)}
+            with suppress(SparklogError):
+                asked |= {nodes[node] for node in self._calls.stop_nodes(tuple(nodes), reason)}
             if waiting - asked:
                 time.sleep(ASK_AGAIN_SECONDS)
         return asked
@@ -273,15 +300,19 @@ class Launcher:
                 target=self.stop, args=("the application has ended",), name="launcher-stop"
             ).start()
 
-    def _control_options(self) -> ControlPlaneOptions:
+    @property
+    def _control_log(self) -> Path:
+        return self.data_folder / "logs" / "control-plane.log"
+
+    def _control_options(self) -> ControlProcessOptions:
         options = self._options
-        return ControlPlaneOptions(
+        return ControlProcessOptions(
             journal_dir=options.journal_dir or str(self.data_folder / "journal"),
             host=options.host,
             port=options.port,
             settings=options.settings,
             expected_cluster_id=_known_cluster_id(self.data_folder),
-            log_path=self.data_folder / "logs" / "control-plane.log",
+            log_path=self._control_log,
         )
 
 
@@ -290,7 +321,7 @@ def _known_cluster_id(data_folder: Path) -> str | None:
     owners: dict[str, str] = {}
     for properties in sorted(data_folder.glob("broker-*/meta.properties")):
         with suppress(OSError):
-            for line in properties.read_text().splitlines():
+            for line in properties.read_text(errors="replace").splitlines():
                 name, _, value = line.partition("=")
                 if name.strip() == "cluster.id":
                     owners[value.strip()] = properties.parent.name

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from sparklog.driver.spark_jobs import abandon_call
+
 CANCEL_SECONDS_MAX = 5.0
 
 
@@ -37,10 +39,11 @@ class SigintGuard:
             signal.signal(signal.SIGINT, self._previous)
             self._installed = False
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> NoReturn:
+    def _handle(self, _number: int, frame: FrameType | None) -> NoReturn:
         # A thread of its own: the main thread may be in the middle of a call to the JVM, and its
         # connection must not carry a second one.
         worker = threading.Thread(target=self._cancel_queries, name="cancel-queries", daemon=True)
         worker.start()
         worker.join(CANCEL_SECONDS_MAX)
+        abandon_call(frame)
         raise KeyboardInterrupt

@@ -54,8 +54,6 @@ def spark_context(spark: Any) -> Any:
 class SparkEngine:
     """Runs each supervisor as its own one-task barrier job, because jobs fail as a whole."""
 
-    name = "spark"
-
     def __init__(self, spark: Any, module: str, executors_seconds: float | None = None) -> None:
         self._context = spark_context(spark)
         self._module = module

@@ -4,8 +4,11 @@ Owns: everything that reaches through the gateway into Spark's Scala classes.  M
 task does.
 """
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +82,8 @@ class PinnedJob:
         jvm = context._jvm
         bytes_tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
         to_seq = jvm.PythonUtils.toSeq
-        rows = [jvm.scala.Tuple2(payload, to_seq(_preferred(where))) for payload, where in tasks]
+        with unlogged_calls():
+            rows = [jvm.scala.Tuple2(data, to_seq(_preferred(where))) for data, where in tasks]
         rdd = context._jsc.sc().makeRDD(to_seq(rows), bytes_tag)
         java_rdd = jvm.org.apache.spark.api.java.JavaRDD(rdd, bytes_tag)
         source: Any = RDD(java_rdd, context, NoOpSerializer())
@@ -98,8 +102,41 @@ class PinnedJob:
         self._future.cancel(True)
 
 
+@contextmanager
+def unlogged_calls() -> Iterator[None]:
+    """Payloads hold the cluster's secret, and py4j logs its calls, arguments included, at DEBUG."""
+    thread = threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    loggers = [logging.getLogger(f"py4j.{name}") for name in ("clientserver", "java_gateway")]
+    for logger in loggers:
+        logger.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_of_others)
+
+
 def _preferred(where: ExecutorSlots | None) -> list[str]:
     return [] if where is None else [f"executor_{where.host}_{where.executor_id}"]
+
+
+def abandon_call(frame: FrameType | None) -> None:
+    """Close the connection of the call to the JVM that a frame is in the middle of, if it is.
+
+    Before an exception is raised into it: py4j would have the JVM close that connection, and the
+    JVM then closes those of all threads, new ones included.
+    """
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "py4j.java_gateway":
+            connection = frame.f_locals.get("connection")
+            if frame.f_code.co_name == "send_command" and connection is not None:
+                connection.close()
+                return
+        frame = frame.f_back
 
 
 def is_stopped(context: Any) -> bool:

@@ -8,11 +8,14 @@ The header stands for the records: timestamp bounds are checked on the base and 
 timestamp that it names, because single records are never decoded here.
 """
 
+from crc32c import crc32c
+
 from sparklog.config import TopicConfig
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
-from sparklog.types import NO_TIMESTAMP, TimestampType
+from sparklog.types import NO_PRODUCER_ID, NO_TIMESTAMP, Compression, TimestampType
 from sparklog.wire.batch import (
     BATCH_OVERHEAD,
+    CRC_START,
     MAGIC_V2,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
@@ -33,11 +36,16 @@ def read_client_batch(records: Buffer | None, config: TopicConfig) -> BatchHeade
     """
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one batch, found none")
-    header = _only_batch(records)
-    _check_size(header, config)
-    check_batch(records, 0, header)
-    check_client_batch(header)
-    _check_client_rules(header)
+    size = len(records)
+    header = read_header(records) if size >= BATCH_OVERHEAD else None
+    if header is None or header.magic != MAGIC_V2 or header.size != size:
+        raise _not_one_batch(records)
+    if size > config.max_message_bytes or size > config.segment_bytes:
+        raise _too_large(size, config)
+    if not _is_ordinary(header) or crc32c(memoryview(records)[CRC_START:]) != header.crc:
+        check_batch(records, 0, header)
+        check_client_batch(header)
+        _check_client_rules(header)
     return header
 
 
@@ -47,6 +55,8 @@ def check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> N
         return
     latest = now_ms + config.message_timestamp_after_max_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
+    if earliest <= header.base_timestamp <= header.max_timestamp <= latest:
+        return
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise KafkaError(
@@ -80,53 +90,53 @@ def stamp_batch(
 def _stamped(
     header: BatchHeader, base_offset: int, leader_epoch: int, when: int | None
 ) -> BatchHeader:
-    """The header after stamping (but for its CRC); ``dataclasses.replace`` takes five times as
-    long, and this runs once per batch."""
-    by_broker = when is not None
-    return BatchHeader(
+    """The header after stamping, but for its CRC."""
+    if when is None:
+        # As _replace, in half of its time.
+        return BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+    return header._replace(
         base_offset=base_offset,
-        batch_length=header.batch_length,
         partition_leader_epoch=leader_epoch,
-        magic=header.magic,
-        crc=header.crc,
-        attributes=header.attributes | TIMESTAMP_TYPE_BIT if by_broker else header.attributes,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp if when is None else when,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        record_count=header.record_count,
+        attributes=header.attributes | TIMESTAMP_TYPE_BIT,
+        max_timestamp=when,
     )
 
 
-def _only_batch(records: Buffer) -> BatchHeader:
-    if len(records) >= BATCH_OVERHEAD:
-        header = read_header(records)
-        if header.magic == MAGIC_V2 and header.size == len(records):
-            return header
-    # Nearly never: find out what is wrong with it.
+def _not_one_batch(records: Buffer) -> KafkaError:
+    """What is wrong with records that are not exactly one batch.  Raises KafkaError too."""
     try:
         headers = [header for header, _ in iter_batches(records)]
     except DecodeError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    raise KafkaError(
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
+    return KafkaError(
         ErrorCode.INVALID_RECORD,
         f"a produce request carries exactly one batch per partition, found {len(headers)}",
     )
 
 
-def _check_size(header: BatchHeader, config: TopicConfig) -> None:
-    if header.size > config.max_message_bytes:
-        raise KafkaError(
+def _is_ordinary(header: BatchHeader) -> bool:
+    """Whether a glance shows that no rule for clients is broken, as it nearly always does."""
+    return (
+        header.base_offset == 0
+        and 0 <= header.attributes <= Compression.ZSTD
+        and 0 < header.record_count == header.last_offset_delta + 1
+        and (
+            header.producer_id <= NO_PRODUCER_ID
+            or (header.producer_epoch >= 0 and header.base_sequence >= 0)
+        )
+    )
+
+
+def _too_large(size: int, config: TopicConfig) -> KafkaError:
+    if size > config.max_message_bytes:
+        return KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
+            f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}",
         )
-    if header.size > config.segment_bytes:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the batch has {header.size} bytes, segment.bytes is {config.segment_bytes}",
-        )
+    return KafkaError(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"the batch has {size} bytes, segment.bytes is {config.segment_bytes}",
+    )
 
 
 def _check_client_rules(header: BatchHeader) -> None:

@@ -12,12 +12,13 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
 from sparklog.config import BrokerConfig
-from sparklog.errors import ConfigError, LockedError, StorageError
+from sparklog.errors import ConfigError, LockedError, SparklogError, StorageError
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError
 from sparklog.executors.counters import BrokerCounters
@@ -46,7 +47,7 @@ class BrokerOptions:
     broker_id: int
     data_dir: str
     controller: str
-    secret: str
+    secret: str = field(repr=False)
     new: bool = False
     listen_host: str = "127.0.0.1"
     port: int = 0
@@ -129,7 +130,7 @@ class Broker:
             now_ms=wall_ms,
         )
         await registration.fetch_image()
-        self._check_cluster(registration.image)
+        self._check_identity(registration.image, self._folder)
         await self._table.apply(registration.image, lead=False)
         self._dispatcher = Dispatcher(self._handlers())
         self._server = await serve(
@@ -157,8 +158,8 @@ class Broker:
         half = open_file_half(options.data_dir)
         new_id = uuid4()
         while True:
-            try:
-                return await run_blocking(
+            taking = asyncio.ensure_future(
+                run_blocking(
                     BrokerFolder.take,
                     half,
                     self._path,
@@ -167,17 +168,33 @@ class Broker:
                     new=options.new,
                     new_id=new_id,
                 )
+            )
+            try:
+                return await asyncio.shield(taking)
             except LockedError:
                 if loop.time() >= deadline:
                     raise
+            except asyncio.CancelledError:
+                with suppress(SparklogError):  # what the thread still takes is to be given back
+                    self._folder = await taking
+                raise
             await asyncio.sleep(LOCK_RETRY_S)
 
-    def _check_cluster(self, image: ClusterImage) -> None:
-        if image.cluster_id != self.options.cluster_id:
+    def _check_identity(self, image: ClusterImage, folder: BrokerFolder) -> None:
+        """Another folder than the one that the cluster knows may only come as a new one."""
+        options, own = self.options, folder.meta.directory_id
+        if image.cluster_id != options.cluster_id:
             raise BrokerStartError(
                 "foreign_cluster",
-                f"the control plane at {self.options.controller} runs cluster "
-                f"{image.cluster_id}, this broker belongs to {self.options.cluster_id}",
+                f"the control plane at {options.controller} runs cluster "
+                f"{image.cluster_id}, this broker belongs to {options.cluster_id}",
+            )
+        known = image.broker(options.broker_id)
+        if known is not None and known.registered and known.directory_id != own and not options.new:
+            raise BrokerStartError(
+                "not_here",
+                f"folder {self._path} has directory id {own}, and the cluster knows broker "
+                f"{options.broker_id} by {known.directory_id}",
             )
 
     def _identity(self, folder: BrokerFolder, server: Server) -> BrokerIdentity:
@@ -222,7 +239,7 @@ class Broker:
             self._registration.watch(self._apply),
             self._registration.heartbeat(),
             _every(retention_s, _synchronous(table.clean_up)),
-            _every(PURGE_S, _synchronous(table.purge_deleted)),
+            _every(PURGE_S, table.purge_deleted),
             _every(checkpoint_s, table.write_checkpoints),
             _wait_for(self._stop_asked),
         ]

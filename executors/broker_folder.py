@@ -104,6 +104,7 @@ class BrokerFolder:
                 half, path, cluster_id=cluster_id, node_id=node_id, new=new, new_id=new_id
             )
             folder = cls(half, path, meta, lock)
+            folder._remove_leftovers()
             folder._read_notes()
         except BaseException:
             lock.release()
@@ -115,9 +116,13 @@ class BrokerFolder:
         recovery_points: Mapping[TopicPartition, int],
         log_starts: Mapping[TopicPartition, int],
     ) -> None:
-        """Both checkpoints, durably."""
-        self.half.put(f"{self.path}/{RECOVERY_POINTS}", encode_offsets(recovery_points))
+        """Both checkpoints, durably.
+
+        The log starts first: a recovery point that deletion has moved must not be found without the
+        log start that moved it.
+        """
         self.half.put(f"{self.path}/{LOG_STARTS}", encode_offsets(log_starts))
+        self.half.put(f"{self.path}/{RECOVERY_POINTS}", encode_offsets(recovery_points))
 
     def write_clean_marker(self, broker_epoch: int) -> None:
         """The last thing of a clean stop (``CleanShutdownFileHandler``)."""
@@ -126,6 +131,14 @@ class BrokerFolder:
 
     def release(self) -> None:
         self._lock.release()
+
+    def _remove_leftovers(self) -> None:
+        """What a predecessor that was killed had half written, here and in partitions' folders."""
+        half, path = self.half, self.path
+        half.remove_leftovers(path)
+        for name in half.list(path):
+            if half.is_folder(f"{path}/{name}"):
+                half.remove_leftovers(f"{path}/{name}")
 
     def _read_notes(self) -> None:
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
@@ -143,7 +156,8 @@ class BrokerFolder:
         try:
             return decode_offsets(self.half.read(path))
         except DecodeError as error:
-            # Without it recovery reads more than it must, which is slow but right.
+            # Recovery reads more than it must, and what DeleteRecords hid inside a segment shows
+            # again (as in Kafka); no record is lost.
             logger.warning("%s is ignored: %s", path, error)
             return {}
 

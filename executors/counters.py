@@ -26,9 +26,9 @@ class BrokerCounters:
         self.segments_deleted = 0
         self.registrations = 0
 
-    def count_append(self, topic: str, size: int) -> None:
+    def count_appends(self, topic: str, batches: int, size: int) -> None:
         self.bytes_in[topic] += size
-        self.batches_in[topic] += 1
+        self.batches_in[topic] += batches
 
     def count_recovery(self, report: RecoveryReport) -> None:
         self.partitions_opened += 1

@@ -72,12 +72,15 @@ class Flusher:
             if job is not None:
                 try:
                     await run_blocking(job.run)
-                except StorageError as error:
+                except Exception as error:
+                    # Whatever it was: what the disk holds is unknown, and acks must not wait on.
                     logger.error("%s goes offline: %s", partition.topic_partition, error)
+                    if not isinstance(error, StorageError):
+                        error = StorageError(repr(error))
                     log.fail_flush(job, error)
                 else:
                     log.finish_flush(job, self._now_ms())
         finally:
             del self._running[partition.topic_partition]
-        if job is not None:
-            self._carry_out(partition.flushed(self._now_ms()))
+        # Without a job too: the loop's timers do not run by the clock that the deadline is told in.
+        self._carry_out(partition.flushed(self._now_ms()))

@@ -8,11 +8,12 @@ A parked acknowledgement is an ``AckWait``: the shell asks ``is_settled`` again 
 ``WakeWriters``.
 """
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from sparklog.config import TopicConfig
-from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from sparklog.executors.batch_rules import check_timestamps, read_client_batch, stamp_batch
+from sparklog.errors import CorruptLogError, DecodeError, ErrorCode, KafkaError, StorageError
+from sparklog.executors.append_draft import AppendDraft
 from sparklog.executors.log.log import Log
 from sparklog.executors.partition_values import (
     ACKS_ALL,
@@ -22,15 +23,11 @@ from sparklog.executors.partition_values import (
     Effect,
     FlushLog,
     PartitionRead,
+    SentBatch,
     WakeReaders,
     WakeWriters,
 )
-from sparklog.executors.producer_state import (
-    Accepted,
-    AppendOrigin,
-    Duplicate,
-    ProducerStateManager,
-)
+from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.metadata import PartitionImage
 from sparklog.storage_backends.base import Region
 from sparklog.types import (
@@ -40,7 +37,6 @@ from sparklog.types import (
     NO_TIMESTAMP,
     OffsetSpec,
     OffsetTimestamp,
-    TimestampType,
     TopicPartition,
 )
 from sparklog.wire.batch import BatchHeader, Buffer
@@ -147,30 +143,37 @@ class Partition:
 
         Raises KafkaError; then nothing was changed.  ``acks``: 0, 1 or -1.
         """
-        self.require_leader()
-        if acks == ACKS_ALL:
-            self._require_insync_replicas()
-        header = read_client_batch(records, self.config)
-        assert records is not None
-        check_timestamps(header, self.config, now_ms)
-        append_time = self._append_time(now_ms)
-        timestamp = header.max_timestamp if append_time == NO_TIMESTAMP else append_time
+        (outcome,) = self.append_all_as_leader([(records, acks)], now_ms=now_ms)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    def append_all_as_leader(
+        self, sent: Sequence[SentBatch], *, now_ms: int
+    ) -> list[Appended | KafkaError]:
+        """Append the batches of clients in their order, with one write per segment.
+
+        To each comes what would have come to it alone, but that a write that fails fails for all.
+        A KafkaError says that nothing was changed for that batch.  Effects are among the outcomes.
+        """
         try:
-            judged = self.producers.prepare(
-                header,
-                base_offset=self.log.log_end_offset,
-                timestamp=timestamp,
-                origin=AppendOrigin.CLIENT,
-                now_ms=now_ms,
-            )
+            self.require_leader()
         except KafkaError as refusal:
-            wait = self._wait_for(acks, self.log.log_end_offset)
-            if wait is None:
-                raise
-            return Appended(refusal=refusal, wait=wait)
-        if isinstance(judged, Duplicate):
-            return self._answer_duplicate(judged, acks)
-        return self._write(records, header, judged, acks, append_time, now_ms)
+            return [refusal] * len(sent)
+        outcomes: list[Appended | KafkaError] = []
+        draft = self._draft(now_ms)
+        for records, acks in sent:
+            if records is not None and not draft.has_room(len(records)):
+                outcomes += self._write(draft, now_ms)
+                draft = self._draft(now_ms)
+            try:
+                if acks == ACKS_ALL:
+                    self._require_insync_replicas()
+            except KafkaError as refusal:
+                draft.refuse(refusal)
+            else:
+                draft.take(records, acks)
+        return outcomes + self._write(draft, now_ms)
 
     def is_settled(self, wait: AckWait) -> bool:
         """Whether what an answer waits for has come.  Raises KafkaError when it cannot come."""
@@ -189,6 +192,14 @@ class Partition:
     def flush_owed(self) -> bool:
         """Whether an acknowledgement was promised a flush that has not happened."""
         return self.log.recovery_point < self._flush_promised
+
+    def opened(self, now_ms: int) -> list[Effect]:
+        """The log was opened: what it holds is promised the flush that it may not have had.
+
+        A crash can have come between write and flush; then the producer, which has no answer yet,
+        asks again, and as a duplicate the batch would be acknowledged at once.
+        """
+        return self._promise_flush(now_ms)
 
     def flushed(self, now_ms: int) -> list[Effect]:
         """A flush ended: the recovery point has moved, or the log has gone offline."""
@@ -258,8 +269,8 @@ class Partition:
         if timestamp in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
             start = log.log_start_offset
             return OffsetTimestamp(offset=start, leader_epoch=log.leader_epochs.epoch_at(start))
-        if timestamp == OffsetSpec.LATEST_TIERED:
-            return None
+        if timestamp < OffsetSpec.EARLIEST_LOCAL:
+            return None  # about tiered segments, and there are none
         try:
             if timestamp == OffsetSpec.MAX_TIMESTAMP:
                 found = log.max_timestamp()
@@ -267,6 +278,9 @@ class Partition:
                 found = log.offset_for_timestamp(timestamp)
         except _DISK_ERRORS as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except DecodeError as error:
+            # The client that sent it had made the CRC of what cannot be read.
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         if found is not None and found.offset >= self.high_watermark:
             self._require_known_end()
             return None
@@ -334,57 +348,65 @@ class Partition:
                 f"the high watermark of {self.topic_partition} has not caught up with this epoch",
             )
 
-    def _append_time(self, now_ms: int) -> int:
-        by_broker = self.config.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return now_ms if by_broker else NO_TIMESTAMP
-
-    def _write(
-        self,
-        records: Buffer,
-        header: BatchHeader,
-        accepted: Accepted,
-        acks: int,
-        append_time: int,
-        now_ms: int,
-    ) -> Appended:
-        base_offset = self.log.log_end_offset
-        buffers, stamped = stamp_batch(records, header, base_offset, self.leader_epoch, append_time)
-        try:
-            self.log.append(buffers, [stamped], now_ms)
-        except _DISK_ERRORS as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self.producers.apply(accepted)
-        self._unread_bytes += header.size
-        effects = [*self._promise_flush(now_ms), *self._advance_high_watermark()]
-        return Appended(
-            base_offset=base_offset,
-            last_offset=stamped.last_offset,
-            log_append_time=append_time,
-            log_start_offset=self.log.log_start_offset,
-            size=header.size,
-            wait=self._wait_for(acks, stamped.next_offset),
-            effects=tuple(effects),
+    def _draft(self, now_ms: int) -> AppendDraft:
+        return AppendDraft(
+            self.producers,
+            self.config,
+            end_offset=self.log.log_end_offset,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
         )
 
-    def _answer_duplicate(self, duplicate: Duplicate, acks: int) -> Appended:
-        by_broker = self.config.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return Appended(
-            base_offset=duplicate.base_offset,
-            last_offset=duplicate.last_offset,
-            log_append_time=duplicate.timestamp if by_broker else NO_TIMESTAMP,
-            log_start_offset=self.log.log_start_offset,
-            wait=self._wait_for(acks, duplicate.last_offset + 1),
-        )
+    def _write(self, draft: AppendDraft, now_ms: int) -> list[Appended | KafkaError]:
+        effects: tuple[Effect, ...] = ()
+        if draft.headers:
+            try:
+                self.log.append(draft.buffers, draft.headers, now_ms)
+            except _DISK_ERRORS as error:
+                failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                return [v if isinstance(v, KafkaError) else failure for _, _, v in draft.verdicts]
+            for accepted in draft.accepted:
+                self.producers.apply(accepted)
+            self._unread_bytes += draft.size
+            effects = (*self._promise_flush(now_ms), *self._advance_high_watermark())
+        return self._outcomes(draft, effects)
+
+    def _outcomes(
+        self, draft: AppendDraft, effects: tuple[Effect, ...]
+    ) -> list[Appended | KafkaError]:
+        log_start_offset, last, flush_owed = self.log.log_start_offset, draft.last, self.flush_owed
+        outcomes: list[Appended | KafkaError] = []
+        for acks, end_offset, verdict in draft.verdicts:
+            waits = acks == ACKS_ALL or flush_owed
+            wait = self._wait_for(acks, end_offset) if waits else None
+            if isinstance(verdict, KafkaError):
+                outcomes.append(verdict if wait is None else Appended(refusal=verdict, wait=wait))
+                continue
+            if isinstance(verdict, BatchHeader):
+                size, append_time = verdict.size, draft.append_time
+            else:
+                by_broker = draft.append_time != NO_TIMESTAMP
+                size, append_time = 0, verdict.timestamp if by_broker else NO_TIMESTAMP
+            outcomes.append(
+                Appended(
+                    base_offset=verdict.base_offset,
+                    last_offset=verdict.last_offset,
+                    log_append_time=append_time,
+                    log_start_offset=log_start_offset,
+                    size=size,
+                    wait=wait,
+                    effects=effects if verdict is last else (),
+                )
+            )
+        return outcomes
 
     def _wait_for(self, acks: int, end_offset: int) -> AckWait | None:
         if acks == ACKS_NONE:
             return None
         replicated = acks == ACKS_ALL
-        if replicated and self.high_watermark >= end_offset:
-            return None
-        if not replicated and not (
-            self.flush_owed and self.log.recovery_point < min(end_offset, self._flush_promised)
-        ):
+        if not replicated:
+            end_offset = min(end_offset, self._flush_promised)
+        if end_offset <= (self.high_watermark if replicated else self.log.recovery_point):
             return None
         return AckWait(end_offset=end_offset, leader_epoch=self.leader_epoch, replicated=replicated)
 

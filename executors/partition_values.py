@@ -4,14 +4,17 @@ Owns: the values.  Must not know how any of it is decided or done.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sparklog.errors import KafkaError
 from sparklog.storage_backends.base import Region
 from sparklog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from sparklog.wire.batch import Buffer
 
 ACKS_ALL = -1
 ACKS_NONE = 0
+#: What a client sent to a partition: one batch, and its acks.
+SentBatch: TypeAlias = tuple[Buffer | None, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class WakeReaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeWriters:
-    """Look at parked acknowledgements and DeleteRecords again."""
+    """Look at parked acknowledgements again."""
 
     topic_partition: TopicPartition
 
@@ -52,11 +55,11 @@ class AckWait:
     replicated: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class Appended(NamedTuple):
     """Outcome of an append: the answer, what it waits for, and what the shell must do.
 
     With ``refusal`` the answer is that error, which too waits for the state that it was judged by.
+    A tuple, because one is made for every batch.
     """
 
     base_offset: int = NO_OFFSET

@@ -13,6 +13,7 @@ from uuid import UUID
 from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.complaints import Complaints
 from sparklog.executors.counters import BrokerCounters
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.log.file_cache import FileCache
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionTable:
-    """All replicas of this broker.  Everything but ``apply`` and ``close`` is synchronous."""
+    """All replicas of this broker; what is synchronous does not block for long."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class PartitionTable:
         self.node_id = node_id
         self.image = ClusterImage()
         self.counters = counters
+        self.complaints = Complaints(now_ms)
         self.now_ms = now_ms
         self.readers: Purgatory[TopicPartition] = Purgatory()
         self.writers: Purgatory[TopicPartition] = Purgatory()
@@ -179,13 +181,9 @@ class PartitionTable:
                 logger.error("retention of %s failed: %s", partition.topic_partition, error)
             partition.producers.expire(now_ms, self.broker_config.producer_id_expiration_ms)
 
-    def purge_deleted(self) -> None:
+    async def purge_deleted(self) -> None:
         """Remove the files whose ``file.delete.delay.ms`` is over."""
-        for partition in self:
-            try:
-                partition.log.purge_deleted(self.now_ms())
-            except SparklogError as error:
-                logger.error("files of %s stay: %s", partition.topic_partition, error)
+        await run_blocking(_purge, [partition.log for partition in self], self.now_ms())
 
     async def write_checkpoints(self) -> None:
         """Recovery points and log starts; those of replicas that are not open stay as they were."""
@@ -263,7 +261,7 @@ class PartitionTable:
             logger.warning("%s is not opened: %s", tp, error)
             return
         self.counters.count_recovery(log.recovery)
-        self._partitions[tp] = Partition(
+        partition = self._partitions[tp] = Partition(
             topic_partition=tp,
             topic_id=topic_id,
             node_id=self.node_id,
@@ -271,6 +269,7 @@ class PartitionTable:
             producers=producers,
             config=config,
         )
+        self.carry_out(partition.opened(self.now_ms()))
 
     async def _remove(self, gone: Collection[TopicPartition]) -> None:
         """Close them, forget them on the disk, then delete their folders."""
@@ -335,3 +334,11 @@ class PartitionTable:
             self.carry_out(partition.configure(config, self.now_ms()))
         if lead and partition.state is not state:
             self.carry_out(partition.take_role(state))
+
+
+def _purge(logs: Iterable[Log], now_ms: int) -> None:
+    for log in logs:
+        try:
+            log.purge_deleted(now_ms)
+        except StorageError as error:
+            logger.error("files of %s stay: %s", log.topic_partition, error)

@@ -11,8 +11,9 @@ of old events loses its state, and with it the protection, at the next sweep.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.producer_snapshot import (
@@ -41,8 +42,7 @@ class AppendOrigin(Enum):
     REPLICATION = "replication"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchMetadata:
+class BatchMetadata(NamedTuple):
     """A remembered batch; ``timestamp`` in milliseconds is what a duplicate is answered with."""
 
     last_sequence: int
@@ -90,11 +90,13 @@ class ProducerEntry:
     def with_batch(self, epoch: int, batch: BatchMetadata, now_ms: int) -> "ProducerEntry":
         """The entry after one more batch; a new epoch forgets the batches of the old one."""
         known = self.batches if epoch == self.producer_epoch else ()
-        return replace(
-            self,
+        return ProducerEntry(
+            producer_id=self.producer_id,
             producer_epoch=epoch,
             batches=(*known, batch)[-BATCHES_RETAINED:],
             last_timestamp=batch.timestamp,
+            coordinator_epoch=self.coordinator_epoch,
+            current_txn_first_offset=self.current_txn_first_offset,
             last_seen_ms=now_ms,
         )
 
@@ -104,6 +106,10 @@ class Accepted:
     """The batch may be written; ``apply`` this once it is.  None: the batch has no producer id."""
 
     entry: ProducerEntry | None = None
+
+
+_WITHOUT_PRODUCER = Accepted()
+_NONE_AHEAD: Mapping[int, ProducerEntry] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +140,22 @@ class ProducerStateManager:
         timestamp: int,
         origin: AppendOrigin,
         now_ms: int,
+        ahead: Mapping[int, ProducerEntry] = _NONE_AHEAD,
     ) -> Accepted | Duplicate:
         """Judge a batch that would be appended at ``base_offset``; changes nothing.
 
-        ``timestamp`` is the batch's largest timestamp as it will be stored.  Raises
+        ``timestamp`` is the batch's largest timestamp as it will be stored.  ``ahead`` are entries
+        of batches that were accepted before this one and are not applied yet.  Raises
         INVALID_PRODUCER_EPOCH for a fenced producer and OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or
         for a repeat that is older than the batches remembered.
         """
-        if header.producer_id < 0:
-            return Accepted()
-        entry = self._entries.get(header.producer_id) or ProducerEntry(
-            producer_id=header.producer_id
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return _WITHOUT_PRODUCER
+        entry = (
+            ahead.get(producer_id)
+            or self._entries.get(producer_id)
+            or ProducerEntry(producer_id=producer_id)
         )
         if origin is AppendOrigin.CLIENT:
             known = entry.find_duplicate(header)

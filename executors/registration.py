@@ -117,7 +117,13 @@ class Registration:
             while not self.is_registered:
                 await self._watch_once(max_wait_ms=1000)
 
-        await self._until_done(catch_up, FIND_CONTROLLER_S)
+        try:
+            async with asyncio.timeout(FIND_CONTROLLER_S):
+                await self._until_done(catch_up, FIND_CONTROLLER_S)
+        except TimeoutError:
+            raise BrokerStartError(
+                "other", f"another process has registered as broker {identity.broker_id} since"
+            ) from None
 
     async def _register_once(self) -> None:
         identity = self._identity

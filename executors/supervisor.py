@@ -47,11 +47,12 @@ class SupervisorError(SparklogError):
 class SupervisorPayload:
     """What the launcher asks for.
 
-    ``broker`` is the line for the broker process; ``executor_id`` is where the launcher wants it
-    (None: anywhere); ``command`` starts it (empty: this Python).  Times in seconds.
+    ``broker`` is the line for the broker process, secret included; ``executor_id`` is where the
+    launcher wants it (None: anywhere); ``command`` starts it (empty: this Python).  Times in
+    seconds.
     """
 
-    broker: dict[str, Any]
+    broker: dict[str, Any] = field(repr=False)
     executor_id: str | None = None
     command: list[str] = field(default_factory=list)
     ready_timeout: float = 600.0

@@ -15,6 +15,7 @@ from typing import Any, Self
 from sparklog.client.admin import Admin, NodeDescription
 from sparklog.client.blocking import BlockingClient
 from sparklog.config import BrokerConfig
+from sparklog.dataframe import own_scans
 from sparklog.dataframe.discovery import announce, withdraw
 from sparklog.driver.engines import Engine, ProcessEngine
 from sparklog.driver.launcher import Launcher, LaunchOptions
@@ -73,7 +74,11 @@ def start(
     if host is None and not local:
         options["broker_host"] = None  # each its executor's
     cluster = _launch(LaunchOptions(**options), engine, spark)
-    _use(spark, cluster.bootstrap_servers)
+    try:
+        _use(spark, cluster.bootstrap_servers)
+    except BaseException:
+        cluster.stop()
+        raise
     return cluster
 
 
@@ -101,10 +106,10 @@ def connect(spark: Any, bootstrap_servers: str) -> "Cluster":
     cluster = Cluster(bootstrap_servers, spark=spark)
     try:
         cluster.brokers()
+        _use(spark, bootstrap_servers)
     except BaseException:
         cluster.stop()
         raise
-    _use(spark, bootstrap_servers)
     return cluster
 
 
@@ -298,9 +303,17 @@ def _use(spark: Any, bootstrap_servers: str) -> None:
     """Let the data source of this session find the cluster and push its filters down."""
     spark.conf.set(BOOTSTRAP_CONF, bootstrap_servers)
     spark.conf.set(PUSHDOWN_CONF, "true")
+    own_scans.install(spark)
     pid = _jvm_pid(spark)
     if pid is not None:
-        announce(pid, bootstrap_servers)
+        try:
+            announce(pid, bootstrap_servers)
+        except OSError as error:
+            log.warning(
+                "format('sparklog') needs the option kafka.bootstrap.servers=%s here: %s",
+                bootstrap_servers,
+                error,
+            )
 
 
 def _jvm_pid(spark: Any) -> int | None:
@@ -317,6 +330,6 @@ def _stop_using(spark: Any, bootstrap_servers: str) -> None:
     with suppress(Exception):  # the session may be gone
         pid = _jvm_pid(spark)
         if pid is not None:
-            withdraw(pid)
+            withdraw(pid, bootstrap_servers)
         if spark.conf.get(BOOTSTRAP_CONF, None) == bootstrap_servers:
             spark.conf.unset(BOOTSTRAP_CONF)

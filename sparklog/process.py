@@ -83,10 +83,11 @@ def child_environment() -> dict[str, str]:
 
 
 def local_folder(location: str) -> Path | None:
-    """The folder that a plain path or a ``file://`` URL means here; None for other storage."""
+    """The folder that a plain path (``~`` included) or a ``file://`` URL means here; None for other
+    storage."""
     scheme, separator, _ = location.partition("://")
     if not separator:
-        return Path(location).absolute()
+        return Path(os.path.expanduser(location)).absolute()
     if scheme.lower() != "file":
         return None
     return Path(unquote(urlsplit(location).path))

@@ -6,6 +6,7 @@ know anything but the standard library.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 #: Node id of the control plane; brokers count from 1.
 CONTROLLER_NODE_ID = 0
@@ -61,9 +62,21 @@ class ResourceType(IntEnum):
     BROKER = 4
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition by name; prints as its folder is called, ``topic-3``."""
+class ConfigSource(IntEnum):
+    """Where a setting's value comes from (``DescribeConfigsResponse.ConfigSource``)."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name; prints as its folder is called, ``topic-3``.
+
+    A tuple, because every request makes some and looks them up.
+    """
 
     topic: str
     partition: int
@@ -74,13 +87,14 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a node listens; prints as ``host:port``."""
+    """Where a node listens; prints as ``host:port``, IPv6 hosts in brackets."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     @classmethod
     def parse(cls, text: str) -> "Endpoint":

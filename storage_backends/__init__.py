@@ -34,7 +34,7 @@ a ``MissingPathError``.
 **A new backend** is one module with a class that derives from ``StorageBackend`` (or ``FileHalf``)
 and a function ``open_url(url)``, one line in ``registry.SCHEMES`` (or a call of
 ``registry.register_scheme`` from outside), and one line in the list of backends in
-``tests/unit/storage/backends.py``; the contract suite then runs against it.  It says with
+``tests/unit/storage/conftest.py``; the contract suite then runs against it.  It says with
 ``atomic_put_if_absent`` whether its ``put_if_absent`` really lets exactly one writer win; a store
 where it does not can hold data, but no journal.
 """

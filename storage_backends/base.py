@@ -178,6 +178,13 @@ class StorageBackend(ABC):
     def flush(self, path: str) -> None:
         """Make a file's bytes and its name durable."""
 
+    def remove_leftovers(self, folder: str) -> int:
+        """Remove what killed writers left directly in ``folder`` (no listing shows it); how many.
+
+        A ``put`` or ``put_if_absent`` that is under way there may fail.
+        """
+        return 0
+
 
 class FileHalf(StorageBackend):
     """What only files can do, on top of the contract that every store fulfils."""

@@ -33,12 +33,18 @@ class ThreadRunner:
         self._pool: ThreadPoolExecutor | None = None
         self._guard = threading.Lock()
 
-    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+    async def __call__(self, work: Callable[[], T], /) -> T:
         with self._guard:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers_max, "sparklog-blocking")
-            pool = self._pool
-        return asyncio.get_running_loop().run_in_executor(pool, work)
+            submitted = self._pool.submit(work)
+        done = asyncio.wrap_future(submitted)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if not submitted.cancel():
+                await asyncio.wait([done])
+            raise
 
 
 _runner: BlockingRunner = ThreadRunner()
@@ -47,7 +53,8 @@ _runner: BlockingRunner = ThreadRunner()
 async def run_blocking(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call ``function`` without holding up the loop.
 
-    Cancelling the await does not stop work that has begun.
+    Cancelling the await forgets work that has not begun and waits for work that has: what the work
+    uses (a lock, a folder) may be let go as soon as this has returned.
     """
     return await _runner(partial(function, *args, **kwargs))
 

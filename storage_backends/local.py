@@ -10,8 +10,9 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,7 @@ from sparklog.storage_backends.base import (
 from sparklog.storage_backends.local_files import FILE_MODE, LocalFile, read_at, write_at
 
 FOLDER_MODE = 0o700
-#: Files on their way into being; a crash may leave one behind, and no listing shows it.
+#: Files on their way into being; a killed writer leaves one behind, and no listing shows it.
 TEMPORARY_PREFIX = ".sparklog-tmp-"
 
 
@@ -87,16 +88,20 @@ class LocalBackend(FileHalf):
             return os.stat(full).st_size
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(self._full_folder(path))
+        return self._status(path) is not None
 
     def list(self, folder: str) -> list[str]:
-        full = self._full_folder(folder)
-        with _told("list", full):
-            try:
-                names = os.listdir(full)
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+        names = self._all_names(folder)
         return sorted(name for name in names if not name.startswith(TEMPORARY_PREFIX))
+
+    def remove_leftovers(self, folder: str) -> int:
+        full = self._full_folder(folder)
+        names = [n for n in self._all_names(folder) if n.startswith(TEMPORARY_PREFIX)]
+        with _told("tidy up", full):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(full, name))
+        return len(names)
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         full = self._full(path)
@@ -164,7 +169,8 @@ class LocalBackend(FileHalf):
             os.rename(old, new)
 
     def is_folder(self, path: str) -> bool:
-        return os.path.isdir(self._full_folder(path))
+        status = self._status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def flush_folder(self, path: str) -> None:
         full = self._full_folder(path)
@@ -175,6 +181,23 @@ class LocalBackend(FileHalf):
         full = self._full(path)
         with _told("lock", full):
             return FileLock(full)
+
+    def _all_names(self, folder: str) -> Sequence[str]:
+        full = self._full_folder(folder)
+        with _told("list", full):
+            try:
+                return os.listdir(full)
+            except (FileNotFoundError, NotADirectoryError):
+                return ()
+
+    def _status(self, path: str) -> os.stat_result | None:
+        """None when it is missing.  What cannot be looked at is an error, not missing."""
+        full = self._full_folder(path)
+        with _told("look up", full):
+            try:
+                return os.stat(full)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def _full(self, path: str) -> str:
         return os.path.join(self.root, *file_parts(path))

@@ -10,7 +10,7 @@ number never reused, under a running flush.
 import errno
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from sparklog.errors import StorageError
@@ -20,6 +20,10 @@ FILE_MODE = 0o600
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 #: Maps get disk space in steps of this many bytes.
 _RESERVE_STEP_BYTES = 16 * 1024
+#: Written with one call.  The page cache of a larger write comes in larger blocks of memory, and
+#: those are what a virtual machine gives back to its host when they are free: getting them again
+#: took 25 us per 16 KB where this takes 4.5.
+_STEP_BYTES = int(os.environ.get("STEP", 64 * 1024))
 
 
 class Descriptor:
@@ -229,10 +233,36 @@ class LocalMap:
 def write_at(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
     """Write all buffers at ``position``; returns their size.  On OSError any prefix is there."""
     total = sum(map(len, buffers))
-    written = os.pwritev(descriptor, buffers, position) if 0 < len(buffers) <= _IOV_MAX else 0
-    if written < total:
-        _write_rest(descriptor, buffers, position, written, total)
+    written = 0
+    for group in _groups(buffers) if total > _STEP_BYTES else (buffers,):
+        size = sum(map(len, group))
+        step = (
+            os.pwritev(descriptor, group, position + written) if 0 < len(group) <= _IOV_MAX else 0
+        )
+        if step < size:
+            _write_rest(descriptor, group, position + written, step, size)
+        written += size
     return total
+
+
+def _groups(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+    """The buffers by groups of at most ``_STEP_BYTES``; larger ones are cut."""
+    group: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        if size + len(buffer) <= _STEP_BYTES:
+            group.append(buffer)
+            size += len(buffer)
+            continue
+        if group:
+            yield group
+        view = memoryview(buffer)
+        while len(view) > _STEP_BYTES:
+            yield [view[:_STEP_BYTES]]
+            view = view[_STEP_BYTES:]
+        group, size = [view], len(view)
+    if group:
+        yield group
 
 
 def _write_rest(

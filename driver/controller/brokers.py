@@ -168,7 +168,7 @@ def _registration_effects(
         yield CountUncleanRecoveries(partitions=len(partitions.unclean))
     if loss is Loss.ALL and partitions.offline:
         yield WarnOperator(
-            message=f"broker {broker_id} came back with a new, empty directory; offline, because "
-            f"only the former one held them: {named(partitions.offline)}; bring it back, or delete "
-            "and create the topics again"
+            message=f"broker {broker_id} came back with a new directory; offline for good, because "
+            f"only the former one held them: {named(partitions.offline)}; delete and create the "
+            "topics again"
         )

@@ -2,7 +2,7 @@
 
 Owns: the speculative image, which runs ahead of the journal, and the sessions.  Must not know who
 asks, and how or when the records become durable: the shell commits them in the order in which they
-were decided, and ends the process when it cannot.
+were decided, and throws this controller away when it cannot.
 """
 
 from collections.abc import Callable

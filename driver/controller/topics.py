@@ -29,7 +29,7 @@ from sparklog.metadata import (
     TopicImage,
 )
 from sparklog.metadata.topic_names import check_topic_name
-from sparklog.types import ResourceType
+from sparklog.types import ConfigSource, ResourceType
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -53,14 +53,6 @@ from sparklog.wire.messages.delete_topics import (
 
 #: "The default", for the number of partitions and the replication factor (KIP-464).
 USE_DEFAULT = -1
-
-
-class ConfigSource:
-    """Where a setting's value comes from (``DescribeConfigsResponse.ConfigSource``)."""
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +190,11 @@ def _described(
             name=setting.name,
             value=setting.render(getattr(values, setting.field)),
             config_source=(
-                ConfigSource.TOPIC
+                ConfigSource.DYNAMIC_TOPIC_CONFIG
                 if setting.name in overrides
-                else ConfigSource.STATIC_BROKER
+                else ConfigSource.STATIC_BROKER_CONFIG
                 if setting.broker_name in config.topic_defaults
-                else ConfigSource.DEFAULT
+                else ConfigSource.DEFAULT_CONFIG
             ),
         )
         for setting in TOPIC_SETTINGS

@@ -1,13 +1,9 @@
 """CreatePartitions (key 37) v0-3: adds partitions, placed by the controller or by the client."""
 
 from sparklog.driver.handlers.node import Decide
-from sparklog.errors import KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopicResult,
-)
+from sparklog.service.refusals import refuse_create_partitions
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 
 
 def handler(decide: Decide) -> ApiHandler:
@@ -19,18 +15,5 @@ def handler(decide: Decide) -> ApiHandler:
         min_version=CreatePartitionsRequest.MIN_VERSION,
         max_version=CreatePartitionsRequest.MAX_VERSION,
         handle=handle,
-        error_response=_error_response,
-    )
-
-
-def _error_response(
-    request: CreatePartitionsRequest, error: KafkaError
-) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        results=tuple(
-            CreatePartitionsTopicResult(
-                name=topic.name, error_code=error.code, error_message=error.message
-            )
-            for topic in request.topics
-        )
+        error_response=refuse_create_partitions,
     )

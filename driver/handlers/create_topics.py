@@ -5,13 +5,9 @@ Refused for now: replication factors above 1.
 """
 
 from sparklog.driver.handlers.node import Decide
-from sparklog.errors import KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.wire.messages.create_topics import (
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from sparklog.service.refusals import refuse_create_topics
+from sparklog.wire.messages.create_topics import CreateTopicsRequest
 
 
 def handler(decide: Decide) -> ApiHandler:
@@ -23,16 +19,5 @@ def handler(decide: Decide) -> ApiHandler:
         min_version=CreateTopicsRequest.MIN_VERSION,
         max_version=CreateTopicsRequest.MAX_VERSION,
         handle=handle,
-        error_response=_error_response,
-    )
-
-
-def _error_response(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
-    return CreateTopicsResponse(
-        topics=tuple(
-            CreatableTopicResult(
-                name=topic.name, error_code=error.code, error_message=error.message
-            )
-            for topic in request.topics
-        )
+        error_response=refuse_create_topics,
     )

@@ -5,13 +5,9 @@ that can change while they run; the others are refused.
 """
 
 from sparklog.driver.handlers.node import Decide
-from sparklog.errors import KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.wire.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from sparklog.service.refusals import refuse_alter_configs
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 
 def handler(decide: Decide) -> ApiHandler:
@@ -23,21 +19,5 @@ def handler(decide: Decide) -> ApiHandler:
         min_version=IncrementalAlterConfigsRequest.MIN_VERSION,
         max_version=IncrementalAlterConfigsRequest.MAX_VERSION,
         handle=handle,
-        error_response=_error_response,
-    )
-
-
-def _error_response(
-    request: IncrementalAlterConfigsRequest, error: KafkaError
-) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        )
+        error_response=refuse_alter_configs,
     )

@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import ApiHandler, RequestContext
@@ -34,6 +34,12 @@ from sparklog.wire.messages.fetch import (
 
 #: Longest wait that is granted, whatever the client asks for.
 WAIT_MS_MAX = 300_000
+#: From here on topics are named by their ids (KIP-516).
+_FIRST_ID_VERSION = 13
+#: Regions in one answer; each may hold a file descriptor until it is sent.
+REGIONS_MAX = 64
+#: Cheaper to copy than to send as a region.
+_COPIED_BYTES_MAX = 4096
 _NO_RECORDS = b""
 
 
@@ -44,6 +50,19 @@ class _Attempt:
     topics: list[tuple[FetchTopic, str, list[PartitionData]]]
     size: int = 0
     failed: bool = False
+    regions: int = 0
+
+    def hold(self, region: Region) -> Region | bytes:
+        """The records as they go into the answer."""
+        if region.size > _COPIED_BYTES_MAX and self.regions < REGIONS_MAX:
+            self.regions += 1
+            return region
+        try:
+            return region.read()
+        except StorageError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        finally:
+            region.release()
 
     def release(self) -> None:
         for _, _, partitions in self.topics:
@@ -60,7 +79,7 @@ def handler(table: PartitionTable) -> ApiHandler:
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 "only brokers of the cluster may fetch with a replica id",
             )
-        fetch = _Fetch(table, request, replica_id)
+        fetch = _Fetch(table, request, replica_id, by_id=context.version >= _FIRST_ID_VERSION)
         attempt = fetch.attempt()
         if request.max_wait_ms <= 0 or fetch.is_enough(attempt):
             return fetch.response(attempt)
@@ -117,11 +136,14 @@ def _replica_id(request: FetchRequest) -> int:
 class _Fetch:
     """One fetch request, from the first look to the answer."""
 
-    def __init__(self, table: PartitionTable, request: FetchRequest, replica_id: int) -> None:
+    def __init__(
+        self, table: PartitionTable, request: FetchRequest, replica_id: int, *, by_id: bool
+    ) -> None:
         self.answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
         self._table = table
         self._request = request
         self._replica_id = replica_id
+        self._by_id = by_id
         self._bytes_max = min(request.max_bytes, table.broker_config.fetch_max_bytes)
         # More than is ever answered must not be waited for.
         self._bytes_min = min(request.min_bytes, self._bytes_max)
@@ -140,7 +162,7 @@ class _Fetch:
                     found.failed = True
                     partitions.append(_failed(part.partition, code))
                     continue
-                data, size = self._read(name, part, left, min_one=not found.size)
+                data, size = self._read(name, part, left, found)
                 found.size += size
                 found.failed = found.failed or data.error_code != 0
                 left = max(left - size, 0)
@@ -203,7 +225,7 @@ class _Fetch:
             self.answer.set_result(self.response(attempt))
 
     def _name_of(self, topic: FetchTopic) -> tuple[str, ErrorCode | None]:
-        if topic.topic:
+        if not self._by_id:
             return topic.topic, None
         try:
             return self._table.topic_name(topic.topic_id), None
@@ -211,7 +233,7 @@ class _Fetch:
             return "", error.code
 
     def _read(
-        self, topic: str, part: FetchPartition, left: int, *, min_one: bool
+        self, topic: str, part: FetchPartition, left: int, found: _Attempt
     ) -> tuple[PartitionData, int]:
         table = self._table
         try:
@@ -221,14 +243,15 @@ class _Fetch:
                 max(min(part.partition_max_bytes, left), 0),
                 current_leader_epoch=part.current_leader_epoch,
                 replica_id=self._replica_id,
-                min_one=min_one,
+                min_one=not found.size,
             )
+            records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
         except KafkaError as error:
+            table.complaints.hear(TopicPartition(topic, part.partition), error)
             return _failed(part.partition, error.code), 0
         if self._replica_id >= 0:
             table.carry_out(partition.record_follower(self._replica_id, part.fetch_offset))
         committed = self._request.isolation_level == Isolation.READ_COMMITTED
-        records: Any = _NO_RECORDS if read.records is None else read.records
         data = PartitionData(
             partition_index=part.partition,
             high_watermark=read.high_watermark,

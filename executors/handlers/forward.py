@@ -10,6 +10,12 @@ from typing import Any
 
 from sparklog.errors import KafkaError
 from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.refusals import (
+    refuse_alter_configs,
+    refuse_create_partitions,
+    refuse_create_topics,
+    refuse_delete_topics,
+)
 from sparklog.transport import Reply
 from sparklog.wire.codec import (
     RequestHeader,
@@ -17,26 +23,10 @@ from sparklog.wire.codec import (
     encode_response,
     request_header_bytes,
 )
-from sparklog.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopicResult,
-)
-from sparklog.wire.messages.create_topics import (
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from sparklog.wire.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
-from sparklog.wire.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.schema import Request, Response
 
 #: Request frame (header included) and its version -> response frame (header included).
@@ -56,10 +46,10 @@ def handlers(forward: Forward) -> Sequence[ApiHandler]:
     return tuple(
         _handler(forward, request_type, refuse)
         for request_type, refuse in (
-            (CreateTopicsRequest, _refuse_create_topics),
-            (DeleteTopicsRequest, _refuse_delete_topics),
-            (CreatePartitionsRequest, _refuse_create_partitions),
-            (IncrementalAlterConfigsRequest, _refuse_alter_configs),
+            (CreateTopicsRequest, refuse_create_topics),
+            (DeleteTopicsRequest, refuse_delete_topics),
+            (CreatePartitionsRequest, refuse_create_partitions),
+            (IncrementalAlterConfigsRequest, refuse_alter_configs),
         )
     )
 
@@ -95,55 +85,3 @@ def _encode(header: RequestHeader, response: bytes | Response) -> Reply:
     if isinstance(response, bytes):
         return (response,)
     return (encode_response(header.api_key, header.api_version, response, header.correlation_id),)
-
-
-def _refuse_create_topics(request: CreateTopicsRequest, error: KafkaError) -> Response:
-    return CreateTopicsResponse(
-        topics=tuple(
-            CreatableTopicResult(
-                name=topic.name, error_code=int(error.code), error_message=error.message
-            )
-            for topic in request.topics
-        )
-    )
-
-
-def _refuse_delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> Response:
-    names = [(name, None) for name in request.topic_names]
-    wanted = [*names, *((topic.name, topic.topic_id) for topic in request.topics)]
-    return DeleteTopicsResponse(
-        responses=tuple(
-            DeletableTopicResult(
-                name=name,
-                topic_id=topic_id,
-                error_code=int(error.code),
-                error_message=error.message,
-            )
-            for name, topic_id in wanted
-        )
-    )
-
-
-def _refuse_create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> Response:
-    return CreatePartitionsResponse(
-        results=tuple(
-            CreatePartitionsTopicResult(
-                name=topic.name, error_code=int(error.code), error_message=error.message
-            )
-            for topic in request.topics
-        )
-    )
-
-
-def _refuse_alter_configs(request: IncrementalAlterConfigsRequest, error: KafkaError) -> Response:
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=int(error.code),
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        )
-    )

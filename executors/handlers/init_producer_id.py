@@ -3,14 +3,13 @@
 Ids come from blocks that the controller hands out; while it is away and the block is used up the
 answer is COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 
-Deviation: a transactional id is refused with UNSUPPORTED_VERSION.  It is the code that no client
-retries (COORDINATOR_NOT_AVAILABLE would keep them trying until their own timeout) and that says
-what is wrong: this broker does not speak the transactional part of the protocol.
+Deviation: transactional ids are refused until there is a transaction coordinator.
 """
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import KafkaError
 from sparklog.executors.producer_ids import ProducerIds
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.service.transactions import refuse_transactional_id
 from sparklog.wire.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -22,8 +21,7 @@ def handler(producer_ids: ProducerIds) -> ApiHandler:
         return _response(await producer_ids.next())
 
     def handle(_context: RequestContext, request: InitProducerIdRequest) -> Handled:
-        if request.transactional_id is not None:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "transactions are not available")
+        refuse_transactional_id(request.transactional_id)
         producer_id = producer_ids.take()
         return answer() if producer_id is None else _response(producer_id)
 

@@ -73,7 +73,7 @@ class FlushState:
         self.unflushed_since_ms: int | None = None
         self.generation = 0
         self.in_flight = False
-        #: A segment was sealed since the last flush.
+        #: A segment was sealed since the last flush began.
         self.owes_indexes = False
 
     def appended(self, now_ms: int) -> None:
@@ -102,10 +102,10 @@ class FlushState:
     def finished(self, job: FlushJob, log_end_offset: int) -> None:
         self.in_flight = False
         if job.generation != self.generation:
+            self.owes_indexes = True
             return
         for segment in job.sealed:
             segment.indexes_unflushed = False
-        self.owes_indexes = False
         self.recovery_point = max(self.recovery_point, job.target)
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
@@ -122,11 +122,6 @@ class FlushState:
     def raise_to(self, log_start_offset: int) -> None:
         """Deleted records need no flush."""
         self.recovery_point = max(self.recovery_point, log_start_offset)
-
-
-def ack_waits_for_flush(config: TopicConfig) -> bool:
-    """Whether every single append is promised to be on the disk before it is acknowledged."""
-    return config.flush_messages <= 1 or config.flush_ms == 0
 
 
 def make_job(
@@ -147,6 +142,7 @@ def make_job(
     log is ``closing``; those of a sealed one are believed once the recovery point has passed it.
     """
     point = state.recovery_point
+    state.owes_indexes = False
     sealed = [
         segment
         for segment in segments

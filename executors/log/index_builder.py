@@ -1,45 +1,58 @@
 """Index entries for the batches of one segment, in the order of the file.
 
-Owns: the rule which batches get an entry (``LogSegment.append``) and the packed entries of a
-rebuild. Must not know files.
+Owns: the rule which batches get an entry (``LogSegment.append``), and the packed entries of an
+append or of a rebuild.  Must not know files.
 """
 
 from sparklog.executors.log.offset_index import OffsetIndex
-from sparklog.executors.log.roll import fits_relative
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
-from sparklog.types import NO_TIMESTAMP
+from sparklog.types import MAX_INT32, MAX_INT64, NO_TIMESTAMP
 
 
 class IndexBuilder:
-    """Feed it every batch of a segment; ``offsets`` and ``times`` are the files' new contents."""
+    """Feed it every batch of a segment; ``offsets`` and ``times`` are the files' new contents.
 
-    __slots__ = ("_base_offset", "_indexed", "_interval", "_since", "largest", "offsets", "times")
+    Or go on behind what the indexes say: ``largest`` and ``indexed_timestamp`` are the segment's
+    largest timestamp and the one of its last time entry; at most ``entries_max`` are made.
+    """
 
-    def __init__(self, base_offset: int, interval_bytes: int) -> None:
+    __slots__ = ("_base_offset", "_indexed", "_interval", "_offset_bytes_max", "bytes_since_entry",
+                 "largest", "offsets", "times")  # fmt: skip
+
+    def __init__(
+        self,
+        base_offset: int,
+        interval_bytes: int,
+        *,
+        bytes_since_entry: int = 0,
+        largest: TimestampOffset | None = None,
+        indexed_timestamp: int = NO_TIMESTAMP,
+        entries_max: int = MAX_INT64,
+    ) -> None:
         self._base_offset = base_offset
         self._interval = interval_bytes
-        self._since = 0
-        self._indexed = NO_TIMESTAMP
-        self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        self._indexed = indexed_timestamp
+        self._offset_bytes_max = entries_max * OffsetIndex.ENTRY.size
+        self.bytes_since_entry = bytes_since_entry
+        self.largest = largest or TimestampOffset(NO_TIMESTAMP, base_offset)
         self.offsets = bytearray()
         self.times = bytearray()
-
-    @property
-    def bytes_since_entry(self) -> int:
-        return self._since
 
     def add(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
         if max_timestamp > self.largest.timestamp:
             self.largest = TimestampOffset(max_timestamp, last_offset)
-        if self._since > self._interval and fits_relative(self._base_offset, last_offset):
-            self.offsets += OffsetIndex.ENTRY.pack(last_offset - self._base_offset, position)
-            self.finish()
-            self._since = 0
-        self._since += size
+        if self.bytes_since_entry > self._interval and len(self.offsets) < self._offset_bytes_max:
+            relative = last_offset - self._base_offset
+            if 0 <= relative <= MAX_INT32:
+                self.offsets += OffsetIndex.ENTRY.pack(relative, position)
+                self.finish()
+                self.bytes_since_entry = 0
+        self.bytes_since_entry += size
 
     def finish(self) -> None:
         """The time entry that says what is the largest timestamp up to here."""
-        if self.largest.timestamp > self._indexed:
+        timestamp = self.largest.timestamp
+        if timestamp > self._indexed:
             relative = self.largest.offset - self._base_offset
-            self.times += TimeIndex.ENTRY.pack(self.largest.timestamp, relative)
-            self._indexed = self.largest.timestamp
+            self.times += TimeIndex.ENTRY.pack(timestamp, relative)
+            self._indexed = timestamp

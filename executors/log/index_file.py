@@ -6,7 +6,6 @@ a few integers.
 """
 
 import struct
-from collections.abc import Callable
 from typing import ClassVar
 
 from sparklog.executors.log.file_cache import FileCache
@@ -47,16 +46,19 @@ class IndexFile:
         """Open the file through this cache from now on."""
         self._files = files
 
-    def reserve(self, count: int) -> int:
-        """Disk space for up to ``count`` more entries; how many of them fit the capacity.
+    def extend(self, packed: bytes | bytearray) -> None:
+        """Add entries, all or none.
 
         Raises StorageError on a full disk, where writing to the map would kill the process.
         """
-        count = min(count, self.capacity - self.entries)
-        if count > 0:
+        start = self.entries * self.ENTRY.size
+        end = start + len(packed)
+        assert end <= self.capacity * self.ENTRY.size, f"{self.path} is full"
+        if packed:
             mapped = self._files.map(self._half, self.path, self.capacity * self.ENTRY.size)
-            mapped.reserve((self.entries + count) * self.ENTRY.size)
-        return count
+            mapped.reserve(end)
+            mapped.buffer[start:end] = packed
+            self.entries = end // self.ENTRY.size
 
     def trim(self) -> None:
         """Cut the preallocated rest off; the index takes no more entries until ``allow``."""
@@ -86,12 +88,6 @@ class IndexFile:
         """All entries as they are on the file."""
         return bytes(self._buffer()[: self.size]) if self.entries else b""
 
-    def _put(self, *values: int) -> None:
-        """Add an entry in a slot that ``reserve`` has made."""
-        assert self.entries < self.capacity, f"{self.path} is full"
-        self.ENTRY.pack_into(self._buffer(), self.entries * self.ENTRY.size, *values)
-        self.entries += 1
-
     def _cut(self, entries: int) -> None:
         # The slots behind the last entry of a mapped index are zeros, as Kafka leaves them.
         if entries < self.entries:
@@ -105,8 +101,8 @@ class IndexFile:
     def _buffer(self) -> memoryview:
         return self._files.map(self._half, self.path, self.capacity * self.ENTRY.size).buffer
 
-    def _search(self, is_beyond: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
-        """The last entry that is not beyond the target, or None; looks at the hot end first."""
+    def _search(self, column: int, target: int) -> tuple[int, ...] | None:
+        """The last entry whose ``column`` is at most ``target``, or None; the hot end first."""
         if self.entries == 0:
             return None
         buffer = self._buffer()
@@ -114,13 +110,13 @@ class IndexFile:
         low, high = 0, self.entries
         hot = self.entries - HOT_BYTES // width
         if hot > 0:
-            if is_beyond(unpack(buffer, hot * width)):
+            if unpack(buffer, hot * width)[column] > target:
                 high = hot
             else:
                 low = hot
         while low < high:
             middle = (low + high) // 2
-            if is_beyond(unpack(buffer, middle * width)):
+            if unpack(buffer, middle * width)[column] > target:
                 high = middle
             else:
                 low = middle + 1

@@ -4,8 +4,8 @@ Owns: offsets [log start, log end), rolling, retention, truncation, and what of 
 not know roles, high watermarks or clients.  Producer state belongs to the partition; the log keeps
 its snapshots and replays batches into it.
 
-Not thread-safe: one thread calls everything.  Only ``Log.open``, ``FlushJob.run``, ``close`` and
-``delete`` may run in another one.  The store's failures are StorageError, refusals KafkaError,
+Not thread-safe: one thread calls everything.  Only ``Log.open``, ``FlushJob.run``,
+``purge_deleted`` and ``close`` may run in another one.  The store's failures are StorageError, refusals KafkaError,
 damage CorruptLogError.
 """
 
@@ -17,12 +17,7 @@ from dataclasses import replace
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.flush import (
-    FlushJob,
-    FlushState,
-    ack_waits_for_flush,
-    make_job,
-)
+from sparklog.executors.log.flush import FlushJob, FlushState, make_job
 from sparklog.executors.log.graveyard import Graveyard
 from sparklog.executors.log.names import EPOCH_CHECKPOINT
 from sparklog.executors.log.partition_metadata import claim_folder
@@ -72,6 +67,9 @@ class Log:
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._graveyard = Graveyard(half)
+        #: Left of a roll that failed.  Were the log to grow past it, recovery would take it for a
+        #: segment that lost its records, so it goes before anything is written.
+        self._unwanted: Segment | None = None
         self._log_start_offset = loaded.log_start_offset
         self._flush = FlushState(loaded.recovery_point)
         self._names_changed = True
@@ -173,9 +171,9 @@ class Log:
         first when a rule says so.  A failure changes nothing.  Producer state is not touched.
         Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).
         """
-        self._check_online()
-        size = sum(header.size for header in headers)
-        assert size == sum(map(len, buffers)), "headers do not fit their batches"
+        self._require_writable()
+        size = sum(map(len, buffers))
+        assert size == sum([header.size for header in headers]), "headers do not fit their batches"
         assert headers[0].base_offset >= self.log_end_offset, "offsets must not go back"
         if size > self.config.segment_bytes:
             raise KafkaError(
@@ -185,8 +183,8 @@ class Log:
         rolled = self._roll_if_due(size, headers, now_ms)
         active = self._segments.active
         position = active.append(buffers, headers, now_ms)
-        for header in headers:
-            if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
+        if headers[-1].partition_leader_epoch > self.leader_epochs.latest_epoch:
+            for header in headers:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
         self._flush.appended(now_ms)
         return AppendInfo(
@@ -200,7 +198,7 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment and start a new one at the log's end; nothing if it is empty."""
-        self._check_online()
+        self._require_writable()
         self._roll(self.log_end_offset, now_ms)
 
     # read
@@ -247,7 +245,7 @@ class Log:
 
         Returns how many segments went.  Their files are renamed; ``purge_deleted`` removes them.
         """
-        self._check_online()
+        self._require_writable()
         count = count_deletable(
             self.segments,
             config=self.config,
@@ -269,7 +267,7 @@ class Log:
         return count
 
     def purge_deleted(self, now_ms: int) -> int:
-        """Remove the files that were renamed ``file.delete.delay.ms`` ago; how many."""
+        """Remove the files that were renamed ``file.delete.delay.ms`` ago; how many.  Blocks."""
         return self._graveyard.purge(now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
@@ -278,7 +276,7 @@ class Log:
         The caller first lowers the recovery point that it keeps for this log.  After a failure the
         log is offline.
         """
-        self._check_online()
+        self._require_writable()
         if offset >= self.log_end_offset:
             return False
         if offset <= max(self._log_start_offset, self._segments[0].base_offset):
@@ -301,7 +299,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
-        self._check_online()
+        self._require_writable()
         try:
             self._segments.start_over(lambda: self._create(offset, now_ms))
             self._snapshots.delete_all()
@@ -319,24 +317,13 @@ class Log:
     # flush: start on the owner's thread, run anywhere, finish on the owner's thread
 
     @property
-    def ack_waits_for_flush(self) -> bool:
-        """Whether every single append is promised a flush before it is acknowledged."""
-        return ack_waits_for_flush(self.config)
-
-    @property
     def flush_deadline_ms(self) -> int | None:
         """When ``flush.ms`` makes the next flush due."""
         return self._flush.deadline_ms(self.config)
 
-    def flush_target(self, now_ms: int) -> int | None:
-        """The offset up to which a flush is due (the log's end); None when none is.
-
-        Due by ``flush.messages`` or ``flush.ms``, or because a segment was sealed.
-        """
-        return self._flush.target(self.config, self.log_end_offset, now_ms)
-
     def flush_due(self, now_ms: int) -> bool:
-        return self.flush_target(now_ms) is not None
+        """By ``flush.messages`` or ``flush.ms``, or because a segment was sealed."""
+        return self._flush.target(self.config, self.log_end_offset, now_ms) is not None
 
     def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
         """The job up to the log's end; only when a flush is due or by ``force``.
@@ -363,7 +350,7 @@ class Log:
 
     def flush(self, now_ms: int) -> None:
         """Make everything durable, here and now.  Blocks.  Raises StorageError (log offline)."""
-        self._check_online()
+        self._require_writable()
         self._run(self._job(now_ms), now_ms)
 
     # end
@@ -380,18 +367,13 @@ class Log:
             segment.attach(own_files)
         if not clean:
             return
-        self._check_online()
+        self._require_writable()
         try:
             self._segments.active.seal()
             self._put_snapshot()
             self._run(self._job(now_ms, closing=True), now_ms)
         finally:
             own_files.close()
-
-    def delete(self) -> None:
-        """Remove the folder with all that is in it.  Regions that are being sent stay readable."""
-        self.close(0, clean=False)
-        self._half.remove_folder(self.folder)
 
     def check_invariants(self) -> None:
         """Reads every batch; for tests."""
@@ -400,9 +382,10 @@ class Log:
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
 
-    def _check_online(self) -> None:
+    def _require_writable(self) -> None:
         if self.offline is not None:
             raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
+        self._remove_unwanted()
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(
@@ -422,7 +405,7 @@ class Log:
             active,
             append_size=size,
             append_last_offset=headers[-1].last_offset,
-            append_max_timestamp=max(header.max_timestamp for header in headers),
+            append_max_timestamp=max([header.max_timestamp for header in headers]),
             config=self.config,
             jitter_ms=roll_jitter_ms(self.folder, active.base_offset, self.config),
             now_ms=now_ms,
@@ -439,8 +422,8 @@ class Log:
         active = self._segments.active
         if base_offset == active.base_offset:
             return False
-        segment = self._create(base_offset, now_ms)
         try:
+            segment = self._create(base_offset, now_ms)
             # Before any later batch is applied, so it is exactly the state up to here.
             self._snapshots.write(base_offset, self._producers.to_snapshot())
             if active.size:
@@ -449,8 +432,9 @@ class Log:
                 active.remove()
         except StorageError:
             active.activate(self.config)
+            self._unwanted = self._segment(base_offset, now_ms)
             with suppress(StorageError):
-                segment.remove()
+                self._remove_unwanted()
             raise
         if not active.size:
             self._segments.remove(active)
@@ -461,9 +445,17 @@ class Log:
 
     def _create(self, base_offset: int, now_ms: int) -> Segment:
         self._names_changed = True
-        return Segment.create(
-            self._half, self._files, self.folder, base_offset, self.config, now_ms
-        )
+        segment = self._segment(base_offset, now_ms)
+        segment.create(self.config)
+        return segment
+
+    def _segment(self, base_offset: int, now_ms: int) -> Segment:
+        return Segment(self._half, self._files, self.folder, base_offset, self.config, now_ms)
+
+    def _remove_unwanted(self) -> None:
+        if self._unwanted is not None:
+            self._unwanted.remove()
+            self._unwanted = None
 
     def _run(self, job: FlushJob, now_ms: int) -> None:
         try:

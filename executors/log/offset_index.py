@@ -25,20 +25,17 @@ class OffsetIndex(IndexFile):
     __slots__ = ()
 
     @property
-    def is_full(self) -> bool:
-        return self.entries >= self.capacity
-
-    def append(self, offset: int, position: int) -> None:
-        self._put(offset - self.base_offset, position)
+    def room(self) -> int:
+        """Entries that may still be added."""
+        return self.capacity - self.entries
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below ``offset``; the segment's start when there is none."""
-        relative = offset - self.base_offset
-        return self._absolute(self._search(lambda entry: entry[0] > relative))
+        return self._absolute(self._search(0, offset - self.base_offset))
 
     def lookup_position(self, position: int) -> OffsetPosition:
         """The last entry whose batch starts at or below ``position``."""
-        return self._absolute(self._search(lambda entry: entry[1] > position))
+        return self._absolute(self._search(1, position))
 
     def entry_at(self, index: int) -> OffsetPosition:
         return self._absolute(self._entry(index))

@@ -132,6 +132,7 @@ class _Loader:
         if not self.segments:
             self._start_empty(names)
             return
+        self._drop_hidden()
         epochs_known = self._load_epochs(names)
         self._measure(set(names))
         if self.clean:
@@ -158,6 +159,17 @@ class _Loader:
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self.half, self.files, self.folder, base_offset, self.config, self.now_ms)
 
+    def _drop_hidden(self) -> None:
+        """Segments below the log start.
+
+        A crash may have brought them back after they were deleted, and deletion moves the recovery
+        point past what was never flushed.
+        """
+        segments = self.segments
+        while len(segments) > 1 and segments[1].base_offset <= self.log_start_offset:
+            segments[0].remove()
+            del segments[0]
+
     def _start_empty(self, names: list[str]) -> None:
         # A folder that is new holds at most the id of its topic.
         lost = set(names) - {PARTITION_METADATA}
@@ -172,9 +184,8 @@ class _Loader:
             segment.remove()
         self.snapshots.delete_all()
         self.half.flush_folder(self.folder)
-        self.segments = [
-            Segment.create(self.half, self.files, self.folder, offset, self.config, self.now_ms)
-        ]
+        self.segments = [self._segment(offset)]
+        self.segments[0].create(self.config)
         self.epochs.clear()
         self.log_start_offset = self.recovery_point = offset
 
@@ -260,6 +271,15 @@ class _Loader:
         ends = [segment.base_offset for segment in self.segments[1:]]
         return bisect_left(ends, self.recovery_point)
 
+    @property
+    def _promised_end(self) -> int:
+        """Where the log must not end before; nothing was promised of what was deleted since.
+
+        Retention moves the log start to the end and deletes files without a flush; a crash can
+        bring some of them back.
+        """
+        return self.recovery_point if self.recovery_point > self.log_start_offset else 0
+
     def _recover(self) -> None:
         """Read every segment from the one that holds the recovery point on."""
         segments, first = self.segments, self._first_untrusted()
@@ -268,7 +288,7 @@ class _Loader:
                 self._drop_from(index)
                 break
             self._count(segments_recovered=1)
-            if not self._rebuild(segments[index], check_end=self.recovery_point):
+            if not self._rebuild(segments[index], check_end=self._promised_end):
                 self._drop_from(index + 1)
                 break
 
@@ -329,7 +349,7 @@ class _Loader:
         """The end is known: make everything else agree with it."""
         active = self.segments[-1]
         end = active.next_offset
-        if end < self.recovery_point:
+        if end < self._promised_end:
             raise CorruptLogError(
                 active.log_path,
                 active.size,

@@ -8,7 +8,6 @@ at its offset; otherwise both indexes are rebuilt from the log.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 
 from sparklog.config import TopicConfig
@@ -88,27 +87,11 @@ class Segment:
         #: 0: sealed.
         self._index_size_max = 0
 
-    @classmethod
-    def create(
-        cls,
-        half: FileHalf,
-        files: FileCache,
-        folder: str,
-        base_offset: int,
-        config: TopicConfig,
-        now_ms: int,
-    ) -> "Segment":
-        """A new, empty, active segment.  A failure leaves no file behind."""
-        segment = cls(half, files, folder, base_offset, config, now_ms)
-        try:
-            for path in segment.paths:
-                _make_empty(half, path)
-        except StorageError:
-            with suppress(StorageError):
-                segment.remove()
-            raise
-        segment.activate(config)
-        return segment
+    def create(self, config: TopicConfig) -> None:
+        """Make the files of a new, empty, active segment.  A failure may leave some of them."""
+        for path in self.paths:
+            _make_empty(self._half, path)
+        self.activate(config)
 
     # state
 
@@ -145,7 +128,7 @@ class Segment:
 
     @property
     def index_full(self) -> bool:
-        return self.offset_index.is_full or self.time_index.is_full
+        return self.offset_index.room <= 0 or self.time_index.room <= 0
 
     def attach(self, files: FileCache) -> None:
         """Open files through this cache from now on."""
@@ -169,20 +152,20 @@ class Segment:
         Raises StorageError, and nothing has changed.
         """
         position = self.size
+        builder = self._builder()  # it may have to read an index, which can fail
         self.size += self._handle().writev(buffers)
         if position == 0:
             self._first_timestamp = headers[0].max_timestamp
         self.last_append_ms = now_ms
         self.next_offset = headers[-1].next_offset
-        at = position
-        for header in headers:
-            self._index(header.last_offset, at, header.size, header.max_timestamp)
-            at += header.size
+        self._index(builder, position, headers)
         return position
 
     def seal(self) -> None:
         """No more appends: the time index gets its last entry, both are cut to their entries."""
-        self._add_time_entry()
+        builder = self._builder()
+        builder.finish()
+        self.time_index.extend(builder.times)
         self.offset_index.trim()
         self.time_index.trim()
         self._index_size_max = 0
@@ -345,38 +328,41 @@ class Segment:
     def _handle(self) -> FileHandle:
         return self._files.handle(self._half, self.log_path, self.size)
 
-    def _index(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
-        self._note_timestamp(max_timestamp, last_offset)
-        if self._bytes_since_entry > self._interval and self._add_entry(last_offset, position):
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
+    def _index(self, builder: IndexBuilder, position: int, headers: Sequence[BatchHeader]) -> None:
+        """Entries for batches that are written already.
+
+        Those of both indexes or only of the time index: behind the last offset entry lies what the
+        time index does not cover yet.  The log does not need them, so a disk that has no room for
+        them does not undo the append.
+        """
+        at = position
+        for header in headers:
+            size = header.size
+            builder.add(header.last_offset, at, size, header.max_timestamp)
+            at += size
+        self._largest = builder.largest
+        try:
+            self.time_index.extend(builder.times)
+            self.offset_index.extend(builder.offsets)
+        except StorageError:
+            self._bytes_since_entry += at - position
+        else:
+            self._bytes_since_entry = builder.bytes_since_entry
+
+    def _builder(self) -> IndexBuilder:
+        """Makes entries from here on."""
+        return IndexBuilder(
+            self.base_offset,
+            self._interval,
+            bytes_since_entry=self._bytes_since_entry,
+            largest=self.largest,
+            indexed_timestamp=self.time_index.last().timestamp,
+            entries_max=max(0, min(self.offset_index.room, self.time_index.room)),
+        )
 
     def _note_timestamp(self, timestamp: int, last_offset: int) -> None:
         if timestamp > self.largest.timestamp:
             self._largest = TimestampOffset(timestamp, last_offset)
-
-    def _add_entry(self, last_offset: int, position: int) -> bool:
-        """Entries for a batch that is written already; False when there is no room for them.
-
-        Both or only the time entry: behind the last offset entry lies what the time index does not
-        cover yet.  The log does not need the entries, so a disk that has no room for them does not
-        undo the append.
-        """
-        if self.index_full:
-            return False
-        try:
-            self._add_time_entry()
-            if not self.offset_index.reserve(1):
-                return False
-            self.offset_index.append(last_offset, position)
-        except StorageError:
-            return False
-        return True
-
-    def _add_time_entry(self) -> None:
-        largest = self.largest
-        if self.time_index.wants(largest.timestamp) and self.time_index.reserve(1):
-            self.time_index.append(largest.timestamp, largest.offset)
 
     def _offset_index_fits(self) -> bool:
         entry = self.offset_index.last()

@@ -13,7 +13,6 @@ from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.storage_backends.base import Region
 from sparklog.types import OffsetTimestamp
-from sparklog.wire.batch import BatchHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +136,6 @@ class SegmentList:
                     best = found
         return best
 
-    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Headers of the batches that end at or after ``offset``.  Use it up at once."""
-        if offset < self.end_offset:
-            for segment in self.from_offset(offset):
-                yield from segment.headers_from(offset)
-
     def check_invariants(self) -> None:
         """Reads every batch; for tests."""
         assert self._segments
@@ -156,14 +149,21 @@ class SegmentList:
 def restore_producers(
     producers: ProducerState, snapshots: SnapshotFiles, segments: SegmentList, now_ms: int
 ) -> int:
-    """Producer state as of the log's end; how many batches had to be read again."""
-    snapshots.delete_above(segments.end_offset)
+    """Producer state as of the log's end; how many batches had to be read again.
+
+    Snapshots that are missing where segments begin are written again: once retention has deleted
+    the segments before them, older snapshots lead nowhere.
+    """
+    snapshots.keep_between(segments[0].base_offset, segments.end_offset)
     known = snapshots.load_latest(producers, now_ms)
     start = segments[0].base_offset if known is None else known
     replayed = 0
-    for header in segments.headers_from(start):
-        producers.replay(header, now_ms)
-        replayed += 1
+    for segment in segments.from_offset(start):
+        if segment.base_offset > start:
+            snapshots.write(segment.base_offset, producers.to_snapshot())
+        for header in segment.headers_from(start):
+            producers.replay(header, now_ms)
+            replayed += 1
     return replayed
 
 

@@ -77,12 +77,20 @@ class SnapshotFiles:
         self._half.delete(self.path(offset))
         self.offsets.remove(offset)
 
-    def delete_above(self, offset: int) -> None:
-        for known in [known for known in self.offsets if known > offset]:
-            self.delete(known)
+    def keep_between(self, first: int, end: int) -> None:
+        """Drop those that lead to no state of a log with these ends; for good.
+
+        One from above the end would come back when other batches have taken its offset.
+        """
+        outside = [offset for offset in self.offsets if not first <= offset <= end]
+        for offset in outside:
+            self.delete(offset)
+        if outside:
+            self._half.flush_folder(self._folder)
 
     def delete_all(self) -> None:
-        self.delete_above(-1)
+        for offset in list(self.offsets):
+            self.delete(offset)
 
     def keep_only(self, wanted: set[int]) -> None:
         """Drop all but these and the newest one."""

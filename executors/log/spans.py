@@ -12,8 +12,12 @@ from sparklog.errors import CorruptLogError
 from sparklog.storage_backends.base import FileHandle
 from sparklog.wire.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
 
-#: Read at a time: many small batches, or the header of a large one.
+#: Read at first: the header that is wanted is mostly among the first few.
+_FIRST_WINDOW_BYTES: Final = 256
+#: Read at a time after that: many small batches, or the header of a large one.
 _WINDOW_BYTES: Final = 8192
+#: So many headers are read with small windows before large ones pay.
+_SMALL_WINDOWS: Final = 3
 _LENGTH: Final = struct.Struct(">8xi")
 #: Base offset, last offset delta, max timestamp.
 _PEEK: Final = struct.Struct(">q15xi8xq")
@@ -52,11 +56,12 @@ def _iter_heads(
     handle: FileHandle, position: int, end: int
 ) -> Iterator[tuple[int, int, bytes, int]]:
     """Position and size of each batch, and a window of the file with the header at an index."""
-    window, start = b"", position
+    window, start, reads = b"", position, 0
     while position < end:
         index = position - start
         if index + BATCH_OVERHEAD > len(window):
-            window, start, index = handle.read(position, _WINDOW_BYTES), position, 0
+            size = _FIRST_WINDOW_BYTES if reads < _SMALL_WINDOWS else _WINDOW_BYTES
+            window, start, index, reads = handle.read(position, size), position, 0, reads + 1
             if len(window) < BATCH_OVERHEAD or position + BATCH_OVERHEAD > end:
                 raise CorruptLogError(handle.path, position, "a batch header is cut off")
         (length,) = _LENGTH.unpack_from(window, index)

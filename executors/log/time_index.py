@@ -34,23 +34,18 @@ class TimeIndex(IndexFile):
         self._sound = False
 
     @property
-    def is_full(self) -> bool:
-        """One slot is kept for the entry that is added when the segment is sealed."""
-        return self.entries >= self.capacity - 1
+    def room(self) -> int:
+        """Entries that may still be added; one slot is kept for when the segment is sealed."""
+        return self.capacity - 1 - self.entries
 
-    def wants(self, timestamp: int) -> bool:
-        """Whether ``append`` would add an entry."""
-        return timestamp > self.last().timestamp
-
-    def append(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless its timestamp is not above the last one's."""
-        if self.wants(timestamp):
-            self._put(timestamp, offset - self.base_offset)
-            self._last = TimestampOffset(timestamp, offset)
+    def extend(self, packed: bytes | bytearray) -> None:
+        super().extend(packed)
+        if packed:
+            self._last = None
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or below ``timestamp``; (-1, base offset) when there is none."""
-        return self._absolute(self._search(lambda entry: entry[0] > timestamp))
+        return self._absolute(self._search(0, timestamp))
 
     def last(self) -> TimestampOffset:
         if self._last is None:

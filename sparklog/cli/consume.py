@@ -117,7 +117,9 @@ async def _consume(
     async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
         chosen = await _partitions(cluster, topic, partitions)
         ends = await _ends(cluster, chosen) if until_end else None
-        options = ConsumerOptions(on_out_of_range=None if start else OffsetSpec.EARLIEST)
+        # Only an offset that was asked for must exist.
+        is_exact = start is not None and start >= 0
+        options = ConsumerOptions(on_out_of_range=None if is_exact else OffsetSpec.EARLIEST)
         async with Consumer(cluster, options) as consumer:
             begin = int(OffsetSpec.LATEST) if start is None else start
             await consumer.assign(dict.fromkeys(chosen, begin))

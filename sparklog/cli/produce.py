@@ -101,15 +101,17 @@ async def _produce(
     failed: list[BaseException] = []
     async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
         producer = Producer(cluster, options)
-        async for line in _lines():
-            key, value = split_line(line, separator)
-            delivery = await producer.send(topic, value, key, partition=partition)
-            delivery.add_done_callback(
-                lambda done: failed.append(error) if (error := done.exception()) else None
-            )
-            sent += 1
-        with suppress(SparklogError):  # every failure is in ``failed``
-            await producer.close()
+        try:
+            async for line in read_lines(sys.stdin.fileno()):
+                key, value = split_line(line, separator)
+                delivery = await producer.send(topic, value, key, partition=partition)
+                delivery.add_done_callback(
+                    lambda done: failed.append(error) if (error := done.exception()) else None
+                )
+                sent += 1
+        finally:  # after a Ctrl-C too
+            with suppress(SparklogError):  # every failure is in ``failed``
+                await producer.close()
     return sent, failed
 
 
@@ -121,14 +123,42 @@ def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, byte
     return key, value
 
 
-async def _lines() -> AsyncIterator[bytes]:
-    """Lines of stdin as soon as they are there, without their ends."""
-    import asyncio
-
-    descriptor, rest = sys.stdin.fileno(), b""
-    while data := await asyncio.to_thread(os.read, descriptor, READ_BYTES):
+async def read_lines(descriptor: int) -> AsyncIterator[bytes]:
+    """Lines as soon as they are there, without their ends."""
+    rest = b""
+    while data := await _read(descriptor):
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             yield line
     if rest:
         yield rest
+
+
+async def _read(descriptor: int) -> bytes:
+    """What a descriptor has to give, in a thread that nobody waits for: no executor, whose threads
+    are joined at the end, so that a Ctrl-C would wait for the next line."""
+    import asyncio
+    from contextlib import suppress
+    from threading import Thread
+
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bytes] = loop.create_future()
+
+    def tell(data: bytes | OSError) -> None:
+        if answer.done():
+            return
+        if isinstance(data, OSError):
+            answer.set_exception(data)
+        else:
+            answer.set_result(data)
+
+    def read() -> None:
+        try:
+            data: bytes | OSError = os.read(descriptor, READ_BYTES)
+        except OSError as error:
+            data = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, data)
+
+    Thread(target=read, daemon=True).start()
+    return await answer

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 30.0
-#: A topic's own setting, as DescribeConfigs says where a value comes from.
-_TOPIC_SOURCE = 1
 
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -137,7 +135,7 @@ def _with_admin(bootstrap: str, work: "Callable[[Admin], Awaitable[Result]]") ->
 
 
 async def _describe(admin: "Admin", name: str) -> dict[str, Any]:
-    from sparklog.types import OffsetSpec, TopicPartition
+    from sparklog.types import ConfigSource, OffsetSpec, TopicPartition
 
     topic = (await admin.describe_topics([name]))[name]
     configs = await admin.describe_topic_configs(name)
@@ -152,7 +150,11 @@ async def _describe(admin: "Admin", name: str) -> dict[str, Any]:
     return {
         "topic": name,
         "topic_id": None if topic.topic_id is None else str(topic.topic_id),
-        "configs": {c.name: c.value for c in configs.values() if c.source == _TOPIC_SOURCE},
+        "configs": {
+            c.name: c.value
+            for c in configs.values()
+            if c.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
+        },
         "partitions": [
             {
                 "partition": number,

@@ -204,8 +204,8 @@ class ClusterClient:
     async def topic(self, name: str, deadline: Deadline, *, create: bool = False) -> TopicView:
         """A topic, from the cache (at most ``TOPIC_AGE_S_MAX`` old) or asked for.
 
-        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION once nobody has known it for a moment,
-        INVALID_TOPIC_EXCEPTION at once.
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION once nobody has known it for a moment (with
+        ``create``: the cluster creates no topics), INVALID_TOPIC_EXCEPTION at once.
         """
         found = self.view.topics.get(name)
         asked = self._asked.get(name)
@@ -219,7 +219,7 @@ class ClusterClient:
         return await retry(
             attempt,
             deadline,
-            final=() if create else UNKNOWN_TOPIC_CODES,
+            final=UNKNOWN_TOPIC_CODES,
             grace=deadline.capped(UNKNOWN_TOPIC_GRACE_S),
         )
 

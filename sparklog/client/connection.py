@@ -60,8 +60,8 @@ class Connection:
     ) -> Self:
         """Connect, negotiate, and with a secret prove membership.
 
-        Raises ConnectError; ProtocolError for a peer that is no such node or does not know the
-        secret; KafkaError(CLUSTER_AUTHORIZATION_FAILED) when it does not accept ours.
+        Raises ConnectError; ProtocolError for a peer that is no such node;
+        KafkaError(CLUSTER_AUTHORIZATION_FAILED) when it holds another secret.
         """
         deadline = Deadline(timeout_s)
         channel = await connect(endpoint, timeout_s, max_frame_bytes=max_frame_bytes)
@@ -191,7 +191,10 @@ class Connection:
             raise ProtocolError(f"{self.endpoint} knows no members: {error}") from error
         check(hello.error_code, hello.error_message)
         if not is_member_proof(hello.proof, secret, nonce, hello.nonce, SERVER_ROLE):
-            raise ProtocolError(f"{self.endpoint} is not a member of this cluster")
+            raise KafkaError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                f"{self.endpoint} does not hold this cluster's secret",
+            )
         proof = member_proof(secret, nonce, hello.nonce, CLIENT_ROLE)
         answer: MemberProofResponse = await self._request(
             MemberProofRequest(proof=proof), 0, deadline.left_s

@@ -11,6 +11,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,8 +24,12 @@ def announce(jvm_pid: int, bootstrap_servers: str) -> None:
     temporary.replace(folder / str(jvm_pid))
 
 
-def withdraw(jvm_pid: int) -> None:
-    (_folder() / str(jvm_pid)).unlink(missing_ok=True)
+def withdraw(jvm_pid: int, bootstrap_servers: str) -> None:
+    """Take an announcement back, unless another cluster's has replaced it."""
+    file = _folder() / str(jvm_pid)
+    with suppress(FileNotFoundError):
+        if file.read_text() == bootstrap_servers:
+            file.unlink()
 
 
 def find_bootstrap_servers() -> str | None:

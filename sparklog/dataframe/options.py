@@ -16,6 +16,8 @@ from sparklog.types import MAX_INT32, Compression, Endpoint, OffsetSpec, TopicPa
 Parsed = TypeVar("Parsed")
 
 BOOTSTRAP_OPTIONS = ("kafka.bootstrap.servers", "bootstrap.servers")
+#: Ours alone: marks a scan that shares its source with no other (see ``own_scans``).
+OWN_SCAN_OPTION = "sparklog.own.scan"
 TRUE_TEXTS = {"true": True, "false": False}
 
 READ_OPTIONS = frozenset(
@@ -24,6 +26,7 @@ READ_OPTIONS = frozenset(
         *("assign", "subscribe"),
         *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
         *("minPartitions", "includeHeaders", "kafkaConsumer.pollTimeoutMs"),
+        OWN_SCAN_OPTION,
         *("kafka.client.id", "kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes"),
     }
 )
@@ -44,6 +47,7 @@ REFUSED = {
     "kafka.value.serializer": "values are written as string or binary; cast the column",
     "kafka.enable.auto.commit": "a batch read commits no offsets",
     "kafka.interceptor.classes": "interceptors are Java classes",
+    "path": "topics are no files; name them with subscribe or assign (read) or topic (write)",
 }
 
 
@@ -160,7 +164,7 @@ class _Given:
             if name.lower() in refused:
                 shown, remedy = refused[name.lower()]
                 raise ConfigError(f"option {shown} is not supported: {remedy}")
-            if name.lower() not in known_lower and name.lower() != "path":
+            if name.lower() not in known_lower:
                 near = nearest(name.lower(), known_lower)
                 hint = f"; did you mean {known_lower[near]}?" if near else ""
                 raise ConfigError(f"unknown option {name!r} for a batch {use}{hint}")

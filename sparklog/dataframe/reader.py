@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparklog.client.blocking import BlockingClient
+from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.raw import Fetched
 from sparklog.dataframe.options import ReadOptions
@@ -23,20 +23,13 @@ from sparklog.dataframe.pushdown import timestamp_lower_bound_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.columns import decode_columns, next_offset
 
+#: What a range's first fetch asks for: how large its records are is not known yet.
+FIRST_FETCH_BYTES = 1024 * 1024
+#: What every later fetch asks for at least.
+FETCH_BYTES_MIN = 64 * 1024
+
 #: Columns that are the same for every record of a range.
 _CONSTANT = ("topic", "partition")
-
-
-class RangePartition(InputPartition):
-    """One range, read by one task."""
-
-    def __init__(self, value: OffsetRange) -> None:
-        super().__init__(value)
-
-    @property
-    def range(self) -> OffsetRange:
-        found: OffsetRange = self.value
-        return found
 
 
 class TopicReader(DataSourceReader):
@@ -51,21 +44,23 @@ class TopicReader(DataSourceReader):
         with _client(self.options) as client:
             planning = plan_read(client.raw, self.options, self.lower_bound_ms)
             ranges = client.run(planning)
-        return [RangePartition(item) for item in ranges]
+        return [InputPartition(item) for item in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangePartition)
+        if partition.value is None:
+            return  # Spark's own: no partition was planned
+        item: OffsetRange = partition.value
         schema = to_arrow_schema(self.read_schema, timezone="UTC")
         columns = frozenset(schema.names) - set(_CONSTANT)
-        shape = _Shape(schema, partition.range)
+        shape = _Shape(schema, item)
         with _client(self.options) as client:
-            for fetched in _fetch_all(client, partition.range, self.options):
+            for fetched in _Fetches(client, item, self.options):
                 for batch in decode_columns(
                     fetched.records,
-                    start_offset=partition.range.start,
-                    end_offset=partition.range.end,
+                    start_offset=item.start,
+                    end_offset=item.end,
                     columns=columns or frozenset({"offset"}),
-                    min_timestamp=partition.range.min_timestamp_ms,
+                    min_timestamp=item.min_timestamp_ms,
                 ):
                     yield shape.apply(batch)
 
@@ -105,51 +100,74 @@ class _Shape:
         return known if len(known) == rows else known.slice(0, rows)
 
 
-def _client(options: ReadOptions) -> BlockingClient:
-    return BlockingClient(
+def _client(options: ReadOptions) -> BlockingDataClient:
+    return BlockingDataClient(
         options.bootstrap,
         client_id=options.client_id,
         timeout_s=options.poll_timeout_ms / 1000,
     )
 
 
-def _fetch_all(
-    client: BlockingClient, item: OffsetRange, options: ReadOptions
-) -> Iterator[Fetched]:
+class _Fetches:
     """The raw batches of a range; the next fetch is in flight while one is decoded."""
-    offset = item.start
-    patience = Deadline(client.timeout_s)
-    pending = _fetch(client, item, offset, options)
-    try:
-        while True:
-            fetched = client.result(pending)
-            after = next_offset(fetched.records)
-            if after is None:
-                _check_held(item, offset, fetched, patience)
-                pending = _fetch(client, item, offset, options)
-                continue
-            offset = after
-            if offset >= item.end:
+
+    def __init__(self, client: BlockingDataClient, item: OffsetRange, options: ReadOptions) -> None:
+        self._client = client
+        self._range = item
+        self._bytes_max = options.fetch_max_bytes
+        self._bytes = min(FIRST_FETCH_BYTES, options.fetch_max_bytes)
+        self._pending = self._fetch(item.start)
+
+    def __iter__(self) -> Iterator[Fetched]:
+        offset = self._range.start
+        patience = Deadline(self._client.timeout_s)
+        try:
+            while True:
+                fetched = self._take(offset)
+                after = next_offset(fetched.records)
+                if after is None:
+                    _check_held(self._range, offset, fetched, patience)
+                    self._pending = self._fetch(offset)
+                    continue
+                self._adapt(len(fetched.records), after - offset, self._range.end - after)
+                offset = after
+                if offset >= self._range.end:
+                    yield fetched
+                    return
+                self._pending = self._fetch(offset)
                 yield fetched
-                return
-            pending = _fetch(client, item, offset, options)
-            yield fetched
-            patience = Deadline(client.timeout_s)
-    finally:
-        pending.cancel()
+                patience = Deadline(self._client.timeout_s)
+        finally:
+            self._pending.cancel()
 
+    def _take(self, offset: int) -> Fetched:
+        try:
+            return self._client.result(self._pending)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            item = self._range
+            raise KafkaError(
+                error.code,
+                f"{item.topic_partition} no longer has offset {offset} of the planned range "
+                f"[{item.start}, {item.end}): its records were deleted after the read was planned, "
+                "by retention or on purpose, or the topic was created again",
+            ) from None
 
-def _fetch(
-    client: BlockingClient, item: OffsetRange, offset: int, options: ReadOptions
-) -> "Future[Fetched]":
-    return client.submit(
-        client.raw.fetch(
-            item.topic_partition,
-            offset,
-            max_bytes=options.fetch_max_bytes,
-            timeout_s=client.timeout_s,
+    def _adapt(self, size: int, offsets: int, left: int) -> None:
+        """Ask for what is left, as far as can be told: bytes behind the range are for nothing."""
+        expected = left * size // offsets
+        self._bytes = min(expected + expected // 8 + FETCH_BYTES_MIN, self._bytes_max)
+
+    def _fetch(self, offset: int) -> "Future[Fetched]":
+        return self._client.submit(
+            self._client.raw.fetch(
+                self._range.topic_partition,
+                offset,
+                max_bytes=self._bytes,
+                timeout_s=self._client.timeout_s,
+            )
         )
-    )
 
 
 def _check_held(item: OffsetRange, offset: int, fetched: Fetched, patience: Deadline) -> None:

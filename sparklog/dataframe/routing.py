@@ -16,6 +16,9 @@ import pyarrow as pa
 from sparklog.client.partitioner import NO_PARTITION, partitions_of_keys
 from sparklog.errors import ConfigError
 
+#: Keyless rows are spread over fewer partitions rather than in smaller batches than this.
+RUN_BYTES_MIN = 64 * 1024
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -55,19 +58,20 @@ class Router:
         return _by_number(group, numbers)
 
     def _apply_column(self, numbers: Ints, partition: Any) -> None:
-        given = np.asarray(partition.fill_null(NO_PARTITION).to_numpy(zero_copy_only=False))
-        wrong = given[(given < NO_PARTITION) | (given >= self._count)]
+        chosen = partition.is_valid().to_numpy(zero_copy_only=False)
+        given = partition.drop_null().to_numpy(zero_copy_only=False)
+        wrong = given[(given < 0) | (given >= self._count)]
         if len(wrong):
             raise ConfigError(
                 f"the column partition has {int(wrong[0])}, but topic {self._topic} has "
                 f"{self._count} partitions (0 to {self._count - 1})"
             )
-        chosen = given != NO_PARTITION
-        numbers[chosen] = given[chosen]
+        numbers[chosen] = given
 
     def _runs(self, group: pa.Table) -> list[Piece]:
         """One run of neighbours per partition: large batches, and nothing is moved."""
-        edges = np.linspace(0, group.num_rows, self._count + 1).astype(int)
+        runs = min(self._count, max(1, group.nbytes // RUN_BYTES_MIN))
+        edges = np.linspace(0, group.num_rows, runs + 1).astype(int)
         pieces = [
             Piece((self._next_run + number) % self._count, group.slice(start, stop - start))
             for number, (start, stop) in enumerate(pairwise(edges))

@@ -5,7 +5,6 @@ columns of a DataFrame that is written.  Must not know the client.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.types import (
@@ -17,7 +16,6 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
@@ -37,14 +35,16 @@ _READ_TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": _HEADERS,
 }
-_TEXT = (StringType, BinaryType)
-_WRITE_TYPES: dict[str, tuple[type[DataType], ...]] = {
+#: Spark would believe a schema that denies them, and answer wrongly.
+_NULLABLE = frozenset({"key", "value", "headers"})
+_TEXT = (StringType(), BinaryType())
+_WRITE_TYPES: dict[str, tuple[DataType, ...]] = {
     "key": _TEXT,
     "value": _TEXT,
-    "topic": (StringType,),
-    "partition": (IntegerType,),
-    "timestamp": (TimestampType, TimestampNTZType),
-    "headers": (ArrayType,),
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "timestamp": (TimestampType(),),
+    "headers": (_HEADERS,),
 }
 
 
@@ -68,21 +68,11 @@ def check_read_schema(schema: StructType) -> None:
                 f"column {field.name} is {expected.simpleString()}, "
                 f"not {field.dataType.simpleString()}; cast it after the read"
             )
+        if field.name in _NULLABLE and not field.nullable:
+            raise ConfigError(f"column {field.name} may hold nulls: leave NOT NULL out")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteColumns:
-    """Positions of the columns of a DataFrame that is written; None where there is none."""
-
-    value: int
-    key: int | None = None
-    topic: int | None = None
-    partition: int | None = None
-    timestamp: int | None = None
-    headers: int | None = None
-
-
-def check_write_schema(schema: StructType, topic_option: str | None) -> WriteColumns:
+def check_write_schema(schema: StructType, topic_option: str | None) -> None:
     """Raises ConfigError naming the column and the remedy, before anything is written."""
     for field in schema.fields:
         if field.name not in _WRITE_TYPES:
@@ -91,24 +81,26 @@ def check_write_schema(schema: StructType, topic_option: str | None) -> WriteCol
                 f"a write takes {', '.join(_WRITE_TYPES)}: select or rename"
             )
         if not _is_writable(field):
-            kinds = " or ".join(kind().simpleString() for kind in _WRITE_TYPES[field.name])
-            expected = _HEADERS.simpleString() if field.name == "headers" else kinds
+            expected = " or ".join(kind.simpleString() for kind in _WRITE_TYPES[field.name])
             raise ConfigError(
                 f"column {field.name} must be {expected}, "
                 f"not {field.dataType.simpleString()}: cast it"
             )
     names = schema.fieldNames()
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ConfigError(f"there are {names.count(twice)} columns {twice}: keep one")
     if "value" not in names:
         raise ConfigError("the column value is missing: a record needs one (it may be null)")
     if topic_option is None and "topic" not in names:
         raise ConfigError("no topic: give option('topic', NAME) or a column topic")
-    return WriteColumns(**{name: names.index(name) for name in names})
 
 
 def _is_writable(field: StructField) -> bool:
     if field.name == "headers":
         return _plain(field.dataType) == _plain(_HEADERS)
-    return isinstance(field.dataType, _WRITE_TYPES[field.name])
+    # Strings of any collation are bytes alike.
+    return isinstance(field.dataType, tuple(type(kind) for kind in _WRITE_TYPES[field.name]))
 
 
 def _plain(kind: DataType) -> str:

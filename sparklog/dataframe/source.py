@@ -1,19 +1,30 @@
 """``format("sparklog")``: what Spark instantiates.
 
 Owns: the entry points that Spark calls, each a few lines.  Must not know the client or the wire.
+
+Spark calls them in processes of its own, several per query; each pays for what it imports, so that
+readers and writers are imported where they are made.
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe.discovery import find_bootstrap_servers
-from sparklog.dataframe.options import BOOTSTRAP_OPTIONS, parse_read_options, parse_write_options
-from sparklog.dataframe.reader import PushdownTopicReader, TopicReader
+from sparklog.dataframe.options import (
+    BOOTSTRAP_OPTIONS,
+    OWN_SCAN_OPTION,
+    ReadOptions,
+    parse_read_options,
+    parse_write_options,
+)
 from sparklog.dataframe.schema import check_read_schema, check_write_schema, read_schema
-from sparklog.dataframe.writer import TopicWriter
 from sparklog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparklog.dataframe.reader import TopicReader
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -26,28 +37,39 @@ class SparklogDataSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
-        return read_schema(self.options.get("includeHeaders", "false").strip().lower() == "true")
+        """Also where Spark hears at ``load()`` of options that are wrong."""
+        return read_schema(self._read_options().include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_read_options(self.options, self._found_bootstrap())
+        options = self._read_options()
         check_read_schema(schema)
-        return _reader_class()(options, schema)
+        return _reader_class(OWN_SCAN_OPTION in self.options)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise ConfigError("a topic cannot be overwritten: use mode('append')")
+        from sparklog.dataframe.writer import TopicWriter
+
         options = parse_write_options(self.options, self._found_bootstrap())
-        return TopicWriter(options, check_write_schema(schema, options.topic))
+        check_write_schema(schema, options.topic)
+        return TopicWriter(options)
+
+    def _read_options(self) -> ReadOptions:
+        return parse_read_options(self.options, self._found_bootstrap())
 
     def _found_bootstrap(self) -> str | None:
         given = any(name in self.options for name in BOOTSTRAP_OPTIONS)
         return None if given else find_bootstrap_servers()
 
 
-def _reader_class() -> type[TopicReader]:
-    """Spark refuses a reader with ``pushFilters`` where its pushdown switch is off.
+def _reader_class(own_scan: bool) -> "type[TopicReader]":
+    """Filters are used only by a scan that does not share its plan with others.
 
-    The switch itself cannot be seen from here; that Spark plans with pushdown shows in the worker
-    module that it runs.
+    Spark refuses a reader with ``pushFilters`` where its pushdown switch is off.  The switch itself
+    cannot be seen from here; that Spark plans with pushdown shows in the worker module that it
+    runs.
     """
-    return PushdownTopicReader if _PUSHDOWN_WORKER in sys.modules else TopicReader
+    from sparklog.dataframe.reader import PushdownTopicReader, TopicReader
+
+    pushing = own_scan and _PUSHDOWN_WORKER in sys.modules
+    return PushdownTopicReader if pushing else TopicReader

@@ -7,7 +7,6 @@ A broker answers for itself and, with an empty name, for what all brokers were g
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTINGS, Setting
@@ -15,7 +14,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import check_topic_name
 from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.types import ResourceType
+from sparklog.types import ConfigSource, ResourceType
 from sparklog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -24,17 +23,6 @@ from sparklog.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-
-class ConfigSource(IntEnum):
-    """``DescribeConfigsResponse.ConfigSource``."""
-
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-
 
 _TYPES: Final[Mapping[str, int]] = {
     "BOOLEAN": 1,

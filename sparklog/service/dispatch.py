@@ -6,15 +6,15 @@ API means.
 
 import dataclasses
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service import api_versions
-from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.transport import Parked, Reply, ServerConnection
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.transport import Answer, Parked, Reply, ServerConnection
 from sparklog.wire.codec import (
     RequestHeader,
     decode_request,
@@ -55,39 +55,57 @@ class Dispatcher:
             if h.advertise
         }
 
-    def __call__(self, connection: ServerConnection, frame: memoryview) -> Reply | Parked | None:
-        """Handle one request.
+    def __call__(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+        """Handle the first request, maybe with some of those behind it.
 
         Raises DecodeError or FrameError for what cannot be answered; the transport closes the
         connection.
         """
+        frame = frames.popleft()
         try:
             header, offset = decode_request_header(frame)
             handler = self._handlers.get(header.api_key)
             if handler is None:
                 raise FrameError(f"api key {header.api_key} is not served here")
             if not handler.min_version <= header.api_version <= handler.max_version:
-                return _unsupported(handler, header)
-            body = frame[offset:]
-            request = (handler.decode or decode_request)(header, body)
+                return (_unsupported(handler, header),)
+            request = (handler.decode or decode_request)(header, frame[offset:])
         except (DecodeError, FrameError):
             self.undecodable += 1
             raise
+        context = RequestContext(header=header, connection=connection)
+        if frames and handler.handle_run is not None:
+            answer = partial(self._answer, handler)
+            try:
+                answers = handler.handle_run(context, request, frame, frames, answer)
+            except Exception:
+                self.errors += 1  # how many answers are owed is not known: the connection ends
+                raise
+            if answers is not None:
+                self.requests[header.api_key] += len(answers)
+                return answers
         self.requests[header.api_key] += 1
+        return (self._answer(handler, header, request, self._handle(handler, context, request)),)
+
+    def _handle(self, handler: ApiHandler, context: RequestContext, request: Any) -> Handled:
         try:
-            if handler.members_only and not connection.member:
+            if handler.members_only and not context.member:
                 raise KafkaError(
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                     "only members of the cluster may ask this",
                 )
-            context = RequestContext(header=header, connection=connection)
-            response = handler.handle(context, request)
+            return handler.handle(context, request)
         except Exception as error:
-            response = self._refusal(handler, request, error)
+            return self._refusal(handler, request, error)
+
+    def _answer(
+        self, handler: ApiHandler, header: RequestHeader, request: Any, response: Handled
+    ) -> Answer:
         if response is None:
             return None
         if hasattr(response, "__await__"):
-            return Parked(response, partial(self._finish, handler, header, request))
+            kept = request if handler.keep is None else handler.keep(request)
+            return Parked(response, partial(self._finish, handler, header, kept))
         return _encode(handler, header, response)
 
     def _finish(

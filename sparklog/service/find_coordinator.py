@@ -1,13 +1,15 @@
 """FindCoordinator (key 10) v0-6: there are no coordinators yet.
 
-Every key is answered with COORDINATOR_NOT_AVAILABLE, which clients retry.  The API is served
-because librdkafka sends lz4 only to brokers that advertise it.
+Groups are answered with COORDINATOR_NOT_AVAILABLE, which clients retry; transactional ids with a
+refusal that they take as final.  The API is served because librdkafka sends lz4 only to brokers
+that advertise it.
 """
 
 from typing import Final
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.transactions import transactions_refused
 from sparklog.types import NO_NODE
 from sparklog.wire.messages.find_coordinator import (
     Coordinator,
@@ -15,7 +17,11 @@ from sparklog.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-_MESSAGE: Final = "consumer groups and transactions are not available; assign partitions instead"
+_KEY_TYPE_TRANSACTION: Final = 1
+_NO_GROUPS: Final = KafkaError(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    "consumer groups are not available yet; assign partitions instead",
+)
 _NO_PORT: Final = -1
 
 
@@ -29,19 +35,28 @@ def handler() -> ApiHandler:
 
 
 def _handle(_context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    single = _refusal(request.key_type, request.key)
     return FindCoordinatorResponse(
-        error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        error_message=_MESSAGE,
+        error_code=single.code,
+        error_message=single.message,
         node_id=NO_NODE,
         port=_NO_PORT,
         coordinators=tuple(
-            Coordinator(
-                key=key,
-                node_id=NO_NODE,
-                port=_NO_PORT,
-                error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                error_message=_MESSAGE,
-            )
+            _no_coordinator(key, _refusal(request.key_type, key))
             for key in request.coordinator_keys
         ),
+    )
+
+
+def _refusal(key_type: int, key: str) -> KafkaError:
+    return transactions_refused(key) if key_type == _KEY_TYPE_TRANSACTION else _NO_GROUPS
+
+
+def _no_coordinator(key: str, refusal: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=NO_NODE,
+        port=_NO_PORT,
+        error_code=refusal.code,
+        error_message=refusal.message,
     )

@@ -4,17 +4,17 @@ Owns: what a handler is told about a request, and what it declares about its API
 how frames arrive or in which process it runs.
 """
 
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sparklog.errors import KafkaError
-from sparklog.transport import Reply, ServerConnection
+from sparklog.transport import Answer, Reply, ServerConnection
 from sparklog.wire.codec import RequestHeader
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """Who asks, and in which version."""
 
     header: RequestHeader
@@ -37,6 +37,12 @@ class RequestContext:
 #: A response, or an awaitable of one, or None when no answer is owed (Produce with acks=0).
 #: A future costs less than a coroutine: it needs no task.
 Handled: TypeAlias = Any | Awaitable[Any] | None
+#: Makes the answer to a request (its header, what ``error_response`` needs of it) that was handled.
+AnswerWith: TypeAlias = Callable[[RequestHeader, Any, Handled], Answer]
+#: Context, request and frame of a request, the frames that came with it, and how to answer.
+RunHandler: TypeAlias = Callable[
+    [RequestContext, Any, memoryview, deque[memoryview], AnswerWith], Sequence[Answer] | None
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +52,12 @@ class ApiHandler:
     ``handle`` is called synchronously at receipt and in request order; buffers inside the request
     are valid only during that call.  It raises ``KafkaError`` to refuse; ``error_response`` turns
     that into the API's answer (None: no answer is owed); it may be left out when the response has
-    an ``error_code`` of its own.  ``decode`` and ``encode`` replace the generic codec;
+    an ``error_code`` of its own.  ``keep`` gives what of a request ``error_response`` needs if the
+    answer comes later; without it, an answer that waits holds the receive buffer of its request.
+    ``handle_run``, if given, may take a request together with some that arrived behind it, which is
+    worth it where work can be shared: it takes those frames off the left and gives as many answers
+    and one for the request itself, each what ``handle`` alone would come to; or None, and the
+    request goes its way alone.  ``decode`` and ``encode`` replace the generic codec;
     ``advertised_min`` shows a lower version to clients than is served; ``unsupported`` answers
     versions outside the range (without it the connection is closed, as Kafka does).
     """
@@ -55,9 +66,11 @@ class ApiHandler:
     min_version: int
     max_version: int
     handle: Callable[[RequestContext, Any], Handled]
+    handle_run: RunHandler | None = None
     decode: Callable[[RequestHeader, memoryview], Any] | None = None
     encode: Callable[[RequestHeader, Any], Reply] | None = None
     error_response: Callable[[Any, KafkaError], Any] | None = None
+    keep: Callable[[Any], Any] | None = None
     unsupported: Callable[[RequestHeader], Reply] | None = None
     advertise: bool = True
     advertised_min: int | None = None

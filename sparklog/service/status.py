@@ -8,7 +8,7 @@ from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.wire.private import NodeStatusRequest, NodeStatusResponse
 
 
-def handler(status: Callable[[], Mapping[str, Any]], *, members_only: bool = True) -> ApiHandler:
+def handler(status: Callable[[], Mapping[str, Any]]) -> ApiHandler:
     """``status`` gives what JSON can hold."""
 
     def handle(_context: RequestContext, _request: NodeStatusRequest) -> NodeStatusResponse:
@@ -20,5 +20,5 @@ def handler(status: Callable[[], Mapping[str, Any]], *, members_only: bool = Tru
         max_version=0,
         handle=handle,
         advertise=False,
-        members_only=members_only,
+        members_only=True,
     )

@@ -7,9 +7,10 @@ means.
 
 from sparklog.transport.client import ClientConnection, connect
 from sparklog.transport.outbox import Buffer, Reply, reply_size
-from sparklog.transport.server import Handler, Parked, Server, ServerConnection, serve
+from sparklog.transport.server import Answer, Handler, Parked, Server, ServerConnection, serve
 
 __all__ = [
+    "Answer",
     "Buffer",
     "ClientConnection",
     "Handler",

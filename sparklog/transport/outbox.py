@@ -25,6 +25,8 @@ Reply: TypeAlias = Sequence[Buffer | Region]
 TURN_BYTES_MAX = 4 * 1024 * 1024
 
 _BUFFERS_PER_CALL = 512  # below IOV_MAX of every Linux
+#: What is cheaper to copy than to send as a buffer of its own.
+_SMALL_BYTES = 4096
 
 
 class Outbox:
@@ -51,6 +53,11 @@ class Outbox:
 
     def put(self, reply: Reply) -> None:
         """Queue one frame, its length in front."""
+        if len(reply) == 1 and type(reply[0]) is bytes and len(reply[0]) <= _SMALL_BYTES:
+            frame = len(reply[0]).to_bytes(4, "big") + reply[0]
+            self._items.append(frame)
+            self.unsent += len(frame)
+            return
         size = reply_size(reply)
         self._items.append(size.to_bytes(4, "big"))
         for item in reply:
@@ -101,6 +108,9 @@ class Outbox:
             batch.append(item)
         sent = os.writev(self.fd, batch)
         self.unsent -= sent
+        if not self.unsent:
+            items.clear()
+            return sent
         left = sent
         for item in batch:
             if len(item) > left:

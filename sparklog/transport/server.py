@@ -10,7 +10,7 @@ import errno
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -42,8 +42,11 @@ class Parked:
     finish: "Callable[[asyncio.Future[Any]], Reply | None]"
 
 
-#: Called at receipt; the frame is valid only during the call.  None: no answer is owed.
-Handler: TypeAlias = "Callable[[ServerConnection, memoryview], Reply | Parked | None]"
+#: None: no answer is owed.
+Answer: TypeAlias = "Reply | Parked | None"
+#: Called at receipt with frames that arrived together.  It takes one or more off the left and gives
+#: as many answers.  The frames are valid only during the call.
+Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]"
 
 
 class _Slot:
@@ -70,7 +73,7 @@ class ServerConnection(Channel):
         self.member = False
         self.state: dict[str, Any] = {}
         self._server = server
-        self._frames: Iterator[memoryview] = iter(())
+        self._frames: deque[memoryview] = deque()
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._paused = False
@@ -95,7 +98,7 @@ class ServerConnection(Channel):
         """Take no more requests; close once every answer that is owed has left."""
         if not self._ending and not self.closed:
             self._ending = True
-            self._frames = iter(())
+            self._frames.clear()
             self._pause()
             self._close_if_done()
 
@@ -111,7 +114,7 @@ class ServerConnection(Channel):
             return
         self._server.bytes_received += nbytes
         try:
-            self._frames = iter(self._decoder.buffer_updated(nbytes))
+            self._frames.extend(self._decoder.buffer_updated(nbytes))
         except FrameError as error:
             self._refuse(error)
         else:
@@ -164,15 +167,13 @@ class ServerConnection(Channel):
 
     def _handle_frames(self) -> bool:
         """True when it stopped because too much is owed."""
-        handler = self._server.handler
-        for frame in self._frames:
-            result = handler(self, frame)
-            if result is None:
-                continue
-            if isinstance(result, Parked):
-                self._park(result)
-            else:
-                self._answer(result)
+        handler, frames = self._server.handler, self._frames
+        while frames:
+            for answer in handler(self, frames):
+                if isinstance(answer, Parked):
+                    self._park(answer)
+                elif answer is not None:
+                    self._answer(answer)
             if self.closed:
                 return False
             if self._overloaded(1):

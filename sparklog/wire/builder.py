@@ -32,7 +32,7 @@ from sparklog.wire.batch import (
     pack_batch,
 )
 from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES, compress, decompress
-from sparklog.wire.varints import MAX_VARLONG_BYTES, decode_varint, encode_varint
+from sparklog.wire.zigzag import MAX_VARLONG_BYTES, decode_varint, encode_varint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,10 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         elif size != -1:
             raise DecodeError(f"a client id cannot have {size} bytes")
         if api_version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
-            offset = _end_of_header_tags(view, offset, knows(api_key, api_version))
+            if offset < len(view) and view[offset] == 0:
+                offset += 1
+            else:
+                offset = _end_of_header_tags(view, offset, knows(api_key, api_version))
     except _MALFORMED as error:
         raise DecodeError(f"malformed request header: {error}") from None
     header = _new(_ThawedHeader)
@@ -115,8 +118,6 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def _end_of_header_tags(view: memoryview, offset: int, known: bool) -> int:
-    if offset < len(view) and view[offset] == 0:
-        return offset + 1
     # A future header may go on otherwise; nobody will read the body behind it.
     return skip_tagged_fields(view, offset) if known else len(view)
 

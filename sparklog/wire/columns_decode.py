@@ -37,7 +37,8 @@ from sparklog.wire.columns_headers import HEADERS_TYPE, read_headers
 from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES, decompress
 from sparklog.wire.record_starts import MIN_RECORD_BYTES, record_starts
 from sparklog.wire.spans import Span, gather, read_span
-from sparklog.wire.varints import MAX_VARLONG_BYTES, PADDING_BYTES, Ints, read_varints
+from sparklog.wire.varints import PADDING_BYTES, Ints, read_varints
+from sparklog.wire.zigzag import MAX_VARLONG_BYTES
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
 #: Names and types as in Spark's Kafka source, in the order of the batches' columns.

@@ -25,7 +25,8 @@ from sparklog.wire.batch import BATCH_OVERHEAD, add_sequence, pack_attributes, p
 from sparklog.wire.columns_headers import byte_lengths, sized, write_headers
 from sparklog.wire.compression import compress
 from sparklog.wire.spans import binary_from, interleave
-from sparklog.wire.varints import Ints, RowWriter, varint_width, varint_widths
+from sparklog.wire.varints import Ints, RowWriter, varint_widths
+from sparklog.wire.zigzag import varint_width
 
 #: Bytes of a batch before compression, its header included, that encoding aims at.
 TARGET_BATCH_BYTES: Final = 512 * 1024

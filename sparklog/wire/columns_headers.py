@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from sparklog.errors import DecodeError
 from sparklog.wire.spans import Span, binary_from, gather, interleave, read_span
-from sparklog.wire.varints import Bytes, Ints, RowWriter, decode_varint, varint_widths
+from sparklog.wire.varints import Bytes, Ints, RowWriter, varint_widths
+from sparklog.wire.zigzag import decode_varint
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

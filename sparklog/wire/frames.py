@@ -4,8 +4,10 @@ Owns: the receive buffer of one connection.  Must not know sockets or what a fra
 ``get_buffer`` and ``buffer_updated`` have the shape of ``asyncio.BufferedProtocol``.
 
 Limits: a frame is at most ``max_frame_bytes`` long; a declared length is trusted with at most
-``TRUSTED_BYTES`` of memory, beyond that the buffer only grows as bytes really arrive.  A connection
-keeps at most ``KEPT_BYTES`` between frames, and that only while its frames go on being large.
+``TRUSTED_BYTES`` of memory, beyond that the buffer only grows as bytes really arrive.  A peer that
+sends faster than it is read gets a buffer of ``BUSY_BYTES``, so that many small frames come with
+one receive.  A connection keeps at most ``KEPT_BYTES`` between frames, and more than
+``INITIAL_BYTES`` only while it goes on using them.
 """
 
 from struct import Struct
@@ -16,6 +18,8 @@ from sparklog.errors import FrameError
 LENGTH_BYTES: Final = 4
 #: What an idle connection holds.
 INITIAL_BYTES: Final = 64 * 1024
+#: More than this at once no longer pays, and the caches are only so large.
+BUSY_BYTES: Final = 512 * 1024
 TRUSTED_BYTES: Final = 2**20
 KEPT_BYTES: Final = 4 * 2**20
 #: So many times in a row the buffer may turn out too large before it shrinks.
@@ -33,6 +37,7 @@ class FrameDecoder:
 
     __slots__ = (
         "_buffer",
+        "_busy_bytes",
         "_capacity",
         "_end",
         "_initial_bytes",
@@ -44,6 +49,7 @@ class FrameDecoder:
     def __init__(self, max_frame_bytes: int, initial_bytes: int = INITIAL_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._initial_bytes = initial_bytes
+        self._busy_bytes = initial_bytes * (BUSY_BYTES // INITIAL_BYTES)
         self._buffer = memoryview(bytearray(initial_bytes))
         self._capacity = initial_bytes
         self._start = 0
@@ -61,7 +67,9 @@ class FrameDecoder:
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty.  Frames handed out before end their life here."""
-        if self._start == self._end:
+        if self._end == self._capacity < self._busy_bytes:
+            self._move_to(self._busy_bytes)
+        elif self._start == self._end:
             if self._capacity > self._initial_bytes:
                 self._shrink()
             self._start = self._end = 0
@@ -81,7 +89,10 @@ class FrameDecoder:
         buffer, start, end = self._buffer, self._start, self._end
         while end - start >= LENGTH_BYTES:
             frame_start = start + LENGTH_BYTES
-            frame_end = frame_start + self._checked_length(start)
+            length = _LENGTH.unpack_from(buffer, start)[0]
+            if not 0 <= length <= self._max_frame_bytes:
+                raise self._refusal(length)
+            frame_end = frame_start + length
             if frame_end > end:
                 break
             frames.append(buffer[frame_start:frame_end])
@@ -91,13 +102,14 @@ class FrameDecoder:
 
     def _checked_length(self, offset: int) -> int:
         length: int = _LENGTH.unpack_from(self._buffer, offset)[0]
-        if length < 0:
-            raise FrameError(f"a frame cannot have {length} bytes")
-        if length > self._max_frame_bytes:
-            raise FrameError(
-                f"a frame of {length} bytes exceeds the limit of {self._max_frame_bytes}"
-            )
+        if not 0 <= length <= self._max_frame_bytes:
+            raise self._refusal(length)
         return length
+
+    def _refusal(self, length: int) -> FrameError:
+        if length < 0:
+            return FrameError(f"a frame cannot have {length} bytes")
+        return FrameError(f"a frame of {length} bytes exceeds the limit of {self._max_frame_bytes}")
 
     def _shrink(self) -> None:
         """Gives memory back; ``_end`` says how much of it the last frames took."""

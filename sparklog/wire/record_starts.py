@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from sparklog.errors import DecodeError
-from sparklog.wire.varints import PADDING_BYTES, Bytes, Ints, decode_varint, read_varints
+from sparklog.wire.varints import PADDING_BYTES, Bytes, Ints, read_varints
+from sparklog.wire.zigzag import decode_varint
 
 #: Length, attributes, two deltas, key length, value length, header count: a byte each.
 MIN_RECORD_BYTES: Final = 7

@@ -150,7 +150,9 @@ def thawed_type(frozen_type: type[Any]) -> type[Any]:
 )
 def message(struct_type: type[StructT]) -> type[StructT]:
     """Class decorator: a frozen, slotted, keyword-only dataclass that is cheap to make."""
-    frozen = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(struct_type)
+    # Without an own docstring a dataclass pays for one that is made from its signature.
+    struct_type.__doc__ = struct_type.__doc__ or struct_type.__name__
+    frozen = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, init=False)(struct_type)
     type.__setattr__(frozen, "__init__", _quick_init(frozen))
     return frozen
 

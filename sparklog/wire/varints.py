@@ -1,7 +1,7 @@
-"""Zigzag varints, one at a time and by the column.
+"""Zigzag varints by the column, in NumPy.
 
-Owns: the integer encoding of record fields (Protocol Buffers' sint32/sint64), in plain Python and
-in NumPy.  Must not know records.
+Owns: the integer encoding of record fields for many records at once.  Must not know records.  One
+value at a time is ``zigzag``'s, so that brokers do without NumPy.
 """
 
 from typing import Any, Final
@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparklog.errors import DecodeError
+from sparklog.wire.zigzag import MAX_VARINT_BYTES
 
-Buffer = bytes | bytearray | memoryview
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
-MAX_VARINT_BYTES: Final = 5
-MAX_VARLONG_BYTES: Final = 10
 #: Bytes that must follow the data of ``read_varints``, so that a lie cannot lead outside.
 PADDING_BYTES: Final = 64
 
@@ -24,32 +22,6 @@ _ONE: Final = np.uint64(1)
 _SINGLE_BYTE_VALUES: Final[Ints] = np.array(
     [(raw >> 1) ^ -(raw & 1) for raw in range(128)], np.int64
 )
-
-
-def encode_varint(value: int) -> bytes:
-    """Zigzag, seven bits per byte, lowest first; ``value`` fits 64 bits."""
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def decode_varint(buf: Buffer, position: int, max_bytes: int = MAX_VARINT_BYTES) -> tuple[int, int]:
-    """(value, position after it).  Raises DecodeError when it runs out or on."""
-    raw = 0
-    shift = 0
-    for index in range(position, min(len(buf), position + max_bytes)):
-        byte = buf[index]
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if raw >> 64:
-                raise DecodeError("a varint exceeds 64 bits")
-            return (raw >> 1) ^ -(raw & 1), index + 1
-        shift += 7
-    raise DecodeError(f"a varint has no end within {max_bytes} bytes")
 
 
 def read_varints(
@@ -93,11 +65,6 @@ def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
 def varint_widths(values: Ints) -> Ints:
     """Encoded size in bytes of each value."""
     return _raw_widths(zigzag(values))
-
-
-def varint_width(value: int) -> int:
-    """Encoded size in bytes of one value."""
-    return max(1, (((value << 1) ^ (value >> 63)).bit_length() + 6) // 7)
 
 
 class RowWriter:

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
-frame = spark.read.format("sparklog").option("subscribe", "t")
-frame = frame.option("kafka.bootstrap.servers", "nonsense").load()
+reader = spark.read.format("sparklog").option("subscribe", "t")
+frame = reader.option("kafka.bootstrap.servers", "127.0.0.1:1").load()
 assert frame.columns[:2] == ["key", "value"], frame.columns
 try:
-    frame.count()
+    reader.option("kafka.bootstrap.servers", "nonsense").load()
 except Exception as error:
     print("found:", "'nonsense' is not HOST:PORT" in str(error))
 print("home:", pyspark_sparklog.__file__)

@@ -1,13 +1,15 @@
 """A broker's identity on the disk, in Kafka's formats."""
 
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from sparklog.errors import DecodeError, LockedError
+from sparklog.errors import DecodeError, LockedError, StorageError
 from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError, MetaProperties
 from sparklog.executors.partition_folders import delete_folder, is_stray, parse_folder
 from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
+from sparklog.storage_backends.local import TEMPORARY_PREFIX, LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
 
@@ -110,6 +112,21 @@ def test_the_marker_is_read_once() -> None:
     assert not take(half).clean
 
 
+def test_a_recovery_point_is_never_found_without_the_log_start_that_moved_it() -> None:
+    half = MemoryBackend()
+    folder = take(half)
+    tp = TopicPartition("t", 0)
+    folder.write_checkpoints({tp: 5}, {tp: 0})
+    # The second of the two files fails, or the process ends between them.
+    half.faults.fail_next(operation="put", under="recovery-point")
+    with pytest.raises(StorageError):
+        folder.write_checkpoints({tp: 9}, {tp: 9})
+    folder.release()
+    folder = take(half)
+    assert (folder.log_starts, folder.recovery_points) == ({tp: 9}, {tp: 5})
+    folder.release()
+
+
 def test_a_damaged_checkpoint_means_a_longer_recovery_not_a_failure() -> None:
     half = MemoryBackend()
     take(half).release()
@@ -147,3 +164,22 @@ def test_a_deleted_folder_leaves_its_name_free() -> None:
     delete_folder(half, "broker-1", "t-0", TOPIC_ID)
     delete_folder(half, "broker-1", "t-0", TOPIC_ID)
     assert half.list("broker-1") == []
+
+
+def test_half_written_files_of_a_killed_predecessor_are_removed(tmp_path: Path) -> None:
+    half = LocalBackend(tmp_path)
+    folder = BrokerFolder.take(
+        half, "broker-1", cluster_id="c", node_id=1, new=True, new_id=DIRECTORY
+    )
+    folder.release()
+    half.put("broker-1/t-0/partition.metadata", b"x")
+    for place in ("broker-1", "broker-1/t-0"):
+        (tmp_path / place / f"{TEMPORARY_PREFIX}abc").write_bytes(b"half a ")
+    BrokerFolder.take(
+        half, "broker-1", cluster_id="c", node_id=1, new=False, new_id=DIRECTORY
+    ).release()
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
+        ".lock",
+        "meta.properties",
+        "partition.metadata",
+    ]

@@ -1,16 +1,31 @@
 """A broker's start, stop, crash and absence of the control plane."""
 
 import asyncio
+import threading
+from uuid import UUID, uuid4
 
 import pytest
 from broker_rig import Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError
-from sparklog.executors.broker import Broker
-from sparklog.executors.broker_folder import BrokerStartError
+from sparklog.executors.broker import Broker, BrokerOptions
+from sparklog.executors.broker_folder import BrokerStartError, MetaProperties
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.private import RegisterBrokerRequest
+
+
+def other_process(rig: Rig, directory_id: UUID) -> RegisterBrokerRequest:
+    """Another process, with the same directory, takes over broker id 1."""
+    return RegisterBrokerRequest(
+        cluster_id=rig.control.image.cluster_id,
+        broker_id=1,
+        directory_id=directory_id,
+        incarnation=uuid4(),
+        host="127.0.0.1",
+        port=1,
+    )
 
 
 def test_a_clean_stop_leaves_the_marker_and_the_next_start_recovers_nothing() -> None:
@@ -147,7 +162,7 @@ def test_a_topic_that_is_deleted_and_created_again_starts_empty() -> None:
         assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         second = await client.create_topic("t")
         assert first != second
-        await until(lambda: [p.topic_id for p in broker.table] == [second])
+        await until(lambda: [p.topic_id for p in broker.table if p.is_leader] == [second])
         assert await client.fetch("t", max_wait_ms=0) == (0, [])
 
     run(test)
@@ -266,6 +281,62 @@ def test_a_start_can_be_given_up() -> None:
     run(test)
 
 
+def test_a_start_that_is_given_up_while_it_takes_the_folder_leaves_it_clean() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        await rig.stop_broker()
+        taking, go_on = threading.Event(), threading.Event()
+
+        def hold(operation: str, path: str) -> None:
+            if operation == "delete" and path.endswith(".kafka_cleanshutdown"):
+                taking.set()
+                go_on.wait(10)
+
+        rig.disk.faults.slow = hold
+        broker = Broker(rig.options(new=False))
+        starting = asyncio.create_task(broker.start())
+        await until(taking.is_set)
+        broker.ask_to_stop("test")
+        for _ in range(10):  # let the stop be noticed
+            await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(BrokerStartError):
+            await starting
+        rig.disk.faults.clear()
+        await rig.start_broker(new=False)
+        assert (await rig.status())["clean_start"]
+
+    run(test)
+
+
+def test_a_folder_that_the_cluster_does_not_know_is_not_the_brokers() -> None:
+    async def test(rig: Rig) -> None:
+        broker = await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        known = broker.directory_id
+        await rig.stop_broker()
+        # As on a host where an earlier start was given up before the broker could register.
+        other = MetaProperties(
+            cluster_id=rig.control.image.cluster_id, node_id=1, directory_id=UUID(int=7)
+        )
+        mine = rig.disk.read("broker-1/meta.properties")
+        rig.disk.put("broker-1/meta.properties", other.encode())
+        with pytest.raises(BrokerStartError) as caught:
+            await Broker(rig.options(new=False)).start()
+        assert (caught.value.kind, str(caught.value)) == (
+            "not_here",
+            f"folder broker-1 has directory id {other.directory_id}, and the cluster knows broker "
+            f"1 by {known}",
+        )
+        rig.disk.put("broker-1/meta.properties", mine)
+        await rig.start_broker(new=False)
+        await rig.leads(1)
+
+    run(test)
+
+
 def test_an_unclean_stop_is_not_forgotten_by_a_start_that_failed() -> None:
     async def test(rig: Rig) -> None:
         await rig.start_broker()
@@ -282,26 +353,43 @@ def test_an_unclean_stop_is_not_forgotten_by_a_start_that_failed() -> None:
     run(test)
 
 
+def test_a_broker_whose_id_is_taken_while_it_starts_gives_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sparklog.executors.registration.FIND_CONTROLLER_S", 0.3)
+
+    async def test(rig: Rig) -> None:
+        broker = Broker(rig.options())
+        registration = broker._registration
+        register_once = registration._register_once
+
+        async def lose_the_id() -> None:
+            await register_once()
+            outcome = rig.control.decide(other_process(rig, broker.directory_id))
+            assert isinstance(outcome, asyncio.Future)
+            await outcome
+
+        registration._register_once = lose_the_id  # type: ignore[method-assign]
+        with pytest.raises(BrokerStartError, match="another process has registered as broker 1"):
+            await broker.start()
+
+    run(test)
+
+
+def test_the_secret_is_not_shown() -> None:
+    options = BrokerOptions(
+        cluster_id="c", broker_id=1, data_dir="d", controller="h:1", secret="abcdef"
+    )
+    assert "abcdef" not in repr(options)
+
+
 def test_a_broker_whose_id_went_to_another_process_serves_nothing() -> None:
     async def test(rig: Rig) -> None:
-        from uuid import uuid4
-
-        from sparklog.wire.private import RegisterBrokerRequest
-
         broker = await rig.start_broker()
         client = await rig.client()
         await client.create_topic("t")
         await rig.leads(1)
-        outcome = rig.control.decide(
-            RegisterBrokerRequest(
-                cluster_id=rig.control.image.cluster_id,
-                broker_id=1,
-                directory_id=broker.directory_id,
-                incarnation=uuid4(),
-                host="127.0.0.1",
-                port=1,
-            )
-        )
+        outcome = rig.control.decide(other_process(rig, broker.directory_id))
         assert isinstance(outcome, asyncio.Future)
         await outcome
         await until(lambda: not any(partition.is_leader for partition in broker.table))

@@ -1,6 +1,9 @@
 """Fetch and its relatives over the wire: limits, waiting, epochs, offsets, deletion."""
 
 import asyncio
+import os
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -8,14 +11,17 @@ from broker_rig import Client, Rig, batch, run, until, values_of
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.control_link import ControlLink
+from sparklog.executors.handlers import fetch
+from sparklog.service.handler import RequestContext
 from sparklog.types import Endpoint, OffsetSpec
+from sparklog.wire.codec import RequestHeader
 from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchResponse
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -150,6 +156,36 @@ def test_the_brokers_own_limit_counts() -> None:
         assert len((await client.fetch("t"))[1]) == 1
 
     run(test, fetch_max_bytes="1024")
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_an_answer_from_many_partitions_holds_few_files(tmp_path: Path, size: int) -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async def test(rig: Rig) -> None:
+        broker = await rig.start_broker(data_dir=str(tmp_path))
+        client = await rig.client()
+        await client.create_topic("t", 100)
+        await rig.leads(100)
+        for number in range(100):
+            assert (await client.produce("t", batch(b"a" * size), partition=number)).error_code == 0
+        before = open_files()
+        assert broker._server is not None
+        context = RequestContext(
+            header=RequestHeader(api_key=1, api_version=11, correlation_id=1, client_id="t"),
+            connection=next(iter(broker._server.connections)),
+        )
+        topic = FetchTopic(topic="t", partitions=tuple(part(number) for number in range(100)))
+        request = FetchRequest(topics=(topic,), min_bytes=1, max_bytes=1 << 30)
+        response: Any = fetch.handler(broker.table).handle(context, request)
+        assert open_files() - before <= fetch.REGIONS_MAX
+        for data in response.responses[0].partitions:
+            records = data.records
+            found = records if isinstance(records, bytes) else records.read()
+            assert values_of(found) == [b"a" * size]
+
+    run(test, log_open_files_max="8")
 
 
 def test_sessions_are_declined_and_replicas_must_be_members() -> None:

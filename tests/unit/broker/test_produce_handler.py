@@ -1,12 +1,17 @@
 """Produce over the wire: acks, refusals, duplicates, flushes, a full disk."""
 
 import asyncio
+import threading
+from collections import deque
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from broker_rig import Client, Rig, batch, produce_request, run, until
 
 from sparklog.errors import ConnectError, ErrorCode
+from sparklog.executors.partition import Partition
+from sparklog.transport import Parked
 from sparklog.wire.codec import decode_response
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 from sparklog.wire.messages.produce import (
@@ -84,7 +89,8 @@ def test_transactions_are_refused() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await with_topic(rig)
         refused = await client.ask(InitProducerIdRequest(transactional_id="x"))
-        assert (refused.error_code, refused.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        expected = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+        assert (refused.error_code, refused.producer_id) == expected
         records = batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
         assert (await client.produce("t", records)).error_code == ErrorCode.INVALID_TXN_STATE
 
@@ -167,6 +173,53 @@ def test_an_ack_that_promises_a_flush_comes_after_it(acks: int) -> None:
     run(test)
 
 
+def test_an_answer_that_waits_does_not_hold_the_records() -> None:
+    async def test(rig: Rig) -> None:
+        await with_topic(rig, flush_messages="1")
+        broker = rig.brokers[1]
+        release = threading.Event()
+
+        def hold_flushes(operation: str, path: str) -> None:
+            if operation == "flush" and path.endswith(".log"):
+                release.wait(20)
+
+        rig.disk.faults.slow = hold_flushes
+        payload = encode_produce_request(9, 1, "t", produce_request("t", batch(b"a"), 0, 1))
+        frame = bytearray(b"".join(payload))
+        assert broker._server is not None
+        assert broker._dispatcher is not None
+        connection = next(iter(broker._server.connections))
+        (answer,) = broker._dispatcher(connection, deque([memoryview(frame)]))
+        assert isinstance(answer, Parked)
+        frame.clear()  # refused while anybody holds a view of it
+        release.set()
+        await answer.awaitable
+        rig.disk.faults.clear()
+
+    run(test)
+
+
+def test_a_refusal_that_turns_out_to_need_no_wait_is_a_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(rig: Rig) -> None:
+        client, _ = await with_topic(rig)
+        first = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+        gap = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=9)
+        assert (await client.produce("t", first)).error_code == 0
+        (partition,) = rig.brokers[1].table
+        state = partition.state
+        assert state is not None
+        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)))
+        assert (await client.produce("t", batch(b"b"), acks=1)).error_code == 0
+        # The high watermark passes the log's end between the judgement and the look at it.
+        monkeypatch.setattr(Partition, "is_settled", lambda *_: True)
+        refused = await client.produce("t", gap)
+        assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    run(test)
+
+
 def test_a_failed_flush_refuses_the_ack_and_the_broker_lives_on() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await with_topic(rig, flush_messages="1")
@@ -212,8 +265,6 @@ def test_an_ack_that_cannot_come_times_out() -> None:
         (partition,) = rig.brokers[1].table
         state = partition.state
         assert state is not None
-        from dataclasses import replace
-
         # A second in-sync replica that never fetches.
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)))
         late = await client.produce("t", batch(b"a"), timeout_ms=20)

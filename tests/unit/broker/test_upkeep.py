@@ -1,5 +1,7 @@
 """Periodic work: retention, expiry of producers, checkpoints, and many partitions at once."""
 
+import threading
+
 from broker_rig import Rig, batch, run, until
 
 from sparklog.executors.partition import Partition
@@ -21,7 +23,14 @@ def test_retention_deletes_segments_and_moves_the_log_start() -> None:
         for _ in range(5):
             assert (await client.produce("t", batch(b"x" * 600))).error_code == 0
         broker.table.clean_up()
-        broker.table.purge_deleted()
+        threads: list[str] = []
+        rig.disk.faults.slow = lambda operation, path: (
+            threads.append(threading.current_thread().name) if path.endswith(".deleted") else None
+        )
+        await broker.table.purge_deleted()
+        rig.disk.faults.clear()
+        # Removing a large file takes long.
+        assert {name.rpartition("_")[0] for name in threads} == {"sparklog-blocking"}
         (partition,) = broker.table
         assert partition.log.log_start_offset == 3
         assert (await rig.status())["segments_deleted"] == 3
@@ -63,6 +72,23 @@ def test_checkpoints_tell_a_crashed_broker_what_is_safe() -> None:
         (partition,) = rig.brokers[1].table
         assert partition.log.log_end_offset == 2
         assert partition.log.recovery_point == 2
+
+    run(test)
+
+
+def test_what_a_crash_left_unflushed_is_flushed_when_the_settings_promise_it() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        await client.produce("t", batch(b"a"))
+        await rig.crash_broker()
+        broker = await rig.start_broker(
+            new=False, settings={**rig.settings, "log.flush.interval.messages": "1"}
+        )
+        (partition,) = broker.table
+        await until(lambda: partition.log.recovery_point == 1)
 
     run(test)
 

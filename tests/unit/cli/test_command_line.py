@@ -1,6 +1,9 @@
+import asyncio
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from sparklog import __version__
 from sparklog.cli.app import run
 from sparklog.cli.consume import as_json_value
-from sparklog.cli.produce import split_line
+from sparklog.cli.produce import read_lines, split_line
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
 from sparklog.types import Compression
 from sparklog.wire.builder import Record, encode_batch
@@ -83,6 +86,33 @@ def test_lines_split_into_key_and_value(
     line: bytes, separator: bytes | None, found: tuple[bytes | None, bytes]
 ) -> None:
     assert split_line(line, separator) == found
+
+
+def test_lines_are_read_as_they_come() -> None:
+    async def read(descriptor: int) -> list[bytes]:
+        return [line async for line in read_lines(descriptor)]
+
+    reader, writer = os.pipe()
+    os.write(writer, b"one\n\ntwo")
+    os.close(writer)
+    assert asyncio.run(read(reader)) == [b"one", b"", b"two"]
+    os.close(reader)
+
+
+def test_waiting_for_a_line_can_be_interrupted() -> None:
+    async def read(descriptor: int) -> None:
+        async with asyncio.timeout(0.05):
+            async for _ in read_lines(descriptor):
+                pass
+
+    reader, writer = os.pipe()
+    rescue = threading.Timer(20, os.write, (writer, b"\n"))
+    rescue.start()
+    with pytest.raises(TimeoutError):
+        asyncio.run(read(reader))
+    assert rescue.is_alive(), "it has waited for the next line"
+    rescue.cancel()
+    os.close(writer)  # the thread that still reads ends with it
 
 
 def test_bytes_in_json_are_text_or_base64() -> None:

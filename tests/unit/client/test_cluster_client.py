@@ -282,3 +282,15 @@ def test_an_api_that_the_node_does_not_serve_is_named() -> None:
 def test_bootstrap_texts_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_bootstrap(text)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "text"),
+    [
+        (Endpoint("h", 1), "h:1"),
+        (Endpoint("10.0.0.1", 2), "10.0.0.1:2"),
+        (Endpoint("::1", 3), "[::1]:3"),
+    ],
+)
+def test_an_endpoint_prints_as_every_client_reads_it(endpoint: Endpoint, text: str) -> None:
+    assert (str(endpoint), Endpoint.parse(text)) == (text, endpoint)

@@ -33,7 +33,7 @@ def test_a_grandchild_finds_what_was_announced_until_it_is_withdrawn() -> None:
 
     discovery.announce(os.getpid(), "h:1,h:2")
     assert found() == "h:1,h:2"
-    discovery.withdraw(os.getpid())
+    discovery.withdraw(os.getpid(), "h:1,h:2")
     assert found() == "None"
 
 
@@ -42,3 +42,13 @@ def test_the_nearest_ancestor_wins() -> None:
     assert discovery.find_bootstrap_servers() == "far:1"
     discovery.announce(os.getpid(), "near:1")
     assert discovery.find_bootstrap_servers() == "near:1"
+
+
+def test_only_the_cluster_that_was_announced_last_is_withdrawn() -> None:
+    discovery.announce(os.getpid(), "first:1")
+    discovery.announce(os.getpid(), "second:1")
+    discovery.withdraw(os.getpid(), "first:1")
+    assert discovery.find_bootstrap_servers() == "second:1"
+    discovery.withdraw(os.getpid(), "second:1")
+    discovery.withdraw(os.getpid(), "second:1")
+    assert discovery.find_bootstrap_servers() is None

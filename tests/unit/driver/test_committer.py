@@ -46,6 +46,7 @@ class UnderTest:
         self.journal = Journal(self.backend)
         self.now_ms = 0
         self.published: list[bytes] = []
+        self.given_up = 0
         nonces = itertools.count()
         self.committer = Committer(
             self.journal,
@@ -53,13 +54,25 @@ class UnderTest:
             wall_ms=lambda: self.now_ms,
             new_nonce=lambda: f"nonce-{next(nonces)}",
             on_commit=self.published.append,
+            on_give_up=self.give_up,
             checkpoint_every=checkpoint_every,
         )
+
+    def give_up(self) -> None:
+        self.given_up += 1
+        assert self.committer.idle
 
     def add(self, *records: Record) -> "asyncio.Future[int]":
         """A future that gives the image's version when the records are durable."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.committer.add(records, lambda: future.set_result(self.committer.image.version))
+
+        def settle(error: StorageError | None) -> None:
+            if error is None:
+                future.set_result(self.committer.image.version)
+            else:
+                future.set_exception(error)
+
+        self.committer.add(records, settle)
         return future
 
 
@@ -120,15 +133,45 @@ def test_stopping_commits_what_was_decided() -> None:
     run(story)
 
 
-def test_a_failed_commit_ends_it_and_answers_nobody() -> None:
+def test_what_storage_refuses_is_given_up_with_all_that_was_decided_after_it() -> None:
     async def story() -> None:
         under_test = UnderTest()
-        under_test.backend.faults.fail_next(count=2, operation="put_if_absent")
+        under_test.backend.faults.capacity_bytes = 0
+        first = under_test.add(assigned(1))
+        running = asyncio.create_task(under_test.committer.run())
+
+        def decide_more(operation: str, _path: str) -> None:
+            if operation == "exists":
+                loop.call_soon_threadsafe(lambda: late.append(under_test.add()))
+
+        loop, late = asyncio.get_running_loop(), []
+        under_test.backend.faults.slow = decide_more
+        with pytest.raises(StorageError, match="full"):
+            await first
+        for future in late:
+            with pytest.raises(StorageError, match="full"):
+                await future
+        assert (len(late), under_test.given_up, under_test.published) == (1, 1, [])
+        assert under_test.committer.image == ClusterImage()
+        under_test.backend.faults.clear()
+        assert await under_test.add(assigned(2)) == 1
+        under_test.committer.stop()
+        await running
+        assert under_test.journal.load() == under_test.committer.image
+
+    run(story)
+
+
+def test_a_commit_that_may_have_been_written_ends_it_and_answers_nobody() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        under_test.backend.faults.fail_next(count=2, operation="put_if_absent", after=True)
         future = under_test.add(assigned(1))
         with pytest.raises(StorageError):
             await under_test.committer.run()
         assert not future.done()
-        assert under_test.committer.image == ClusterImage()
+        assert (under_test.given_up, under_test.committer.image) == (0, ClusterImage())
+        assert under_test.backend.list("") == [commit_name(1)]
 
     run(story)
 

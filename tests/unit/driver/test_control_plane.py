@@ -323,18 +323,44 @@ def test_the_newer_controller_wins(request: pytest.FixtureRequest) -> None:
     run(request, story)
 
 
-def test_a_disk_that_fails_ends_it_without_an_answer(request: pytest.FixtureRequest) -> None:
+def test_while_the_disk_refuses_writes_it_says_so_and_serves_what_is_durable(
+    request: pytest.FixtureRequest,
+) -> None:
     async def story(under_test: UnderTest) -> None:
+        await under_test.register()
+        before = under_test.control_plane.image.copy()
+        wanted = CreateTopicsRequest(topics=(TOPIC,))
         backend = open_file_half(under_test.control_plane.options.journal_dir)
         assert isinstance(backend, MemoryBackend)
         backend.faults.read_only = True
         try:
-            with pytest.raises(Exception, match=r"lost|closed|reset"):
-                await under_test.ask(InitProducerIdRequest())
-            with pytest.raises(StorageError, match="read-only"):
-                await under_test.running
+            refused = await under_test.ask(wanted)
+            [topic] = refused.topics
+            assert topic.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "read-only; mount it writable" in (topic.error_message or "")
+            metadata = await under_test.ask(MetadataRequest(topics=None))
+            assert (len(metadata.brokers), metadata.topics) == (2, ())
         finally:
             backend.faults.clear()
+        assert under_test.control_plane.image == before
+        assert [t.error_code for t in (await under_test.ask(wanted)).topics] == [0]
+        image = under_test.control_plane.image
+        assert (image.version, list(image.topics)) == (before.version + 1, [TOPIC.name])
+
+    run(request, story)
+
+
+def test_a_commit_that_may_have_been_written_ends_it_without_an_answer(
+    request: pytest.FixtureRequest,
+) -> None:
+    async def story(under_test: UnderTest) -> None:
+        backend = open_file_half(under_test.control_plane.options.journal_dir)
+        assert isinstance(backend, MemoryBackend)
+        backend.faults.fail_next(count=2, operation="put_if_absent", after=True)
+        with pytest.raises(Exception, match=r"lost|closed|reset"):
+            await under_test.ask(InitProducerIdRequest())
+        with pytest.raises(StorageError, match="the device failed"):
+            await under_test.running
 
     run(request, story)
 

@@ -15,6 +15,7 @@ from driver_fakes import registration
 
 from sparklog.client.connection import Connection
 from sparklog.process import Child, ChildError, python_command, spawn_child
+from sparklog.storage_backends.local import TEMPORARY_PREFIX
 from sparklog.types import Endpoint
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.messages.metadata import MetadataRequest
@@ -109,6 +110,17 @@ def test_after_kill_9_it_is_back_on_its_port_with_all_its_state(processes: Proce
     )
     assert (beat.error_code, beat.fenced) == (0, False)
     assert (watched.snapshot, watched.controller_epoch) == (True, 2)
+
+
+def test_what_a_killed_one_had_half_written_is_removed(processes: Processes) -> None:
+    journal = processes.folder / "journal"
+    journal.mkdir()
+    (journal / f"{TEMPORARY_PREFIX}abc").write_bytes(b"half a comm")
+    processes.start()
+    assert sorted(path.name for path in journal.iterdir()) == [
+        "00000000000000000001.json",
+        "secret",
+    ]
 
 
 def test_it_stops_cleanly_when_asked(processes: Processes) -> None:

@@ -191,9 +191,8 @@ def test_a_new_directory_never_leads_what_the_old_one_held() -> None:
         response=registered(1),
         effects=(
             WarnOperator(
-                message="broker 1 came back with a new, empty directory; offline, because only "
-                "the former one held them: a-0; bring it back, or delete and create the topics "
-                "again"
+                message="broker 1 came back with a new directory; offline for good, because only "
+                "the former one held them: a-0; delete and create the topics again"
             ),
         ),
     )
@@ -202,6 +201,10 @@ def test_a_new_directory_never_leads_what_the_old_one_held() -> None:
     assert under_test.leaders() == {"a-0": -1}
     under_test.create("b")
     assert under_test.leaders() == {"a-0": -1, "b-0": 1}
+    # Nor does the old directory, which has missed what was decided since.
+    under_test.heartbeat(1, stopping=True)
+    under_test.register(1, incarnation=incarnation(11), clean_stop=True)
+    assert under_test.leaders() == {"a-0": -1, "b-0": -1}
 
 
 def test_the_same_process_may_register_again_and_changes_nothing() -> None:

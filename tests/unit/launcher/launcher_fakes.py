@@ -27,8 +27,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 class FakeEngine:
     """Jobs end when the test says so: ``end(name, report or JobLost)``."""
 
-    name = "fake"
-
     def __init__(self, *executors: ExecutorSlots) -> None:
         self.present = list(executors)
         self.jobs: list[Job] = []

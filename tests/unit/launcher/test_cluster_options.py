@@ -1,10 +1,11 @@
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sparklog.cluster import start, start_processes
+from sparklog.cluster import Cluster, start, start_processes
 from sparklog.errors import ConfigError, StartError
 from sparklog.session import default_master, session_settings
 
@@ -30,6 +31,36 @@ def test_wrong_options_are_refused_before_anything_starts(
 def test_start_needs_a_classic_session(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="needs a classic Spark session"):
         start(object(), data_dir=tmp_path)
+
+
+class _Session:
+    """A classic session that has ended in the meantime."""
+
+    class sparkContext:  # noqa: N801
+        master = "local[4]"
+
+        class _jsc:  # noqa: N801
+            @staticmethod
+            def sc() -> Any:
+                return SimpleNamespace(isStopped=lambda: False)
+
+    class conf:  # noqa: N801
+        @staticmethod
+        def set(*_: str) -> None:
+            raise RuntimeError("the session has ended")
+
+
+def test_a_cluster_that_the_session_cannot_use_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    launcher: Any = SimpleNamespace(stop=lambda: stopped.append("launcher"), is_stopped=False)
+    monkeypatch.setattr(
+        "sparklog.cluster._launch", lambda *_: Cluster("127.0.0.1:1", launcher=launcher)
+    )
+    with pytest.raises(RuntimeError, match="the session has ended"):
+        start(_Session(), data_dir=tmp_path)
+    assert stopped == ["launcher"]
 
 
 def test_sessions_of_our_own_have_room_for_queries_and_stay_on_this_machine() -> None:

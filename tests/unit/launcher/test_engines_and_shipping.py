@@ -1,4 +1,5 @@
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from sparklog.driver.spark_engine import (
     spark_context,
     supervisor_task,
 )
-from sparklog.driver.spark_jobs import ExecutorSlots, as_text
+from sparklog.driver.spark_jobs import ExecutorSlots, as_text, unlogged_calls
 from sparklog.errors import StartError
 
 FAKE = str(Path(__file__).parents[1] / "process" / "fake_child.py")
@@ -213,3 +214,15 @@ def test_slots_of_all_executors_count_and_one_stays_free(monkeypatch: pytest.Mon
         "4 brokers need 5 task slots (one stays free for queries), but spark://host:7077 has 4; "
         "give the application more executors or cores, or start fewer brokers"
     )
+
+
+def test_payloads_are_not_in_the_log_of_calls_to_the_jvm(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    calls = logging.getLogger("py4j.clientserver")
+    with unlogged_calls():
+        calls.debug("the secret")
+        other = threading.Thread(target=calls.debug, args=("another thread's call",))
+        other.start()
+        other.join()
+    calls.debug("a later call")
+    assert caplog.messages == ["another thread's call", "a later call"]

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +12,8 @@ import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
 
 from sparklog.driver import launcher as launcher_module
-from sparklog.driver.control_process import ControlPlaneOptions, ControlPlaneProcess
-from sparklog.driver.engines import JobLost
+from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
+from sparklog.driver.engines import Job, JobLost
 from sparklog.driver.launcher import Launcher, LaunchOptions
 from sparklog.errors import ErrorCode, KafkaError, StartError
 from sparklog.storage_backends.registry import open_file_half
@@ -235,6 +237,31 @@ def test_a_question_without_an_answer_does_not_end_the_stop(make: Callable[..., 
     assert case.nothing_is_left()
 
 
+def test_a_job_that_is_just_being_submitted_is_cancelled_too(make: Callable[..., Case]) -> None:
+    case = make(start_seconds=0.2)
+    case.calls.silent.add(2)
+    run, cancel, may_go = case.engine.run, case.engine.cancel, threading.Event()
+
+    def run_slowly(job: Job) -> dict[str, object]:
+        if job.name == "broker-2":
+            assert may_go.wait(20)
+        return run(job)
+
+    def cancel_what_runs(name: str) -> None:
+        if name == "broker-2" and not case.engine.where(name):
+            may_go.set()
+        else:
+            cancel(name)
+
+    case.engine.run = run_slowly  # type: ignore[method-assign]
+    case.engine.cancel = cancel_what_runs  # type: ignore[method-assign]
+    began = time.monotonic()
+    with pytest.raises(StartError, match="broker 2 did not register"):
+        case.launcher.start()
+    assert time.monotonic() - began < case.options.stop_seconds / 2
+    assert case.nothing_is_left()
+
+
 def test_a_journal_may_lie_in_the_data_dir_itself(
     make: Callable[..., Case], tmp_path: Path
 ) -> None:
@@ -272,8 +299,8 @@ def test_notes_that_are_no_text_are_no_crash(make: Callable[..., Case], tmp_path
     assert make().launcher.control_plane.cluster_id == ""
 
 
-def control_options(tmp_path: Path, mode: str = "serve") -> ControlPlaneOptions:
-    return ControlPlaneOptions(
+def control_options(tmp_path: Path, mode: str = "serve") -> ControlProcessOptions:
+    return ControlProcessOptions(
         journal_dir=str(tmp_path / "journal"),
         host="127.0.0.1",
         port=0,

@@ -180,7 +180,8 @@ def test_a_region_outlives_its_log(desk: Desk) -> None:
     data = put(log, 1, 2, 3)
     got = log.read(0, 100, end_offset=3)
     assert got.region is not None
-    log.delete()
+    log.close(0, clean=False)
+    desk.half.remove_folder(FOLDER)
     assert not desk.half.exists(FOLDER)
     assert got.region.read() == data
     got.region.release()
@@ -224,6 +225,31 @@ def test_a_full_disk_at_a_roll_changes_nothing() -> None:
     assert [segment.base_offset for segment in log.segments] == [0, end]
     assert [record.offset for record in read_all(log)] == list(range(end + 1))
     log.check_invariants()
+
+
+def test_a_failed_roll_that_could_not_be_undone_is_undone_before_the_log_goes_on() -> None:
+    backend = MemoryBackend()
+    desk = Desk(half=backend)
+    log = desk.open()
+    fill(log, 5)
+    # The new segment is there when its snapshot fails, and its files cannot be deleted.
+    backend.faults.fail_next(operation="writev", under=".snapshot")
+    backend.faults.fail_next(100, operation="delete", under=f"{5:020d}")
+    with pytest.raises(StorageError):
+        log.roll(0)
+    with pytest.raises(StorageError):
+        put(log, 5)
+    assert (log.log_end_offset, [record.offset for record in read_all(log)]) == (5, [*range(5)])
+    backend.faults.clear()
+    fill(log, 5)
+    log.roll(0)
+    fill(log, 5)
+    log.advance_log_start(10)
+    log.delete_old(0, 15)
+    # A segment of no records between two others would look like one that lost them.
+    backend.crash(keep_unflushed=1 << 30)
+    log = desk.open()
+    assert [record.offset for record in read_all(log)] == list(range(10, 15))
 
 
 def test_index_entries_that_find_no_room_do_not_cost_the_append() -> None:

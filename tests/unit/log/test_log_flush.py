@@ -3,7 +3,7 @@ from log_fixtures import FOLDER, Desk, fill, put, read_all
 
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
-from sparklog.executors.log.flush import FlushState, ack_waits_for_flush
+from sparklog.executors.log.flush import FlushState
 from sparklog.storage_backends.memory import MemoryBackend
 
 
@@ -38,15 +38,8 @@ def test_flush_ms_counts_from_the_first_record_that_is_not_durable() -> None:
     assert [target(state, flush_ms=500, now_ms=now) for now in (599, 600)] == [None, 10]
 
 
-def test_an_ack_waits_when_every_append_is_promised_a_flush() -> None:
-    assert ack_waits_for_flush(TopicConfig(flush_messages=1))
-    assert ack_waits_for_flush(TopicConfig(flush_ms=0))
-    assert not ack_waits_for_flush(TopicConfig(flush_messages=2, flush_ms=1))
-
-
 def test_one_flush_covers_all_that_came_before_it() -> None:
     log = Desk().open(flush_messages=1)
-    assert log.ack_waits_for_flush
     assert log.start_flush(0) is None
     put(log, 1)
     assert log.flush_due(0)
@@ -89,7 +82,7 @@ def test_what_was_flushed_survives_a_crash_and_needs_its_index_no_more() -> None
     desk = Desk(half=backend)
     log = desk.open()
     fill(log, 60)
-    assert log.flush_target(0) == 60
+    assert log.flush_due(0)
     job = log.start_flush(0)
     assert job is not None
     job.run()
@@ -105,6 +98,23 @@ def test_what_was_flushed_survives_a_crash_and_needs_its_index_no_more() -> None
     assert len(log.segments) == segments > 2
     assert [record.offset for record in read_all(log)] == list(range(60))
     log.check_invariants()
+
+
+def test_a_segment_sealed_during_a_flush_asks_for_the_next_one() -> None:
+    log = Desk().open()
+    put(log, 1)
+    job = log.start_flush(0, force=True)
+    assert job is not None
+    log.roll(0)
+    job.run()
+    log.finish_flush(job, 0)
+    assert log.flush_due(0)
+    job = log.start_flush(0)
+    assert job is not None
+    assert [path.rpartition(".")[2] for path in job.paths] == ["index", "timeindex", "snapshot"]
+    job.run()
+    log.finish_flush(job, 0)
+    assert not log.flush_due(10**12)
 
 
 def test_a_forced_flush_takes_everything() -> None:

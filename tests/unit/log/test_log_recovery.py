@@ -294,17 +294,52 @@ def test_producers_come_back_from_the_last_whole_snapshot_and_what_follows(desk:
     log = desk.open()
     assert log.recovery.batches_replayed == 70 - bases[-1]
     assert desk.producers.entries[9].last_sequence == 69
-    # A torn one is recognised, the one before it serves.
+    # A torn one is recognised, the one before it serves, and it is made anew.
     newest = desk.path(f"{bases[-1]:020d}.snapshot")
     desk.half.truncate(newest, desk.half.size(newest) - 1)
     log = desk.open()
     assert log.recovery.batches_replayed == 70 - bases[-2]
     assert desk.producers.entries[9].last_sequence == 69
-    assert not desk.half.exists(newest)
+    assert desk.open().recovery.batches_replayed == 70 - bases[-1]
     for name in desk.names(".snapshot"):
         desk.half.delete(desk.path(name))
     assert desk.open().recovery.batches_replayed == 70
     assert desk.producers.entries[9].last_sequence == 69
+
+
+def test_producers_survive_a_lost_snapshot_and_the_deletion_of_what_it_stood_for(
+    desk: Desk,
+) -> None:
+    log = desk.open()
+    for producer_id, sequence in ((9, 0), (10, 0), (10, 1), (9, 1)):
+        log.roll(0)
+        data = put(log, 1, producer_id=producer_id, base_sequence=sequence)
+        desk.producers.replay(headers_of(data)[0])
+    log.close(0, clean=False)
+    path = desk.path(f"{3:020d}.snapshot")
+    desk.half.truncate(path, desk.half.size(path) - 1)
+    log = desk.open()
+    log.advance_log_start(3)
+    assert log.delete_old(0, 4) == 3
+    log.close(0, clean=False)
+    desk.open(log_start_offset=3)
+    assert {p: e.last_sequence for p, e in desk.producers.entries.items()} == {9: 1, 10: 1}
+
+
+def test_a_snapshot_from_before_the_first_segment_says_nothing(desk: Desk) -> None:
+    log = desk.open()
+    for sequence in range(70):
+        data = put(log, 1, producer_id=9 if sequence < 40 else 10, base_sequence=sequence)
+        desk.producers.replay(headers_of(data)[0])
+    bases = [segment.base_offset for segment in log.segments]
+    assert bases[1] < 40 < bases[-1]
+    log.close(0, clean=False)
+    for base in bases[2:]:
+        desk.half.delete(desk.path(f"{base:020d}.snapshot"))
+    for base in bases[:-1]:
+        desk.half.delete(desk.path(f"{base:020d}.log"))
+    desk.open()
+    assert {p: e.last_sequence for p, e in desk.producers.entries.items()} == {10: 69}
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"0\n5\n", b"0\n1\n9 9"])
@@ -333,6 +368,41 @@ def test_an_epoch_that_began_in_the_lost_tail_is_forgotten(desk: Desk) -> None:
     desk.half.truncate(LOG, sum(sizes[:5]))
     log = desk.open()
     assert [(e.epoch, e.start_offset) for e in log.leader_epochs.entries] == [(0, 0)]
+
+
+@pytest.mark.parametrize("keep", [0, 30, 10**6])
+def test_deleted_records_that_a_crash_brings_back_torn_are_no_damage(keep: int) -> None:
+    backend = MemoryBackend()
+    desk = Desk(half=backend)
+    log = desk.open(retention_ms=1)
+    fill(log, 10)
+    log.flush(0)
+    fill(log, 50)
+    log.delete_old(10**6, 60)
+    point, start = log.recovery_point, log.log_start_offset
+    assert (point, start) == (60, 60)
+    # The checkpoints were written, the folder's names were not flushed.
+    backend.crash(keep, lose_names=True)
+    log = desk.open(recovery_point=point, log_start_offset=start)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (60, 60, 0)
+    put(log, 1)
+    assert [record.offset for record in read_all(log)] == [60]
+    log.check_invariants()
+
+
+def test_damage_in_segments_below_the_log_start_is_no_damage(desk: Desk) -> None:
+    log = desk.open()
+    fill(log, 60)
+    log.flush(0)
+    second = log.segments[1].base_offset
+    log.close(0, clean=False)
+    desk.half.truncate(LOG, 100)
+    desk.half.delete(desk.path(f"{0:020d}.index"))
+    with pytest.raises(CorruptLogError):
+        desk.open(recovery_point=60)
+    log = desk.open(recovery_point=60, log_start_offset=second)
+    assert [record.offset for record in read_all(log)] == list(range(second, 60))
+    assert log.segments[0].base_offset == second
 
 
 def test_a_log_start_behind_the_end_starts_over(desk: Desk) -> None:

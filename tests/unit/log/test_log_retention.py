@@ -1,11 +1,13 @@
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 from log_fixtures import Desk, fill, put, read_all
 
 from sparklog.config import TopicConfig
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.retention import count_deletable
+from sparklog.storage_backends.memory import MemoryBackend
 
 HOUR_MS = 3_600_000
 
@@ -178,3 +180,24 @@ def test_files_of_a_deletion_that_a_crash_cut_short_are_removed() -> None:
     log = desk.open(recovery_point=50)
     assert desk.names() == [name for name in names if not name.endswith(".deleted")]
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_a_deletion_that_fails_is_done_the_next_time(suffix: str) -> None:
+    backend = MemoryBackend()
+    desk = Desk(half=backend)
+    log = desk.open(file_delete_delay_ms=0)
+    fill(log, 60)
+    second = log.segments[1].base_offset
+    log.advance_log_start(second)
+    backend.faults.fail_next(operation="rename", under=suffix)
+    with suppress(StorageError):
+        log.delete_old(0, 60)
+    log.delete_old(0, 60)
+    assert log.segments[0].base_offset == second
+    assert [record.offset for record in read_all(log)] == list(range(second, 60))
+    log.purge_deleted(1)
+    assert desk.names(".log") == [f"{segment.base_offset:020d}.log" for segment in log.segments]
+    log.close(0)
+    desk.open(clean=True)
+    assert f"{0:020d}.index" not in desk.names()

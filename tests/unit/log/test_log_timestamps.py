@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from log_fixtures import Desk, batch, headers_of, put
 
 from sparklog.executors.log.log import Log
+from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import OffsetTimestamp, TimestampType
 
 BATCHES = st.lists(st.lists(st.integers(-1, 60), min_size=1, max_size=4), min_size=1, max_size=40)
@@ -106,3 +107,16 @@ def test_compressed_batches_are_searched_too() -> None:
         data = encode_batch(records, base_offset=log.log_end_offset, compression=codec)
         log.append([data], headers_of(data), 0)
     assert [as_pair(log.offset_for_timestamp(t)) for t in (3, 6, 41)] == [(0, 5), (2, 15), (8, 45)]
+
+
+def test_a_batch_is_read_once_however_many_of_its_records_are_ever_larger() -> None:
+    backend = MemoryBackend()
+    log = Desk(half=backend).open(segment_bytes=1 << 20)
+    put(log, 10**6)
+    put(log, *range(500), size=0)
+    # The batch that the index knows as the one with the largest timestamp is hidden.
+    log.advance_log_start(1)
+    reads: list[str] = []
+    backend.faults.slow = lambda operation, where: reads.append(operation)
+    assert as_pair(log.max_timestamp()) == (500, 499)
+    assert reads.count("read") < 10

@@ -79,6 +79,7 @@ class Maker:
             producers=producers,
             config=config,
         )
+        partition.opened(NOW)
         partition.take_role(led() if state is None else state)
         return partition
 

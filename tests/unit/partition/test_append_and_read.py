@@ -16,7 +16,7 @@ from sparklog.executors.partition_values import (
     WakeWriters,
 )
 from sparklog.types import NO_NODE, OffsetSpec, OffsetTimestamp
-from sparklog.wire.batch import read_header
+from sparklog.wire.batch import pack_batch, read_header
 from sparklog.wire.builder import decode_records
 
 Open = Callable[..., Partition]
@@ -315,6 +315,34 @@ def test_offsets_by_time(open_partition: Open) -> None:
     assert partition.find_offset(OffsetSpec.MAX_TIMESTAMP) == expected
     assert partition.find_offset(NOW + 11) == expected
     assert partition.find_offset(NOW + 31) is None
+
+
+def test_records_that_cannot_be_read_are_named_corrupt_where_they_are_searched(
+    open_partition: Open,
+) -> None:
+    partition = open_partition()
+    append(partition, batch(b"a", timestamp=NOW))
+    append(
+        partition,
+        pack_batch(
+            b"no record",
+            attributes=0,
+            record_count=1,
+            last_offset_delta=0,
+            base_timestamp=NOW + 9,
+            max_timestamp=NOW + 9,
+        ),
+    )
+    assert partition.find_offset(NOW) == OffsetTimestamp(offset=0, timestamp=NOW, leader_epoch=0)
+    with pytest.raises(KafkaError) as caught:
+        partition.find_offset(NOW + 1)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_nothing_is_tiered(open_partition: Open) -> None:
+    partition = open_partition()
+    append(partition, batch(b"a"))
+    assert [partition.find_offset(special) for special in (-5, -6)] == [None, None]
 
 
 def test_epochs_end_where_the_next_begins(open_partition: Open) -> None:

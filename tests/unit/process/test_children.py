@@ -150,6 +150,7 @@ def test_the_line_is_read_across_pieces_and_deadlines() -> None:
         ("file:///data/a%20b", Path("/data/a b")),
         ("memory://x", None),
         ("rel", Path("rel").absolute()),
+        ("~/data", Path.home() / "data"),
     ],
 )
 def test_only_files_have_a_local_folder(location: str, folder: Path | None) -> None:

@@ -207,7 +207,7 @@ def test_no_answer_is_sent_when_none_is_owed_not_even_to_a_refusal() -> None:
     run_node([produce(handle)], test)
 
 
-def test_every_key_of_find_coordinator_is_told_to_try_later() -> None:
+def test_every_group_is_told_to_try_later() -> None:
     handlers = [find_coordinator.handler()]
     old = ask_once(handlers, FindCoordinatorRequest(key="g"), 2)
     assert isinstance(old, FindCoordinatorResponse)
@@ -227,6 +227,22 @@ def test_every_key_of_find_coordinator_is_told_to_try_later() -> None:
     assert new.coordinators == (replace(expected, key="a"), replace(expected, key="b"))
 
 
+def test_every_transactional_id_is_refused_for_good() -> None:
+    handlers = [find_coordinator.handler()]
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    old = ask_once(handlers, FindCoordinatorRequest(key="t", key_type=1), 2)
+    assert isinstance(old, FindCoordinatorResponse)
+    assert (old.error_code, old.node_id, old.port) == (code, -1, -1)
+    assert "'t' refused: transactions are not available yet" in (old.error_message or "")
+    new = ask_once(handlers, FindCoordinatorRequest(coordinator_keys=("a", "t"), key_type=1), 6)
+    assert isinstance(new, FindCoordinatorResponse)
+    assert [(c.key, c.node_id, c.port, c.error_code) for c in new.coordinators] == [
+        ("a", -1, -1, code),
+        ("t", -1, -1, code),
+    ]
+    assert new.coordinators[1].error_message == old.error_message
+
+
 def counters() -> ApiHandler:
     return status.handler(lambda: {"recovered_bytes": 5})
 
@@ -244,7 +260,7 @@ def test_members_prove_themselves_and_may_ask_what_others_may_not() -> None:
 
 def test_a_client_with_another_secret_is_no_member_and_finds_no_member() -> None:
     async def test(server: Server) -> None:
-        with pytest.raises(ProtocolError, match="not a member of this cluster"):
+        with pytest.raises(KafkaError, match="does not hold this cluster's secret"):
             await Connection.open(Endpoint(HOST, server.port), secret=b"wrong", timeout_s=5)
 
     run_node([*members.handlers(SECRET)], test)

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from collections import deque
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +80,7 @@ def test_whatever_comes_in_is_answered_or_refused(frames: list[bytes]) -> None:
         connection = ServerConnection(Server(dispatcher, 1000, 1))
         for frame in frames:
             try:
-                reply = dispatcher(connection, memoryview(frame))
+                (reply,) = dispatcher(connection, deque([memoryview(frame)]))
             except (DecodeError, FrameError):
                 continue
             assert reply is not None

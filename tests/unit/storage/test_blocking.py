@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from sparklog.storage_backends.blocking import replaced_runner, run_blocking
+from sparklog.storage_backends.blocking import WORKERS_MAX, replaced_runner, run_blocking
 
 T = TypeVar("T")
 
@@ -39,6 +39,46 @@ def test_the_loop_goes_on_while_work_blocks() -> None:
         return trace
 
     assert asyncio.run(main()) == ["loop", "released"]
+
+
+def test_cancelled_work_has_ended_when_the_cancellation_returns() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        begun, release = asyncio.Event(), threading.Event()
+
+        def block() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            trace.append("released" if release.wait(30) else "timed out")
+
+        running = asyncio.create_task(run_blocking(block))
+        await begun.wait()
+        running.cancel()
+        await asyncio.sleep(0)
+        loop.call_soon(release.set)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        trace.append("cancelled")
+
+    trace: list[str] = []
+    asyncio.run(main())
+    assert trace == ["released", "cancelled"]
+
+
+def test_cancelled_work_that_has_not_begun_never_does() -> None:
+    async def main() -> None:
+        release = threading.Event()
+        busy = [asyncio.create_task(run_blocking(release.wait, 30)) for _ in range(WORKERS_MAX)]
+        waiting = asyncio.create_task(run_blocking(ran.append, 1))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        release.set()
+        await asyncio.gather(*busy)
+
+    ran: list[int] = []
+    asyncio.run(main())
+    assert ran == []
 
 
 def test_a_runner_can_be_replaced_for_a_while() -> None:

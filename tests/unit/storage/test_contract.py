@@ -182,3 +182,12 @@ def test_the_url_leads_to_the_same_place(backend: StorageBackend) -> None:
     backend.put("file", b"x")
     again = open_backend(backend.url)
     assert (type(again), again.url, again.read("file")) == (type(backend), backend.url, b"x")
+
+
+def test_nothing_is_left_over_by_writers_that_were_not_killed(backend: StorageBackend) -> None:
+    assert backend.remove_leftovers("missing") == 0
+    backend.put("a/one", b"1")
+    assert backend.put_if_absent("a/two", b"2")
+    assert not backend.put_if_absent("a/two", b"3")
+    assert backend.remove_leftovers("a") == 0
+    assert backend.list("a") == ["one", "two"]

@@ -91,6 +91,14 @@ def test_a_root_below_a_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     assert (backend.list(""), backend.exists("x")) == ([], False)
 
 
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    backend = LocalBackend(tmp_path)
+    for look in (backend.exists, backend.is_folder):
+        with pytest.raises(StorageError, match=r"cannot look up .*/loop/broker-1"):
+            look("loop/broker-1")
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [

@@ -85,6 +85,9 @@ def test_leftovers_of_a_crash_are_never_listed_and_hinder_nobody(tmp_path: Path)
     (tmp_path / "journal" / f"{TEMPORARY_PREFIX}abc").write_bytes(b"half a comm")
     assert backend.put_if_absent("journal/2", b"two") is True
     assert backend.list("journal") == ["1", "2"]
+    assert backend.remove_leftovers("") == 0
+    assert backend.remove_leftovers("journal") == 1
+    assert sorted(os.listdir(tmp_path / "journal")) == ["1", "2"]
     backend.remove_folder("journal")
     assert os.listdir(tmp_path) == []
 

@@ -4,7 +4,8 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from sparklog.errors import ConnectError, DecodeError, StartError
 from sparklog.storage_backends.base import file_half
 from sparklog.storage_backends.registry import open_backend
 from sparklog.transport import (
-    Handler,
+    Answer,
     Parked,
     Reply,
     Server,
@@ -35,9 +36,17 @@ def echo(_connection: ServerConnection, payload: memoryview) -> Reply:
     return (bytes(payload),)
 
 
+Handler = Callable[[ServerConnection, memoryview], Answer]
+
+
 def run_with(handler: Handler, test: Callable[[Server], Awaitable[None]], **limits: int) -> None:
+    """``handler`` takes one frame at a time."""
+
+    def take_one(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+        return (handler(connection, frames.popleft()),)
+
     async def main() -> None:
-        server = await serve(HOST, 0, handler, **limits)
+        server = await serve(HOST, 0, take_one, **limits)
         try:
             async with asyncio.timeout(20):
                 await test(server)
@@ -246,6 +255,26 @@ def test_a_half_closed_peer_still_gets_what_it_asked_for() -> None:
         handler.parked[b"p1"].set_result(b"late")
         assert [await read_frame(reader), await read_frame(reader)] == [b"late", b"b"]
         assert await reader.read() == b""
+        writer.close()
+
+    run_with(handler, test)
+
+
+def test_a_connection_that_finishes_takes_no_more_of_what_arrived_with_the_last_request() -> None:
+    seen: list[bytes] = []
+
+    def handler(connection: ServerConnection, payload: memoryview) -> Answer:
+        seen.append(bytes(payload))
+        if seen[-1] == b"last":
+            connection.finish()
+        return (seen[-1],)
+
+    async def test(server: Server) -> None:
+        reader, writer = await asyncio.open_connection(HOST, server.port)
+        writer.write(frame(b"first") + frame(b"last") + frame(b"more"))
+        assert await read_frame(reader) == b"first"
+        await reader.read()
+        assert seen == [b"first", b"last"]
         writer.close()
 
     run_with(handler, test)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import FrameError
 from sparklog.wire.frames import (
+    BUSY_BYTES,
     INITIAL_BYTES,
     KEPT_BYTES,
     LENGTH_BYTES,
@@ -106,6 +107,17 @@ def test_the_buffer_is_kept_while_frames_are_large() -> None:
 def test_the_buffer_shrinks_when_frames_are_small_again() -> None:
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     feed(decoder, framed(patterned(TRUSTED_BYTES)), 2**18)
+    for _ in range(PATIENCE + 3):
+        assert feed(decoder, framed(b"small"), 100) == [b"small"]
+    assert decoder.capacity_bytes == INITIAL_BYTES
+
+
+def test_a_peer_that_fills_the_buffer_gets_a_larger_one_while_it_goes_on() -> None:
+    decoder = FrameDecoder(MAX_FRAME_BYTES)
+    payloads = [bytes([number]) * 1000 for number in range(250)]
+    data = b"".join(map(framed, payloads))
+    assert feed(decoder, data, BUSY_BYTES) == payloads
+    assert decoder.capacity_bytes == BUSY_BYTES
     for _ in range(PATIENCE + 3):
         assert feed(decoder, framed(b"small"), 100) == [b"small"]
     assert decoder.capacity_bytes == INITIAL_BYTES

@@ -1,0 +1,314 @@
+"""What a broker costs, against the least that any server could cost.
+
+Owns: the loads on the produce and fetch paths, start-up and memory.  Must not know how a row is
+shown.  Both sides of a ratio get the same frames, or the same bytes asked for, from the same
+client, in turns.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.bare import GREETING
+from benchmarks.harness import Row, in_turns
+from benchmarks.load import Caller, pump_all
+from benchmarks.servers import bare, cpu_seconds, resident_megabytes, serve
+from sparklog.client.blocking import BlockingClient
+from sparklog.types import Endpoint, TopicPartition
+from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.codec import decode_response, encode_request
+from sparklog.wire.frames import frame_length
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from sparklog.wire.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    encode_produce_request,
+)
+
+BATCH_BYTES = 16 * 1024
+CONNECTIONS = 4
+#: Requests that a connection sends at once; twice as many are under way.
+PIPELINED = 16
+FETCH_BYTES = 1024 * 1024
+#: Fetches walk over so much of the log, so that it is not one warm megabyte that is sent.
+FETCHED_LOG_BYTES = 64 * 1024 * 1024
+FETCHES_AT_ONCE = 8
+ROUNDS = 9
+
+#: Requests of one timed run.
+_PRODUCES = 12_000
+_FETCHES = 1_600
+_TOPIC = "bench"
+_CLIENT = "bench"
+_SETTLE_S = 2.0
+_LAST_NAMED = 12
+_RECORD_BYTES = 100
+_STARTS = 3
+
+
+@dataclass(slots=True)
+class _Meter:
+    """CPU that a server used for requests; warm-up included."""
+
+    pid: int
+    requests: int = 0
+    seconds: float = 0.0
+
+    def measure(self, requests: int, run: Callable[[], float]) -> float:
+        before = cpu_seconds(self.pid)
+        taken = run()
+        self.seconds += cpu_seconds(self.pid) - before
+        self.requests += requests
+        return taken
+
+    @property
+    def microseconds(self) -> float:
+        return self.seconds / self.requests * 1e6
+
+
+def rows(console: Console) -> list[Row]:
+    """Every row; says on the console what is being measured."""
+    with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name:
+        folder = Path(name)
+        return [*_starts(folder, console), *_paths(folder, console)]
+
+
+def _starts(folder: Path, console: Console) -> list[Row]:
+    console.print(f"broker: starting 3 brokers {_STARTS} times")
+    seconds, megabytes = [], []
+    for number in range(_STARTS):
+        with serve(folder / f"start-{number}", brokers=3) as served:
+            seconds.append(served.seconds_to_ready)
+            time.sleep(_SETTLE_S)
+            megabytes += [resident_megabytes(pid) for pid in served.broker_pids()]
+    return [
+        Row(
+            what="resident memory of an idle broker",
+            unit="MB",
+            ours=max(megabytes),
+            base=None,
+            asked=80,
+            at_most=True,
+        ),
+        Row(
+            what="serve --engine process, 3 brokers, to ready",
+            unit="s",
+            ours=statistics.median(seconds),
+            base=None,
+            asked=5,
+            at_most=True,
+        ),
+    ]
+
+
+def _paths(folder: Path, console: Console) -> list[Row]:
+    with serve(folder / "data", brokers=1) as served:
+        (pid,) = served.broker_pids()
+        with BlockingClient([served.bootstrap], client_id=_CLIENT) as client:
+            return [
+                _produce(client, pid, folder / "bare.log", console),
+                _fetch(client, pid, folder / "bare.data", console),
+            ]
+
+
+# produce
+
+
+def _produce(client: BlockingClient, pid: int, path: Path, console: Console) -> Row:
+    console.print(f"broker: produce path, {CONNECTIONS} connections, {ROUNDS} rounds")
+    times = _PRODUCES // (CONNECTIONS * PIPELINED)
+    count = times * CONNECTIONS * PIPELINED
+    batch = _batch()
+    with bare("produce", path) as other:
+        meters = _Meter(pid), _Meter(other.pid)
+
+        def ours() -> float:
+            with _topic(client, CONNECTIONS) as (topic, endpoint), ExitStack() as stack:
+                frames = [_produce_frame(topic, number, batch) for number in range(CONNECTIONS)]
+                answer = _accepted(endpoint, frames[0])
+                callers = [stack.enter_context(Caller(endpoint)) for _ in frames]
+                run = _load(callers, frames, answer, times)
+                return count / meters[0].measure(count, run)
+
+        def base() -> float:
+            os.truncate(path, 0)
+            with ExitStack() as stack:
+                frame = _produce_frame(_TOPIC, 0, batch)
+                before = frame.index(batch) - 4
+                greeting = GREETING.pack(before, len(frame) - 4 - before - len(batch), 64)
+                callers = [
+                    stack.enter_context(Caller(other.endpoint, greeting))
+                    for _ in range(CONNECTIONS)
+                ]
+                run = _load(callers, [frame] * CONNECTIONS, 64, times)
+                return count / meters[1].measure(count, run)
+
+        mine, least = in_turns(ours, base, ROUNDS)
+    _say_cpu(console, meters)
+    return Row(
+        what="produce 16 KB batches, 4 connections, acks=1, against CRC and write",
+        unit="requests/s",
+        ours=mine,
+        base=least,
+        asked=0.4,
+    )
+
+
+def _load(
+    callers: Sequence[Caller], frames: Sequence[bytes], answer_bytes: int, times: int
+) -> Callable[[], float]:
+    loads = [[frame * PIPELINED] * times for frame in frames]
+    return lambda: pump_all(callers, loads, answer_bytes * PIPELINED)
+
+
+def _batch() -> bytes:
+    """One batch of exactly ``BATCH_BYTES``."""
+    now_ms = time.time_ns() // 1_000_000
+    records = [Record(value=bytes(_RECORD_BYTES), timestamp=now_ms)] * (BATCH_BYTES // 120)
+    missing = BATCH_BYTES - len(encode_batch([*records, Record(value=b"", timestamp=now_ms)]))
+    for size in range(missing, 0, -1):
+        batch = encode_batch([*records, Record(value=bytes(size), timestamp=now_ms)])
+        if len(batch) == BATCH_BYTES:
+            return batch
+    raise AssertionError("no batch of this size")
+
+
+def _produce_frame(topic: str, number: int, batch: bytes) -> bytes:
+    part = PartitionProduceData(index=number, records=batch)
+    request = ProduceRequest(
+        acks=1,
+        timeout_ms=10_000,
+        topic_data=(TopicProduceData(name=topic, partition_data=(part,)),),
+    )
+    return _framed(b"".join(encode_produce_request(_LAST_NAMED, 1, _CLIENT, request)))
+
+
+def _accepted(endpoint: Endpoint, frame: bytes) -> int:
+    """Send one batch; the bytes of a good answer."""
+    with Caller(endpoint) as caller:
+        answer = caller.call(frame)
+    _, response = decode_response(ProduceResponse, _LAST_NAMED, answer)
+    errors = [p.error_code for topic in response.responses for p in topic.partition_responses]
+    assert errors == [0], response
+    return len(answer) + 4
+
+
+# fetch
+
+
+def _fetch(client: BlockingClient, pid: int, path: Path, console: Console) -> Row:
+    console.print(f"broker: fetch of {FETCH_BYTES >> 10} KB, {ROUNDS} rounds")
+    path.write_bytes(bytes(FETCHED_LOG_BYTES))
+    with (
+        bare("fetch", path, FETCH_BYTES) as other,
+        _topic(client, 1) as (topic, endpoint),
+        Caller(endpoint) as caller,
+        Caller(other.endpoint) as bare_caller,
+    ):
+        meters = _Meter(pid), _Meter(other.pid)
+        offsets = _fill(caller, topic)
+        frames = [_fetch_frame(topic, offset) for offset in offsets]
+        answer = _fetched(caller, frames[0])
+        groups = _grouped(frames, FETCHES_AT_ONCE)
+
+        def ours() -> float:
+            run = _walk(caller, groups, answer * FETCHES_AT_ONCE)
+            return _FETCHES / meters[0].measure(_FETCHES, run)
+
+        def base() -> float:
+            run = _walk(bare_caller, [b"next" * FETCHES_AT_ONCE], FETCH_BYTES * FETCHES_AT_ONCE)
+            return _FETCHES / meters[1].measure(_FETCHES, run)
+
+        mine, least = in_turns(ours, base, ROUNDS)
+    _say_cpu(console, meters)
+    return Row(
+        what="fetch of 1 MB, against sendfile",
+        unit="MB/s",
+        ours=mine * FETCH_BYTES / 1e6,
+        base=least * FETCH_BYTES / 1e6,
+        asked=0.5,
+    )
+
+
+def _fill(caller: Caller, topic: str) -> list[int]:
+    """Write what is fetched; where each fetch starts."""
+    batch = _batch()
+    frame = _produce_frame(topic, 0, batch)
+    starts = []
+    for number in range(FETCHED_LOG_BYTES // BATCH_BYTES):
+        _, response = decode_response(ProduceResponse, _LAST_NAMED, caller.call(frame))
+        if number * BATCH_BYTES % FETCH_BYTES == 0:
+            starts.append(response.responses[0].partition_responses[0].base_offset)
+    return starts
+
+
+def _fetch_frame(topic: str, offset: int) -> bytes:
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=2 * FETCH_BYTES,
+        session_epoch=-1,
+        topics=(FetchTopic(topic=topic, partitions=(part,)),),
+    )
+    return _framed(encode_request(request, _LAST_NAMED, 1, _CLIENT))
+
+
+def _fetched(caller: Caller, frame: bytes) -> int:
+    """Fetch once; the bytes of an answer that carries ``FETCH_BYTES``."""
+    answer = caller.call(frame)
+    _, response = decode_response(FetchResponse, _LAST_NAMED, answer)
+    sizes = [len(p.records or b"") for topic in response.responses for p in topic.partitions]
+    assert sizes == [FETCH_BYTES], sizes
+    return len(answer) + 4
+
+
+def _grouped(frames: Sequence[bytes], size: int) -> list[bytes]:
+    return [b"".join(frames[at : at + size]) for at in range(0, len(frames), size)]
+
+
+def _walk(caller: Caller, groups: Sequence[bytes], answer_bytes: int) -> Callable[[], float]:
+    """Ask for one group after the other, the next while the last is being answered."""
+    wanted = [groups[at % len(groups)] for at in range(_FETCHES // FETCHES_AT_ONCE)]
+
+    def run() -> float:
+        began = time.perf_counter()
+        caller.pump(wanted, answer_bytes)
+        return time.perf_counter() - began
+
+    return run
+
+
+# both
+
+
+@contextmanager
+def _topic(client: BlockingClient, partitions: int) -> Iterator[tuple[str, Endpoint]]:
+    """A new topic that takes batches, and the broker that leads it."""
+    client.admin.create_topic(_TOPIC, partitions)
+    try:
+        for number in range(partitions):
+            # Retried until the broker has heard of the topic.
+            client.produce(TopicPartition(_TOPIC, number), [_batch()], acks=1)
+        leader = client.topic(_TOPIC).partitions[0].leader
+        yield _TOPIC, client.metadata([]).nodes[leader]
+    finally:
+        client.admin.delete_topics([_TOPIC])
+
+
+def _framed(payload: bytes) -> bytes:
+    return frame_length(len(payload)) + payload
+
+
+def _say_cpu(console: Console, meters: tuple[_Meter, _Meter]) -> None:
+    ours, base = (meter.microseconds for meter in meters)
+    console.print(f"  server CPU a request: {ours:.1f} us, bare {base:.1f} us")

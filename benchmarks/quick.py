@@ -1,0 +1,36 @@
+"""``python -m benchmarks.quick``: every ratio in under five minutes.
+
+``--only broker`` or ``--only dataframe`` measures one part.  Exits with 1 when a figure misses
+what is asked.
+"""
+
+import argparse
+import sys
+import time
+from importlib import import_module
+
+from rich.console import Console
+
+from benchmarks.harness import Row, report
+
+PARTS = ("broker", "dataframe")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quick")
+    parser.add_argument("--only", choices=PARTS, help="measure this part alone")
+    only = parser.parse_args().only
+    console = Console()
+    began = time.monotonic()
+    rows: list[Row] = []
+    for part in PARTS:
+        if only in (None, part):
+            # Only here, because the DataFrame part brings Spark along.
+            rows += import_module(f"benchmarks.{part}").rows(console)
+    report(rows, console)
+    console.print(f"{time.monotonic() - began:.0f} s")
+    return 0 if all(row.met for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

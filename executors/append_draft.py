@@ -1,0 +1,116 @@
+"""Batches of clients on their way into one partition, up to the one write that puts them there.
+
+Owns: the judgement of several batches, each seeing those before it although none is written yet,
+and what they make together.  Must not know roles, logs or what an acknowledgement waits for.
+"""
+
+from typing import TypeAlias
+
+from sparklog.config import TopicConfig
+from sparklog.errors import KafkaError
+from sparklog.executors.batch_rules import check_timestamps, read_client_batch, stamp_batch
+from sparklog.executors.partition_values import ACKS_NONE
+from sparklog.executors.producer_state import (
+    Accepted,
+    AppendOrigin,
+    Duplicate,
+    ProducerEntry,
+    ProducerStateManager,
+)
+from sparklog.types import NO_TIMESTAMP, TimestampType
+from sparklog.wire.batch import BatchHeader, Buffer
+
+#: The header as it is to be written, or why nothing is.
+Verdict: TypeAlias = BatchHeader | Duplicate | KafkaError
+
+
+class AppendDraft:
+    """What is to be appended at ``end_offset``, and the verdict on every batch that was taken."""
+
+    __slots__ = (
+        "_ahead",
+        "_config",
+        "_leader_epoch",
+        "_now_ms",
+        "_producers",
+        "accepted",
+        "append_time",
+        "buffers",
+        "end_offset",
+        "headers",
+        "size",
+        "verdicts",
+    )
+
+    def __init__(
+        self,
+        producers: ProducerStateManager,
+        config: TopicConfig,
+        *,
+        end_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        self._producers = producers
+        self._config = config
+        self._leader_epoch = leader_epoch
+        self._now_ms = now_ms
+        self._ahead: dict[int, ProducerEntry] = {}
+        by_broker = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        #: Of every batch, or NO_TIMESTAMP when they keep their own.
+        self.append_time = now_ms if by_broker else NO_TIMESTAMP
+        self.end_offset = end_offset
+        self.buffers: list[Buffer] = []
+        self.headers: list[BatchHeader] = []
+        self.accepted: list[Accepted] = []
+        self.size = 0
+        #: acks, the end of the log that the verdict rests on, and the verdict.
+        self.verdicts: list[tuple[int, int, Verdict]] = []
+
+    @property
+    def last(self) -> BatchHeader | None:
+        """The last batch that is written."""
+        return self.headers[-1] if self.headers else None
+
+    def has_room(self, size: int) -> bool:
+        """Whether a batch of this size still goes into the same segment."""
+        return not self.headers or self.size + size <= self._config.segment_bytes
+
+    def refuse(self, refusal: KafkaError) -> None:
+        """A batch that is not even looked at."""
+        self.verdicts.append((ACKS_NONE, self.end_offset, refusal))
+
+    def take(self, records: Buffer | None, acks: int) -> None:
+        """Judge one more batch; stamp it when it is accepted."""
+        try:
+            header = read_client_batch(records, self._config)
+            check_timestamps(header, self._config, self._now_ms)
+        except KafkaError as refusal:
+            self.refuse(refusal)
+            return
+        assert records is not None
+        append_time, end_offset = self.append_time, self.end_offset
+        try:
+            judged = self._producers.prepare(
+                header,
+                base_offset=end_offset,
+                timestamp=header.max_timestamp if append_time == NO_TIMESTAMP else append_time,
+                origin=AppendOrigin.CLIENT,
+                now_ms=self._now_ms,
+                ahead=self._ahead,
+            )
+        except KafkaError as refusal:
+            self.verdicts.append((acks, end_offset, refusal))
+            return
+        if isinstance(judged, Duplicate):
+            self.verdicts.append((acks, judged.last_offset + 1, judged))
+            return
+        buffers, stamped = stamp_batch(records, header, end_offset, self._leader_epoch, append_time)
+        self.buffers += buffers
+        self.headers.append(stamped)
+        self.size += len(records)
+        self.end_offset = stamped.next_offset
+        if judged.entry is not None:
+            self.accepted.append(judged)
+            self._ahead[header.producer_id] = judged.entry
+        self.verdicts.append((acks, self.end_offset, stamped))

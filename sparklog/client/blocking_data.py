@@ -1,0 +1,134 @@
+"""The data half of the client for code without an event loop: metadata and raw requests.
+
+Owns: blocking calls into the loop of this process.  Every call has a deadline.  A process that was
+forked gets a loop of its own; objects made before the fork refuse to work in it.
+Must not know administration, producers and consumers: Spark starts many short processes that need
+only this, and pay for every import.
+"""
+
+import concurrent.futures
+import os
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.cluster_view import ClusterView, TopicView
+from sparklog.client.deadline import Deadline
+from sparklog.client.loop_thread import DEFAULT_TIMEOUT_S, GRACE_S, shared_loop_thread
+from sparklog.client.raw import ACKS_ALL, Fetched, Produced, ProducerIdentity, RawClient
+from sparklog.transport import Buffer
+from sparklog.types import Endpoint, Isolation, OffsetTimestamp, TopicPartition
+
+T = TypeVar("T")
+
+
+class BlockingDataClient:
+    """A cluster for blocking code: metadata and raw data requests.
+
+    ``cluster`` and ``raw`` are the asynchronous clients inside, for ``submit`` and ``run``.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[Endpoint],
+        *,
+        client_id: str = "sparklog",
+        secret: bytes | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """``timeout_s`` is the deadline of calls that name none."""
+        self.timeout_s = timeout_s
+        self._thread = shared_loop_thread()
+        self.cluster = ClusterClient(bootstrap, client_id=client_id, secret=secret)
+        self.raw = RawClient(self.cluster)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """May be called twice; does nothing in a forked process."""
+        if self._thread.pid == os.getpid():
+            self.run(self.cluster.close(), GRACE_S)
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Start a coroutine of ``cluster`` or ``raw``; take what it gives with ``result``."""
+        return self._thread.submit(coroutine)
+
+    def result(self, future: "concurrent.futures.Future[T]", timeout_s: float | None = None) -> T:
+        """See ``LoopThread.result``."""
+        return self._thread.result(future, self._limit(timeout_s))
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine of ``cluster`` or ``raw``; see ``LoopThread.result``."""
+        return self._thread.run(coroutine, self._limit(timeout_s))
+
+    def metadata(
+        self, topics: Sequence[str] | None = None, *, timeout_s: float | None = None
+    ) -> ClusterView:
+        """The cluster with these topics (None: all), asked for now."""
+        limit = self._limit(timeout_s)
+        return self.run(self.cluster.refresh(topics, Deadline(limit)), limit)
+
+    def topic(
+        self, name: str, *, create: bool = False, timeout_s: float | None = None
+    ) -> TopicView:
+        """A topic; see ``ClusterClient.topic``."""
+        limit = self._limit(timeout_s)
+        return self.run(self.cluster.topic(name, Deadline(limit), create=create), limit)
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, OffsetTimestamp]:
+        """See ``RawClient.list_offsets``."""
+        limit = self._limit(timeout_s)
+        call = self.raw.list_offsets(wanted, isolation=isolation, timeout_s=limit)
+        return self.run(call, limit)
+
+    def fetch(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        max_bytes: int = 8 * 1024 * 1024,
+        max_wait_ms: int = 500,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float | None = None,
+    ) -> Fetched:
+        """See ``RawClient.fetch``."""
+        limit = self._limit(timeout_s)
+        call = self.raw.fetch(
+            tp,
+            offset,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            isolation=isolation,
+            timeout_s=limit,
+        )
+        return self.run(call, limit)
+
+    def produce(
+        self,
+        tp: TopicPartition,
+        batches: Sequence[Buffer],
+        *,
+        acks: int = ACKS_ALL,
+        timeout_s: float | None = None,
+    ) -> Produced:
+        """See ``RawClient.produce``."""
+        limit = self._limit(timeout_s)
+        return self.run(self.raw.produce(tp, batches, acks=acks, timeout_s=limit), limit)
+
+    def init_producer_id(self, *, timeout_s: float | None = None) -> ProducerIdentity:
+        """A fresh producer id."""
+        limit = self._limit(timeout_s)
+        return self.run(self.raw.init_producer_id(timeout_s=limit), limit)
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self.timeout_s if timeout_s is None else timeout_s

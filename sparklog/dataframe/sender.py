@@ -1,0 +1,124 @@
+"""One task's producer: rows -> batches -> acknowledged.
+
+Owns: the routing and encoding of groups of rows, the sequences of the idempotent producer, and the
+bound on what is in flight.  Must not know Spark, options' texts or the bytes of a batch.
+"""
+
+import random
+import time
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.raw import Produced, ProducerIdentity, value_or_raise
+from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.routing import Router, split_by_topic
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TopicPartition,
+)
+from sparklog.wire.batch import add_sequence
+from sparklog.wire.columns import EncodedBatch, encode_columns
+
+Sends = dict[TopicPartition, list[EncodedBatch]]
+Answers = dict[TopicPartition, Produced | KafkaError]
+
+
+class Sender:
+    """One task's producer.  At most one request per partition is in flight."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._timeout_s = options.delivery_timeout_ms / 1000
+        self._client = BlockingDataClient(
+            options.bootstrap, client_id=options.client_id, timeout_s=self._timeout_s
+        )
+        self._routers: dict[str, Router] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._identity: ProducerIdentity | None = None
+        self._pending: Future[None] | None = None
+
+    def send(self, group: pa.Table) -> None:
+        """Route and encode a group while the one before travels, then let it follow."""
+        if self._options.idempotent and self._identity is None:
+            self._identity = self._client.init_producer_id()
+        sends: Sends = {}
+        for topic, rows in self._by_topic(group):
+            for piece in self._router(topic).route(rows):
+                tp = TopicPartition(topic, piece.partition)
+                sends.setdefault(tp, []).extend(self._encode(tp, piece.rows))
+        self.finish()
+        self._pending = self._client.submit(self._produce(sends))
+
+    def finish(self) -> None:
+        """Wait until everything sent was acknowledged.  Raises KafkaError."""
+        pending, self._pending = self._pending, None
+        if pending:
+            self._client.result(pending)
+
+    def close(self) -> None:
+        if self._pending:
+            self._pending.cancel()
+        self._client.close()
+
+    def _by_topic(self, group: pa.Table) -> list[tuple[str, pa.Table]]:
+        if self._options.topic is not None:
+            return [(self._options.topic, group)]
+        return split_by_topic(group)
+
+    def _router(self, topic: str) -> Router:
+        router = self._routers.get(topic)
+        if router is None:
+            found = self._client.topic(topic, create=True)
+            router = Router(topic, len(found.partitions), first_run=random.randrange(2**16))
+            self._routers[topic] = router
+        return router
+
+    def _encode(self, tp: TopicPartition, rows: pa.Table) -> list[EncodedBatch]:
+        identity = self._identity
+        sequence = self._sequences.get(tp, 0) if identity else NO_SEQUENCE
+        batches = encode_columns(
+            *(_column(rows, name) for name in ("key", "value", "timestamp", "headers")),
+            compression=self._options.compression,
+            target_batch_bytes=self._options.batch_bytes,
+            default_timestamp=time.time_ns() // 1_000_000,
+            producer_id=identity.producer_id if identity else NO_PRODUCER_ID,
+            producer_epoch=identity.producer_epoch if identity else NO_PRODUCER_EPOCH,
+            base_sequence=sequence,
+        )
+        if identity:
+            self._sequences[tp] = add_sequence(sequence, rows.num_rows)
+        return batches
+
+    async def _produce(self, sends: Sends) -> None:
+        """Batch after batch of each partition, all partitions at once."""
+        for number in range(max((len(batches) for batches in sends.values()), default=0)):
+            turn = {tp: batches[number] for tp, batches in sends.items() if number < len(batches)}
+            answers = await self._client.raw.produce_each(
+                {tp: [batch.data] for tp, batch in turn.items()},
+                acks=self._options.acks,
+                timeout_s=self._timeout_s,
+            )
+            for tp, answer in answers.items():
+                _check(tp, answer, turn[tp])
+
+
+def _check(tp: TopicPartition, answer: Produced | KafkaError, batch: EncodedBatch) -> None:
+    if isinstance(answer, KafkaError) and answer.code is ErrorCode.MESSAGE_TOO_LARGE:
+        many = batch.record_count > 1
+        what = f"a batch of {batch.record_count} records" if many else "a record"
+        remedy = ", or lower option kafka.batch.size" if many else ""
+        raise KafkaError(
+            answer.code,
+            f"{what} ({len(batch.data)} bytes) for {tp} exceeds the topic's max.message.bytes: "
+            f"raise that{remedy}",
+        )
+    value_or_raise(tp, answer)
+
+
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray | None:
+    return rows.column(name) if name in rows.column_names else None

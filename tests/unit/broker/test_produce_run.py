@@ -1,0 +1,255 @@
+"""Produce requests that arrive together: the answers, their order, and what is shared."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from broker_rig import Client, Rig, batch, produce_request, run, until
+
+from sparklog.errors import ErrorCode, FrameError
+from sparklog.transport import Answer, Parked
+from sparklog.wire.codec import decode_response, encode_request
+from sparklog.wire.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse
+from sparklog.wire.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
+
+VERSION = 11
+
+
+async def with_topic(rig: Rig, partitions: int = 1, **configs: str) -> Client:
+    await rig.start_broker()
+    client = await rig.client()
+    await client.create_topic("t", partitions, **configs)
+    await rig.leads(partitions)
+    return client
+
+
+def frame(
+    correlation_id: int,
+    records: bytes | None,
+    *,
+    topic: Any = "t",
+    partition: int = 0,
+    acks: int = 1,
+    version: int = VERSION,
+) -> memoryview:
+    request = produce_request(topic, records, partition, acks)
+    return memoryview(
+        bytearray(b"".join(encode_produce_request(version, correlation_id, "me", request)))
+    )
+
+
+def receive(rig: Rig, frames: Iterable[memoryview]) -> list[Answer]:
+    """Frames that arrive together at a connection, and the answers so far."""
+    broker = rig.brokers[1]
+    assert broker._server is not None
+    assert broker._dispatcher is not None
+    connection = next(iter(broker._server.connections))
+    left, answers = deque(frames), []
+    while left:
+        answers += broker._dispatcher(connection, left)
+    return answers
+
+
+def result(answer: Answer, version: int = VERSION) -> tuple[int, PartitionProduceResponse]:
+    """Correlation id and partition of an answer."""
+    assert isinstance(answer, Sequence)
+    payload = b"".join(part for part in answer if isinstance(part, bytes))
+    correlation_id, response = decode_response(ProduceResponse, version, payload)
+    ((found,),) = [topic.partition_responses for topic in response.responses]
+    return correlation_id, found
+
+
+def codes(answers: Iterable[Answer]) -> list[tuple[int, int, int]]:
+    found = [result(answer) for answer in answers]
+    return [(number, part.error_code, part.base_offset) for number, part in found]
+
+
+def count_writes(rig: Rig) -> list[str]:
+    writes: list[str] = []
+    rig.disk.faults.slow = lambda operation, path: (
+        writes.append(path.split("/")[-2])
+        if operation == "writev" and path.endswith(".log")
+        else None
+    )
+    return writes
+
+
+@pytest.mark.parametrize("version", range(MIN_VERSION, MAX_VERSION + 1))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_every_version_answers_each_request(version: int, acks: int) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        topic_id = await client.create_topic("t")
+        await rig.leads(1)
+        topic = topic_id if version >= 13 else "t"
+        answers = receive(
+            rig,
+            [frame(n, batch(b"%d" % n), topic=topic, acks=acks, version=version) for n in range(5)],
+        )
+        start = -1 if version < 5 else 0
+        assert [result(answer, version) for answer in answers] == [
+            (n, PartitionProduceResponse(base_offset=n, log_start_offset=start)) for n in range(5)
+        ]
+        assert await client.fetch("t") == (0, [b"0", b"1", b"2", b"3", b"4"])
+        status = await rig.status()
+        assert (status["requests"]["0"], status["batches_in"]) == (5, {"t": 5})
+
+    run(test)
+
+
+def test_partitions_take_turns_and_each_is_written_to_once() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig, 2)
+        writes = count_writes(rig)
+        frames = [frame(n, batch(b"%d" % n), partition=n % 2) for n in range(6)]
+        assert codes(receive(rig, frames)) == [(n, 0, n // 2) for n in range(6)]
+        assert writes == ["t-0", "t-1"]
+        rig.disk.faults.clear()
+        assert await client.fetch("t", partition=0) == (0, [b"0", b"2", b"4"])
+        assert await client.fetch("t", partition=1) == (0, [b"1", b"3", b"5"])
+
+    run(test)
+
+
+def test_a_refused_batch_leaves_its_neighbours_alone() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig)
+        bad = batch(b"bad")[:-1] + b"!"
+        frames = [
+            frame(1, batch(b"a")),
+            frame(2, bad),
+            frame(3, batch(b"lost"), topic="unknown"),
+            frame(4, None),
+            frame(5, batch(b"odd"), acks=2),
+            frame(6, batch(b"b")),
+            frame(7, batch(b"c"), acks=-1),
+        ]
+        assert codes(receive(rig, frames)) == [
+            (1, 0, 0),
+            (2, ErrorCode.CORRUPT_MESSAGE, -1),
+            (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+            (4, ErrorCode.INVALID_RECORD, -1),
+            (5, ErrorCode.INVALID_REQUIRED_ACKS, -1),
+            (6, 0, 1),
+            (7, 0, 2),
+        ]
+        assert await client.fetch("t") == (0, [b"a", b"b", b"c"])
+        assert (await rig.status())["refused_appends"] == 4
+
+    run(test)
+
+
+def test_retries_and_gaps_of_an_idempotent_producer_in_one_run() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig)
+        ids = {"producer_id": 7, "producer_epoch": 0}
+        sequences = [0, 1, 1, 5, 2]
+        frames = [
+            frame(n, batch(b"%d" % sequence, base_sequence=sequence, **ids))
+            for n, sequence in enumerate(sequences)
+        ]
+        gap = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        expected = [(0, 0, 0), (1, 0, 1), (2, 0, 1), (3, gap, -1), (4, 0, 2)]
+        assert codes(receive(rig, frames)) == expected
+        assert await client.fetch("t") == (0, [b"0", b"1", b"2"])
+        status = await rig.status()
+        assert (status["duplicates"], status["batches_in"]) == (1, {"t": 3})
+
+    run(test)
+
+
+def test_a_full_disk_refuses_the_run_and_nothing_of_it_is_read() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig)
+        rig.disk.disk.fill_after(50)
+        answers = receive(rig, [frame(n, batch(b"x" * 3000)) for n in range(3)])
+        assert codes(answers) == [(n, ErrorCode.KAFKA_STORAGE_ERROR, -1) for n in range(3)]
+        rig.disk.faults.clear()
+        assert codes(receive(rig, [frame(9, batch(b"y")), frame(10, batch(b"z"))])) == [
+            (9, 0, 0),
+            (10, 0, 1),
+        ]
+        assert await client.fetch("t") == (0, [b"y", b"z"])
+
+    run(test)
+
+
+def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
+    async def test(rig: Rig) -> None:
+        await with_topic(rig)
+        (partition,) = rig.brokers[1].table
+        state = partition.state
+        assert state is not None
+        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)))
+        frames = [frame(n, batch(b"%d" % n), acks=-1 if n % 2 else 1) for n in range(4)]
+        answers = receive(rig, frames)
+        assert [isinstance(answer, Parked) for answer in answers] == [False, True, False, True]
+        for each in frames:  # nothing that waits holds the receive buffer
+            data = each.obj
+            each.release()
+            data.clear()
+        parked = [answer for answer in answers if isinstance(answer, Parked)]
+        futures = [asyncio.ensure_future(answer.awaitable) for answer in parked]
+        rig.brokers[1].table.carry_out(partition.record_follower(2, 2))
+        await until(lambda: futures[0].done())
+        assert not futures[1].done()
+        rig.brokers[1].table.carry_out(partition.record_follower(2, 4))
+        await until(lambda: futures[1].done())
+        late = [answer.finish(future) for answer, future in zip(parked, futures, strict=True)]
+        assert codes([answers[0], late[0], answers[2], late[1]]) == [(n, 0, n) for n in range(4)]
+
+    run(test)
+
+
+def test_other_requests_see_what_was_produced_before_them() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig)
+        other = memoryview(encode_request(ListOffsetsRequest(), 6, 50, "me"))
+        answers = receive(rig, [frame(1, batch(b"a")), frame(2, batch(b"b")), other,
+                                frame(3, batch(b"c"))])  # fmt: skip
+        assert codes([*answers[:2], answers[3]]) == [(1, 0, 0), (2, 0, 1), (3, 0, 2)]
+        assert len(answers) == 4
+        assert await client.fetch("t") == (0, [b"a", b"b", b"c"])
+
+    run(test)
+
+
+def test_what_cannot_be_decoded_ends_the_run_not_the_answers_before_it() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig)
+        good = [frame(n, batch(b"%d" % n)) for n in range(2)]
+        broken = memoryview(bytes(frame(2, batch(b"2"), partition=1))[:-5])
+        broker = rig.brokers[1]
+        assert broker._server is not None
+        assert broker._dispatcher is not None
+        connection = next(iter(broker._server.connections))
+        left = deque([*good, broken])
+        assert codes(broker._dispatcher(connection, left)) == [(0, 0, 0), (1, 0, 1)]
+        with pytest.raises(Exception, match="malformed") as refusal:
+            broker._dispatcher(connection, left)
+        assert not isinstance(refusal.value, FrameError)
+        assert await client.fetch("t") == (0, [b"0", b"1"])
+
+    run(test)
+
+
+def test_a_long_run_over_the_wire_keeps_its_order() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig, 3)
+        results = await asyncio.gather(
+            *(
+                client.produce("t", batch(b"%d" % n), partition=n % 3, acks=1 if n % 5 else -1)
+                for n in range(200)
+            )
+        )
+        assert [found.base_offset for found in results] == [n // 3 for n in range(200)]
+        for number in range(3):
+            expected = [b"%d" % n for n in range(number, 200, 3)]
+            assert await client.fetch("t", partition=number) == (0, expected)
+
+    run(test)
