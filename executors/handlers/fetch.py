@@ -139,7 +139,7 @@ class _Fetch:
     def __init__(
         self, table: PartitionTable, request: FetchRequest, replica_id: int, *, by_id: bool
     ) -> None:
-        self.answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[FetchResponse] | None = None
         self._table = table
         self._request = request
         self._replica_id = replica_id
@@ -198,8 +198,9 @@ class _Fetch:
             for part in topic.partitions
         ]
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        self._answer = asyncio.get_running_loop().create_future()
         self._table.readers.park(self, keys, wait_ms / 1000)
-        return self.answer
+        return self._answer
 
     def look(self, key: TopicPartition, size: int) -> bool:
         """A role that changed wakes with size 0 and is always worth a look."""
@@ -219,10 +220,11 @@ class _Fetch:
         self._finish(self.attempt())
 
     def _finish(self, attempt: _Attempt) -> None:
-        if self.answer.done():
+        assert self._answer is not None
+        if self._answer.done():
             attempt.release()
         else:
-            self.answer.set_result(self.response(attempt))
+            self._answer.set_result(self.response(attempt))
 
     def _name_of(self, topic: FetchTopic) -> tuple[str, ErrorCode | None]:
         if not self._by_id:

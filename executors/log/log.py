@@ -5,8 +5,8 @@ not know roles, high watermarks or clients.  Producer state belongs to the parti
 its snapshots and replays batches into it.
 
 Not thread-safe: one thread calls everything.  Only ``Log.open``, ``FlushJob.run``,
-``purge_deleted`` and ``close`` may run in another one.  The store's failures are StorageError, refusals KafkaError,
-damage CorruptLogError.
+``purge_deleted`` and ``close`` may run in another one.  The store's failures are StorageError,
+refusals KafkaError, damage CorruptLogError.
 """
 
 import uuid

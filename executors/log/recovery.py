@@ -225,9 +225,9 @@ class _Loader:
             offsets = self._entries(segment, present, INDEX_SUFFIX)
             times = self._entries(segment, present, TIME_INDEX_SUFFIX)
             segment.load_sealed(size, next_base, offsets or 0, times or 0)
-            usable = offsets is not None and times is not None
-            if index < untrusted and not (usable and segment.indexes_fit()):
-                self._rebuild_trusted(segment)
+            if index < untrusted:
+                self._load_trusted(segment, usable=offsets is not None and times is not None)
+                self._require_whole(segment, segments[index + 1])
 
     def _entries(self, segment: Segment, present: set[str], suffix: str) -> int | None:
         """Entries of an index file; None when it is missing or cut in the middle of one."""
@@ -243,20 +243,29 @@ class _Loader:
         offsets = self._entries(segment, present, INDEX_SUFFIX)
         times = self._entries(segment, present, TIME_INDEX_SUFFIX)
         segment.load_sealed(segment.size, MAX_INT64, offsets or 0, times or 0)
-        try:
-            usable = offsets is not None and times is not None and segment.indexes_fit()
-            if usable:
-                segment.load_tail()
-        except (IndexDamageError, CorruptLogError):
-            usable = False
-        if not usable:
-            self._rebuild_trusted(segment)
+        self._load_trusted(segment, usable=offsets is not None and times is not None)
 
-    def _rebuild_trusted(self, segment: Segment) -> None:
+    def _load_trusted(self, segment: Segment, *, usable: bool) -> None:
+        """Believe the indexes if they are usable and fit; read no more of the log than its end."""
+        try:
+            if usable and segment.indexes_fit():
+                segment.load_tail()
+                return
+        except (IndexDamageError, CorruptLogError):
+            pass  # whichever it is, reading the whole segment tells
         self._rebuild(segment, check_end=MAX_INT64)
         # Nobody will read this segment again to see whether the new indexes are whole.
         for path in segment.paths[1:]:
             self.half.flush(path)
+
+    def _require_whole(self, segment: Segment, following: Segment) -> None:
+        if not self._follows(segment, following):
+            raise CorruptLogError(
+                segment.log_path,
+                segment.size,
+                f"the segment ends at offset {segment.next_offset} and the next one begins at "
+                f"{following.base_offset}",
+            )
 
     # recovery
 
@@ -282,17 +291,15 @@ class _Loader:
 
     def _recover(self) -> None:
         """Read every segment from the one that holds the recovery point on."""
-        segments, first = self.segments, self._first_untrusted()
+        segments, first, whole = self.segments, self._first_untrusted(), True
         for index in range(first, len(segments)):
-            if index > first and not self._follows(segments[index - 1], segments[index]):
+            if index > first and not self._follows(segments[index - 1], segments[index], whole):
                 self._drop_from(index)
                 break
             self._count(segments_recovered=1)
-            if not self._rebuild(segments[index], check_end=self._promised_end):
-                self._drop_from(index + 1)
-                break
+            whole = self._rebuild(segments[index], check_end=self._promised_end)
 
-    def _follows(self, before: Segment, segment: Segment) -> bool:
+    def _follows(self, before: Segment, segment: Segment, whole: bool = True) -> bool:
         """Whether nothing is lost between two segments.
 
         The tail of the earlier one may be gone without a trace, at the end of a batch, while the
@@ -301,7 +308,8 @@ class _Loader:
         """
         gap = segment.base_offset - before.next_offset
         leapt = segment.base_offset - before.base_offset > MAX_INT32
-        return gap == 0 or (gap > 0 and (leapt or "compact" in self.config.cleanup_policy))
+        gaps = leapt or "compact" in self.config.cleanup_policy
+        return gap == 0 or (gap > 0 and gaps and whole)
 
     def _rebuild(self, segment: Segment, *, check_end: int) -> bool:
         """Check every batch, rebuild the indexes; whether the segment was whole.

@@ -162,7 +162,12 @@ class Segment:
         return position
 
     def seal(self) -> None:
-        """No more appends: the time index gets its last entry, both are cut to their entries."""
+        """No more appends: the time index gets its last entry, all files are cut to their contents.
+
+        The log too: what a failed write left behind its end, and could not be cut off then, would
+        be taken for damage.
+        """
+        self._handle().truncate(self.size)
         builder = self._builder()
         builder.finish()
         self.time_index.extend(builder.times)

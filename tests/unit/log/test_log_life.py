@@ -19,8 +19,10 @@ from sparklog.wire.batch import BatchHeader
 from sparklog.wire.builder import decode_records
 
 STEPS = 100
-FAULTS: tuple[Operation, ...] = ("delete", "exists", "flush", "flush_folder", "list", "map", "open", "put", "read",
-          "rename", "reserve", "size", "truncate", "writev")  # fmt: skip
+FAULTS: tuple[Operation, ...] = (
+    *("delete", "exists", "flush", "flush_folder", "list", "map", "open", "put", "read"),
+    *("rename", "reserve", "size", "truncate", "writev"),
+)
 #: What is done, and how often.
 ACTIONS = {
     "append": 40,
