@@ -28,7 +28,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## let ruff format and fix
 	$(BIN)/ruff check --fix .

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +24,7 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.builder import Record, encode_batch
 from sparklog.wire.codec import decode_response, encode_request
+from sparklog.wire.fetch import records_view
 from sparklog.wire.frames import frame_length
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from sparklog.wire.produce import (
@@ -50,6 +51,7 @@ _FETCHES = 1_600
 _TOPIC = "bench"
 _CLIENT = "bench"
 _SETTLE_S = 2.0
+_LOOK_S = 0.01
 _LAST_NAMED = 12
 _RECORD_BYTES = 100
 _STARTS = 3
@@ -57,22 +59,22 @@ _STARTS = 3
 
 @dataclass(slots=True)
 class _Meter:
-    """CPU that a server used for requests; warm-up included."""
+    """CPU that a server used a request, run by run."""
 
     pid: int
-    requests: int = 0
-    seconds: float = 0.0
+    runs_us: list[float] = field(default_factory=list)
 
     def measure(self, requests: int, run: Callable[[], float]) -> float:
+        """Requests a second."""
         before = cpu_seconds(self.pid)
         taken = run()
-        self.seconds += cpu_seconds(self.pid) - before
-        self.requests += requests
-        return taken
+        self.runs_us.append((cpu_seconds(self.pid) - before) / requests * 1e6)
+        return requests / taken
 
     @property
-    def microseconds(self) -> float:
-        return self.seconds / self.requests * 1e6
+    def median_us(self) -> float:
+        """Without the warm-up."""
+        return statistics.median(self.runs_us[1:])
 
 
 def rows(console: Console) -> list[Row]:
@@ -111,38 +113,66 @@ def _starts(folder: Path, console: Console) -> list[Row]:
 
 
 def _paths(folder: Path, console: Console) -> list[Row]:
-    with serve(folder / "data", brokers=1) as served:
+    with (
+        serve(folder / "data", brokers=1) as served,
+        BlockingClient([served.bootstrap], client_id=_CLIENT) as client,
+    ):
         (pid,) = served.broker_pids()
-        with BlockingClient([served.bootstrap], client_id=_CLIENT) as client:
-            return [
-                _produce(client, pid, folder / "bare.log", console),
-                _fetch(client, pid, folder / "bare.data", console),
-            ]
+        ours = _Broker(client, pid, folder / "data" / "broker-1")
+        return [
+            _produce(ours, folder / "bare.log", console),
+            _fetch(ours, folder / "bare.data", console),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    """The broker under load."""
+
+    client: BlockingClient
+    pid: int
+    folder: Path
+
+    @contextmanager
+    def topic(self, partitions: int) -> Iterator[Endpoint]:
+        """A new topic that takes batches; where it is led.  At the end it is gone from the disk."""
+        client = self.client
+        client.admin.create_topic(_TOPIC, partitions)
+        try:
+            for number in range(partitions):
+                # Retried until the broker has heard of the topic.
+                client.produce(TopicPartition(_TOPIC, number), [_batch()], acks=1)
+            leader = client.topic(_TOPIC).partitions[0].leader
+            yield client.metadata([]).nodes[leader]
+        finally:
+            client.admin.delete_topics([_TOPIC])
+            while any(self.folder.glob(f"{_TOPIC}-*")):
+                time.sleep(_LOOK_S)
 
 
 # produce
 
 
-def _produce(client: BlockingClient, pid: int, path: Path, console: Console) -> Row:
+def _produce(broker: _Broker, path: Path, console: Console) -> Row:
     console.print(f"broker: produce path, {CONNECTIONS} connections, {ROUNDS} rounds")
     times = _PRODUCES // (CONNECTIONS * PIPELINED)
     count = times * CONNECTIONS * PIPELINED
     batch = _batch()
     with bare("produce", path) as other:
-        meters = _Meter(pid), _Meter(other.pid)
+        meters = _Meter(broker.pid), _Meter(other.pid)
 
         def ours() -> float:
-            with _topic(client, CONNECTIONS) as (topic, endpoint), ExitStack() as stack:
-                frames = [_produce_frame(topic, number, batch) for number in range(CONNECTIONS)]
+            with broker.topic(CONNECTIONS) as endpoint, ExitStack() as stack:
+                frames = [_produce_frame(number, batch) for number in range(CONNECTIONS)]
                 answer = _accepted(endpoint, frames[0])
                 callers = [stack.enter_context(Caller(endpoint)) for _ in frames]
                 run = _load(callers, frames, answer, times)
-                return count / meters[0].measure(count, run)
+                return meters[0].measure(count, run)
 
         def base() -> float:
-            os.truncate(path, 0)
             with ExitStack() as stack:
-                frame = _produce_frame(_TOPIC, 0, batch)
+                stack.callback(os.truncate, path, 0)
+                frame = _produce_frame(0, batch)
                 before = frame.index(batch) - 4
                 greeting = GREETING.pack(before, len(frame) - 4 - before - len(batch), 64)
                 callers = [
@@ -150,7 +180,7 @@ def _produce(client: BlockingClient, pid: int, path: Path, console: Console) -> 
                     for _ in range(CONNECTIONS)
                 ]
                 run = _load(callers, [frame] * CONNECTIONS, 64, times)
-                return count / meters[1].measure(count, run)
+                return meters[1].measure(count, run)
 
         mine, least = in_turns(ours, base, ROUNDS)
     _say_cpu(console, meters)
@@ -182,12 +212,12 @@ def _batch() -> bytes:
     raise AssertionError("no batch of this size")
 
 
-def _produce_frame(topic: str, number: int, batch: bytes) -> bytes:
+def _produce_frame(number: int, batch: bytes) -> bytes:
     part = PartitionProduceData(index=number, records=batch)
     request = ProduceRequest(
         acks=1,
         timeout_ms=10_000,
-        topic_data=(TopicProduceData(name=topic, partition_data=(part,)),),
+        topic_data=(TopicProduceData(name=_TOPIC, partition_data=(part,)),),
     )
     return _framed(b"".join(encode_produce_request(_LAST_NAMED, 1, _CLIENT, request)))
 
@@ -205,28 +235,27 @@ def _accepted(endpoint: Endpoint, frame: bytes) -> int:
 # fetch
 
 
-def _fetch(client: BlockingClient, pid: int, path: Path, console: Console) -> Row:
+def _fetch(broker: _Broker, path: Path, console: Console) -> Row:
     console.print(f"broker: fetch of {FETCH_BYTES >> 10} KB, {ROUNDS} rounds")
     path.write_bytes(bytes(FETCHED_LOG_BYTES))
     with (
         bare("fetch", path, FETCH_BYTES) as other,
-        _topic(client, 1) as (topic, endpoint),
+        broker.topic(1) as endpoint,
         Caller(endpoint) as caller,
         Caller(other.endpoint) as bare_caller,
     ):
-        meters = _Meter(pid), _Meter(other.pid)
-        offsets = _fill(caller, topic)
-        frames = [_fetch_frame(topic, offset) for offset in offsets]
+        meters = _Meter(broker.pid), _Meter(other.pid)
+        frames = [_fetch_frame(offset) for offset in _fill(caller)]
         answer = _fetched(caller, frames[0])
         groups = _grouped(frames, FETCHES_AT_ONCE)
 
         def ours() -> float:
             run = _walk(caller, groups, answer * FETCHES_AT_ONCE)
-            return _FETCHES / meters[0].measure(_FETCHES, run)
+            return meters[0].measure(_FETCHES, run)
 
         def base() -> float:
             run = _walk(bare_caller, [b"next" * FETCHES_AT_ONCE], FETCH_BYTES * FETCHES_AT_ONCE)
-            return _FETCHES / meters[1].measure(_FETCHES, run)
+            return meters[1].measure(_FETCHES, run)
 
         mine, least = in_turns(ours, base, ROUNDS)
     _say_cpu(console, meters)
@@ -239,10 +268,10 @@ def _fetch(client: BlockingClient, pid: int, path: Path, console: Console) -> Ro
     )
 
 
-def _fill(caller: Caller, topic: str) -> list[int]:
+def _fill(caller: Caller) -> list[int]:
     """Write what is fetched; where each fetch starts."""
     batch = _batch()
-    frame = _produce_frame(topic, 0, batch)
+    frame = _produce_frame(0, batch)
     starts = []
     for number in range(FETCHED_LOG_BYTES // BATCH_BYTES):
         _, response = decode_response(ProduceResponse, _LAST_NAMED, caller.call(frame))
@@ -251,14 +280,14 @@ def _fill(caller: Caller, topic: str) -> list[int]:
     return starts
 
 
-def _fetch_frame(topic: str, offset: int) -> bytes:
+def _fetch_frame(offset: int) -> bytes:
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     request = FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
         max_bytes=2 * FETCH_BYTES,
         session_epoch=-1,
-        topics=(FetchTopic(topic=topic, partitions=(part,)),),
+        topics=(FetchTopic(topic=_TOPIC, partitions=(part,)),),
     )
     return _framed(encode_request(request, _LAST_NAMED, 1, _CLIENT))
 
@@ -267,7 +296,9 @@ def _fetched(caller: Caller, frame: bytes) -> int:
     """Fetch once; the bytes of an answer that carries ``FETCH_BYTES``."""
     answer = caller.call(frame)
     _, response = decode_response(FetchResponse, _LAST_NAMED, answer)
-    sizes = [len(p.records or b"") for topic in response.responses for p in topic.partitions]
+    sizes = [
+        len(records_view(part.records)) for topic in response.responses for part in topic.partitions
+    ]
     assert sizes == [FETCH_BYTES], sizes
     return len(answer) + 4
 
@@ -291,24 +322,12 @@ def _walk(caller: Caller, groups: Sequence[bytes], answer_bytes: int) -> Callabl
 # both
 
 
-@contextmanager
-def _topic(client: BlockingClient, partitions: int) -> Iterator[tuple[str, Endpoint]]:
-    """A new topic that takes batches, and the broker that leads it."""
-    client.admin.create_topic(_TOPIC, partitions)
-    try:
-        for number in range(partitions):
-            # Retried until the broker has heard of the topic.
-            client.produce(TopicPartition(_TOPIC, number), [_batch()], acks=1)
-        leader = client.topic(_TOPIC).partitions[0].leader
-        yield _TOPIC, client.metadata([]).nodes[leader]
-    finally:
-        client.admin.delete_topics([_TOPIC])
-
-
 def _framed(payload: bytes) -> bytes:
     return frame_length(len(payload)) + payload
 
 
 def _say_cpu(console: Console, meters: tuple[_Meter, _Meter]) -> None:
-    ours, base = (meter.microseconds for meter in meters)
-    console.print(f"  server CPU a request: {ours:.1f} us, bare {base:.1f} us")
+    ours, base = (meter.median_us for meter in meters)
+    console.print(
+        f"  server CPU a request: {ours:.1f} us, bare {base:.1f} us, ratio {base / ours:.2f}"
+    )

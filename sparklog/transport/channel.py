@@ -46,7 +46,7 @@ class Channel(asyncio.BufferedProtocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
-        self._out = Outbox(self._loop, sock, self._writable, self._send_failed)
+        self._out = Outbox(self._loop, sock.fileno(), self._writable, self._send_failed)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.get_buffer(sizehint)

@@ -11,7 +11,6 @@ the descriptor of a transport, so while the socket is full a duplicate of it is 
 import asyncio
 import errno
 import os
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
@@ -25,7 +24,6 @@ Reply: TypeAlias = Sequence[Buffer | Region]
 #: Bytes that one connection may send before the others get their turn.
 TURN_BYTES_MAX = 4 * 1024 * 1024
 
-_CORK: int | None = getattr(socket, "TCP_CORK", None)
 _BUFFERS_PER_CALL = 512  # below IOV_MAX of every Linux
 #: What is cheaper to copy than to send as a buffer of its own.
 _SMALL_BYTES = 4096
@@ -34,21 +32,18 @@ _SMALL_BYTES = 4096
 class Outbox:
     """The unsent bytes of one connection, in order, and the calls that send them."""
 
-    __slots__ = ("_corks", "_items", "_loop", "_on_error", "_on_writable", "_region_sent",
-                 "_regions", "_socket", "_watch", "fd", "unsent")  # fmt: skip
+    __slots__ = ("_items", "_loop", "_on_error", "_on_writable", "_region_sent", "_watch", "fd",
+                 "unsent")  # fmt: skip
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
+        fd: int,
         on_writable: Callable[[], None],
         on_error: Callable[[OSError], None],
     ) -> None:
-        self.fd = sock.fileno()
+        self.fd = fd
         self.unsent = 0
-        self._socket = sock
-        self._corks = _CORK is not None and sock.family in (socket.AF_INET, socket.AF_INET6)
-        self._regions = 0
         self._loop = loop
         self._items: deque[Buffer | Region] = deque()
         self._region_sent = 0
@@ -66,32 +61,14 @@ class Outbox:
         size = reply_size(reply)
         self._items.append(size.to_bytes(4, "big"))
         for item in reply:
-            if not size_of(item):
+            if size_of(item):
+                self._items.append(item)
+            else:
                 _release(item)
-                continue
-            self._items.append(item)
-            if not isinstance(item, (bytes, bytearray, memoryview)):
-                self._regions += 1
         self.unsent += size + 4
 
     def flush(self) -> None:
         """Send what the socket takes now; the rest leaves when it takes more."""
-        try:
-            if self._regions and self._corks:
-                self._cork(True)
-                self._send()
-                self._cork(False)
-            else:
-                self._send()
-        except OSError as error:
-            self._on_error(error)
-            return
-        if self._items:
-            self._start_watch()
-        elif self._watch >= 0:
-            self._stop_watch()
-
-    def _send(self) -> None:
         budget = TURN_BYTES_MAX
         items = self._items
         try:
@@ -102,12 +79,14 @@ class Outbox:
                 else:
                     budget -= self._send_region(head)
         except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._on_error(error)
             return
-
-    def _cork(self, on: bool) -> None:
-        """While it is on, small buffers leave with the region behind them, not in own packets."""
-        assert _CORK is not None
-        self._socket.setsockopt(socket.IPPROTO_TCP, _CORK, on)
+        if items:
+            self._start_watch()
+        elif self._watch >= 0:
+            self._stop_watch()
 
     def close(self) -> None:
         """Forget what is unsent."""
@@ -158,7 +137,6 @@ class Outbox:
             self._region_sent = done + sent
         else:
             self._region_sent = 0
-            self._regions -= 1
             self._items.popleft()
             region.release()
         return sent

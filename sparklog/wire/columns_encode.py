@@ -67,6 +67,8 @@ class _Rows:
     tail: Any
     key_length: Ints
     value_length: Ints
+    #: Bytes of key and value, their lengths included.
+    body_size: Ints
     timestamp: Ints
 
 
@@ -98,12 +100,14 @@ def encode_columns(
     if not count:
         return []
     key, value = _plain(key, "key"), _plain(value, "value")
+    key_length, value_length = _lengths(key, count), _lengths(value, count)
     rows = _Rows(
         key=key,
         value=value,
         tail=None if headers is None else write_headers(_one_array(headers)),
-        key_length=_lengths(key, count),
-        value_length=_lengths(value, count),
+        key_length=key_length,
+        value_length=value_length,
+        body_size=sized(value_length) + (1 if key is None else sized(key_length)),
         timestamp=_milliseconds(timestamp, count, default_timestamp),
     )
     attributes = pack_attributes(compression, transactional=transactional)
@@ -155,7 +159,7 @@ def _largest_sizes(rows: _Rows) -> Ints:
     spread = int(rows.timestamp.max()) - int(rows.timestamp.min())
     deltas = varint_width(spread) + varint_width(len(rows.timestamp))
     tail = 1 if rows.tail is None else byte_lengths(rows.tail)
-    body = 1 + deltas + sized(rows.key_length) + sized(rows.value_length) + tail
+    body = rows.body_size + (1 + deltas + tail)
     return varint_widths(body) + body
 
 
@@ -177,6 +181,7 @@ def _slice(rows: _Rows, start: int, end: int) -> _Rows:
         tail=_binary_slice(rows.tail, start, end),
         key_length=rows.key_length[start:end],
         value_length=rows.value_length[start:end],
+        body_size=rows.body_size[start:end],
         timestamp=rows.timestamp[start:end],
     )
 
@@ -198,14 +203,8 @@ def _record_bytes(rows: _Rows, edges: Ints) -> tuple[memoryview, Ints]:
     counts = np.diff(edges)
     offset_delta = np.arange(len(rows.timestamp)) - np.repeat(edges[:-1], counts)
     timestamp_delta = rows.timestamp - np.repeat(rows.timestamp[edges[:-1]], counts)
-    length = (
-        1
-        + varint_widths(timestamp_delta)
-        + varint_widths(offset_delta)
-        + sized(rows.key_length)
-        + sized(rows.value_length)
-    )
-    length += 1 if rows.tail is None else byte_lengths(rows.tail)
+    length = rows.body_size + varint_widths(offset_delta) + varint_widths(timestamp_delta)
+    length += 2 if rows.tail is None else 1 + byte_lengths(rows.tail)
     front = RowWriter(len(length))
     if rows.tail is None:
         front.put_byte(0)

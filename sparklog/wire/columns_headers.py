@@ -140,7 +140,9 @@ def _lengths(column: Any) -> Any:
 
 def byte_lengths(column: Any) -> Ints:
     """Bytes of every row of a binary or string column, -1 for null."""
-    lengths = pc.fill_null(pc.binary_length(column), -1)
+    lengths = pc.binary_length(column)
+    if column.null_count:
+        lengths = pc.fill_null(lengths, -1)
     found: Ints = lengths.to_numpy().astype(np.int64)
     return found
 

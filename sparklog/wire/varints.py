@@ -64,6 +64,8 @@ def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
 
 def varint_widths(values: Ints) -> Ints:
     """Encoded size in bytes of each value."""
+    if not values.any():
+        return np.ones(len(values), np.int64)
     return _raw_widths(zigzag(values))
 
 
@@ -84,8 +86,11 @@ class RowWriter:
         self._keep.append(None)
 
     def put_varints(self, values: Ints) -> None:
+        if not values.any():
+            self.put_byte(0)
+            return
         raw = zigzag(values)
-        top = int(raw.max()) if len(raw) else 0
+        top = int(raw.max())
         if top < 0x80:
             self._columns.append(raw.astype(np.uint8))
             self._keep.append(None)

@@ -93,3 +93,16 @@ def test_the_rest_of_a_failed_write_is_cut_off_when_the_file_is_opened_again() -
     desk.half.append(name, b"rest of a write that failed")
     stored += b"".join(fill(log, 1))
     assert desk.half.read(name) == stored
+
+
+def test_the_rest_of_a_failed_write_is_cut_off_before_a_segment_is_sealed() -> None:
+    desk = Desk()
+    log = desk.open()
+    stored = b"".join(fill(log, 2))
+    name = desk.path(f"{0:020d}.log")
+    desk.half.append(name, b"rest of a write that failed")
+    log.roll(0)
+    fill(log, 1)
+    assert desk.half.read(name) == stored
+    log.close(0)
+    assert [record.offset for record in read_all(desk.open(clean=True))] == [0, 1, 2]

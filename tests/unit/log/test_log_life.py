@@ -20,9 +20,9 @@ from sparklog.wire.builder import decode_records
 
 STEPS = 100
 FAULTS: tuple[Operation, ...] = (
-    *("delete", "exists", "flush", "flush_folder", "list", "map", "open", "put", "read"),
-    *("rename", "reserve", "size", "truncate", "writev"),
-)
+    "delete", "exists", "flush", "flush_folder", "list", "map", "open", "put", "read", "rename",
+    "reserve", "size", "truncate", "writev",
+)  # fmt: skip
 #: What is done, and how often.
 ACTIONS = {
     "append": 40,

@@ -262,6 +262,29 @@ def test_a_log_that_lost_flushed_batches_is_an_error(desk: Desk) -> None:
         desk.open(recovery_point=8)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_sealed_segment_that_lost_its_last_batch_is_an_error(desk: Desk, clean: bool) -> None:
+    log = desk.open()
+    sizes = [len(data) for data in fill(log, 60)]
+    second = log.segments[1].base_offset
+    log.flush(0)
+    log.close(0, clean=clean)
+    desk.half.truncate(LOG, sum(sizes[: second - 1]))
+    lost = f"ends at offset {second - 1} and the next one begins at {second}"
+    with pytest.raises(CorruptLogError, match=lost):
+        desk.open(clean=clean, recovery_point=60)
+
+
+def test_garbage_behind_a_sealed_segment_costs_nothing_that_follows(desk: Desk) -> None:
+    log = desk.open()
+    fill(log, 60)
+    log.close(0, clean=False)
+    desk.half.append(LOG, b"rest of a write that failed")
+    log = desk.open()
+    assert [record.offset for record in read_all(log)] == list(range(60))
+    assert log.recovery.bytes_truncated == len(b"rest of a write that failed")
+
+
 def test_missing_and_damaged_indexes_are_made_anew(desk: Desk) -> None:
     log = desk.open()
     fill(log, 60)
