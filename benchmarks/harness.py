@@ -58,7 +58,8 @@ def report(rows: Sequence[Row], console: Console) -> None:
     console.print(
         "\n".join(
             ["| what | ours | base | figure | asked | met |", "|---|---|---|---|---|---|", *lines]
-        )
+        ),
+        soft_wrap=True,
     )
     console.print(describe_machine(), highlight=False)
 

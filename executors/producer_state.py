@@ -61,9 +61,11 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerEntry:
-    """State of one producer id; ``batches`` oldest first, all of ``producer_epoch``."""
+class ProducerEntry(NamedTuple):
+    """State of one producer id; ``batches`` oldest first, all of ``producer_epoch``.
+
+    Entries and batches are tuples, because some are made for every batch that is appended.
+    """
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -93,7 +95,7 @@ class ProducerEntry:
         return ProducerEntry(
             producer_id=self.producer_id,
             producer_epoch=epoch,
-            batches=(*known, batch)[-BATCHES_RETAINED:],
+            batches=(*known[-BATCHES_RETAINED + 1 :], batch),
             last_timestamp=batch.timestamp,
             coordinator_epoch=self.coordinator_epoch,
             current_txn_first_offset=self.current_txn_first_offset,
@@ -101,8 +103,7 @@ class ProducerEntry:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class Accepted(NamedTuple):
     """The batch may be written; ``apply`` this once it is.  None: the batch has no producer id."""
 
     entry: ProducerEntry | None = None
