@@ -48,9 +48,14 @@ class BlockingDataClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def usable(self) -> bool:
+        """False in a process that was forked from the one that made it."""
+        return self._thread.pid == os.getpid()
+
     def close(self) -> None:
         """May be called twice; does nothing in a forked process."""
-        if self._thread.pid == os.getpid():
+        if self.usable:
             self.run(self.cluster.close(), GRACE_S)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":

@@ -223,6 +223,10 @@ class ClusterClient:
             grace=deadline.capped(UNKNOWN_TOPIC_GRACE_S),
         )
 
+    def expire_topics(self) -> None:
+        """Have ``topic`` ask again for every one; what is known of leaders stays in use."""
+        self._asked = {}
+
     async def _refresh(
         self,
         deadline: Deadline,

@@ -6,6 +6,7 @@ texts of options or the bytes of a batch.
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructType
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.raw import Fetched
+from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.plan import OffsetRange
 from sparklog.dataframe.planning import plan_read
@@ -100,12 +102,8 @@ class _Shape:
         return known if len(known) == rows else known.slice(0, rows)
 
 
-def _client(options: ReadOptions) -> BlockingDataClient:
-    return BlockingDataClient(
-        options.bootstrap,
-        client_id=options.client_id,
-        timeout_s=options.poll_timeout_ms / 1000,
-    )
+def _client(options: ReadOptions) -> AbstractContextManager[BlockingDataClient]:
+    return borrowed_client(options.bootstrap, options.client_id, options.poll_timeout_ms / 1000)
 
 
 class _Fetches:

@@ -6,12 +6,15 @@ bound on what is in flight.  Must not know Spark, options' texts or the bytes of
 
 import random
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.raw import Produced, ProducerIdentity, value_or_raise
+from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.routing import Router, split_by_topic
 from sparklog.errors import ErrorCode, KafkaError
@@ -28,15 +31,29 @@ Sends = dict[TopicPartition, list[EncodedBatch]]
 Answers = dict[TopicPartition, Produced | KafkaError]
 
 
+@contextmanager
+def sender(options: WriteOptions) -> "Iterator[Sender]":
+    """A task's producer; when the block ends, everything that it sent was acknowledged.
+
+    Raises KafkaError.
+    """
+    timeout_s = options.delivery_timeout_ms / 1000
+    with borrowed_client(options.bootstrap, options.client_id, timeout_s) as client:
+        found = Sender(options, client)
+        try:
+            yield found
+            found.finish()
+        except BaseException:
+            found.cancel()
+            raise
+
+
 class Sender:
     """One task's producer.  At most one request per partition is in flight."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, client: BlockingDataClient) -> None:
         self._options = options
-        self._timeout_s = options.delivery_timeout_ms / 1000
-        self._client = BlockingDataClient(
-            options.bootstrap, client_id=options.client_id, timeout_s=self._timeout_s
-        )
+        self._client = client
         self._routers: dict[str, Router] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._identity: ProducerIdentity | None = None
@@ -54,16 +71,16 @@ class Sender:
         self.finish()
         self._pending = self._client.submit(self._produce(sends))
 
-    def finish(self) -> None:
-        """Wait until everything sent was acknowledged.  Raises KafkaError."""
-        pending, self._pending = self._pending, None
-        if pending:
-            self._client.result(pending)
-
-    def close(self) -> None:
+    def cancel(self) -> None:
+        """Give up what was not acknowledged."""
         if self._pending:
             self._pending.cancel()
-        self._client.close()
+
+    def finish(self) -> None:
+        """Wait until everything sent was acknowledged.  Raises KafkaError."""
+        if self._pending:
+            self._client.result(self._pending)
+            self._pending = None
 
     def _by_topic(self, group: pa.Table) -> list[tuple[str, pa.Table]]:
         if self._options.topic is not None:
@@ -101,7 +118,7 @@ class Sender:
             answers = await self._client.raw.produce_each(
                 {tp: [batch.data] for tp, batch in turn.items()},
                 acks=self._options.acks,
-                timeout_s=self._timeout_s,
+                timeout_s=self._client.timeout_s,
             )
             for tp, answer in answers.items():
                 _check(tp, answer, turn[tp])

@@ -7,6 +7,7 @@ imported in the task.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -35,20 +36,17 @@ class TopicWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from sparklog.dataframe.sender import Sender
+        from sparklog.dataframe.sender import sender
 
+        waiting = groups(iterator)
+        first = next(waiting, None)
+        if first is None:
+            return RowsWritten(0)
         rows = 0
-        sender: Sender | None = None
-        try:
-            for group in groups(iterator):
-                sender = sender or Sender(self.options)
-                sender.send(group)
+        with sender(self.options) as sending:
+            for group in chain((first,), waiting):
+                sending.send(group)
                 rows += group.num_rows
-            if sender:
-                sender.finish()
-        finally:
-            if sender:
-                sender.close()
         return RowsWritten(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -34,7 +34,7 @@ def peer(request: pytest.FixtureRequest) -> Peer:
     return peer_named(request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     """Three brokers; in the end they must be the same ones, stop cleanly and leave nothing."""
     served = ServedCluster(tmp_path_factory.mktemp("served") / "data")
@@ -59,7 +59,7 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def create_topic(cluster: ServedCluster) -> Callable[..., None]:
     """Returns when every node knows the topic."""
 
@@ -73,7 +73,7 @@ def create_topic(cluster: ServedCluster) -> Callable[..., None]:
     return create
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def written(cluster: ServedCluster, create_topic: Callable[..., None]) -> Write:
     """Writes a topic on the first call for a client and a codec."""
 
@@ -88,7 +88,7 @@ def written(cluster: ServedCluster, create_topic: Callable[..., None]) -> Write:
     return write
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stored(cluster: ServedCluster) -> Callable[[str], tuple[list[Row], set[str]]]:
     """What the brokers' files hold of a topic, and with which codecs."""
     return lambda topic: stored_rows(cluster.data_dir, topic)

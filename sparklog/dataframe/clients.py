@@ -1,0 +1,59 @@
+"""Clients that outlive a task.
+
+Owns: the clients of this process, by cluster.  Spark uses its Python processes again, and a task
+that finds open connections saves the round trips of a first one.  Must not know what is asked.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.errors import SparklogError
+from sparklog.types import Endpoint
+
+#: Clusters that a process talks to before it lets go of the one it did not use for longest.
+CLIENTS_MAX: Final = 4
+
+_Key = tuple[tuple[Endpoint, ...], str, float]
+_idle: "OrderedDict[_Key, BlockingDataClient]" = OrderedDict()
+
+
+@contextmanager
+def borrowed_client(
+    bootstrap: tuple[Endpoint, ...], client_id: str, timeout_s: float
+) -> Iterator[BlockingDataClient]:
+    """A client of this borrower alone, which asks anew for every topic.
+
+    It is kept for the next borrower unless the block raises.
+    """
+    key = (bootstrap, client_id, timeout_s)
+    client = _idle.pop(key, None)
+    if client is None or not client.usable:
+        client = BlockingDataClient(bootstrap, client_id=client_id, timeout_s=timeout_s)
+    client.cluster.expire_topics()
+    try:
+        yield client
+    except GeneratorExit:  # a reader that was not read to its end
+        _keep(key, client)
+        raise
+    except BaseException:
+        _close(client)
+        raise
+    else:
+        _keep(key, client)
+
+
+def _keep(key: _Key, client: BlockingDataClient) -> None:
+    before = _idle.pop(key, None)
+    _idle[key] = client
+    if before is not None:
+        _close(before)
+    while len(_idle) > CLIENTS_MAX:
+        _close(_idle.popitem(last=False)[1])
+
+
+def _close(client: BlockingDataClient) -> None:
+    with suppress(SparklogError):
+        client.close()
