@@ -27,7 +27,7 @@ VALUE_BYTES = 100
 #: What a record of such a value takes in a batch: a reader's batches have this many rows.
 RECORD_BYTES = VALUE_BYTES + 9
 ROWS = 2_000_000
-ROUNDS = 5
+ROUNDS = 7
 
 
 def rows(console: Console) -> list[Row]:

@@ -4,8 +4,10 @@ Owns: the routing and encoding of groups of rows, the sequences of the idempoten
 bound on what is in flight.  Must not know Spark, options' texts or the bytes of a batch.
 """
 
+import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -27,8 +29,8 @@ from sparklog.types import (
 from sparklog.wire.batch import add_sequence
 from sparklog.wire.columns import EncodedBatch, encode_columns
 
-Sends = dict[TopicPartition, list[EncodedBatch]]
-Answers = dict[TopicPartition, Produced | KafkaError]
+#: Encoded bytes that may wait for their acknowledgement before the task takes no more rows.
+IN_FLIGHT_BYTES_MAX = 32 * 1024 * 1024
 
 
 @contextmanager
@@ -49,7 +51,11 @@ def sender(options: WriteOptions) -> "Iterator[Sender]":
 
 
 class Sender:
-    """One task's producer.  At most one request per partition is in flight."""
+    """One task's producer.
+
+    Partitions do not wait for each other; of each, one batch at a time is under way, so that a
+    retry cannot change their order.
+    """
 
     def __init__(self, options: WriteOptions, client: BlockingDataClient) -> None:
         self._options = options
@@ -57,30 +63,37 @@ class Sender:
         self._routers: dict[str, Router] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._identity: ProducerIdentity | None = None
-        self._pending: Future[None] | None = None
+        #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
+        self._pending: deque[tuple[Future[None], int]] = deque()
+        self._in_flight_bytes = 0
+        #: One turn after the other, by partition; used on the client's loop only.
+        self._turns: dict[TopicPartition, asyncio.Lock] = {}
+        self._failed = False
 
     def send(self, group: pa.Table) -> None:
-        """Route and encode a group while the one before travels, then let it follow."""
+        """Route and encode a group of rows, and let it follow what is under way.
+
+        Raises KafkaError for what was sent before, ConfigError for rows that no topic takes.
+        """
         if self._options.idempotent and self._identity is None:
             self._identity = self._client.init_producer_id()
-        sends: Sends = {}
         for topic, rows in self._by_topic(group):
             for piece in self._router(topic).route(rows):
                 tp = TopicPartition(topic, piece.partition)
-                sends.setdefault(tp, []).extend(self._encode(tp, piece.rows))
-        self.finish()
-        self._pending = self._client.submit(self._produce(sends))
+                self._submit(tp, self._encode(tp, piece.rows))
+
+    def finish(self, at_most_bytes: int = 0) -> None:
+        """Wait until no more than that is under way.  Raises KafkaError."""
+        while self._pending and self._in_flight_bytes > at_most_bytes:
+            delivery, size = self._pending[0]
+            self._client.result(delivery)
+            self._pending.popleft()
+            self._in_flight_bytes -= size
 
     def cancel(self) -> None:
         """Give up what was not acknowledged."""
-        if self._pending:
-            self._pending.cancel()
-
-    def finish(self) -> None:
-        """Wait until everything sent was acknowledged.  Raises KafkaError."""
-        if self._pending:
-            self._client.result(self._pending)
-            self._pending = None
+        for delivery, _ in self._pending:
+            delivery.cancel()
 
     def _by_topic(self, group: pa.Table) -> list[tuple[str, pa.Table]]:
         if self._options.topic is not None:
@@ -111,17 +124,29 @@ class Sender:
             self._sequences[tp] = add_sequence(sequence, rows.num_rows)
         return batches
 
-    async def _produce(self, sends: Sends) -> None:
-        """Batch after batch of each partition, all partitions at once."""
-        for number in range(max((len(batches) for batches in sends.values()), default=0)):
-            turn = {tp: batches[number] for tp, batches in sends.items() if number < len(batches)}
-            answers = await self._client.raw.produce_each(
-                {tp: [batch.data] for tp, batch in turn.items()},
-                acks=self._options.acks,
-                timeout_s=self._client.timeout_s,
-            )
-            for tp, answer in answers.items():
-                _check(tp, answer, turn[tp])
+    def _submit(self, tp: TopicPartition, batches: list[EncodedBatch]) -> None:
+        size = sum(len(batch.data) for batch in batches)
+        self._pending.append((self._client.submit(self._deliver(tp, batches)), size))
+        self._in_flight_bytes += size
+        self.finish(IN_FLIGHT_BYTES_MAX)
+
+    async def _deliver(self, tp: TopicPartition, batches: list[EncodedBatch]) -> None:
+        """Batch after batch, behind what was submitted before for the same partition."""
+        async with self._turns.setdefault(tp, asyncio.Lock()):
+            for batch in batches:
+                if self._failed:
+                    return  # the failure before it is what the task hears of
+                try:
+                    await self._produce(tp, batch)
+                except BaseException:
+                    self._failed = True
+                    raise
+
+    async def _produce(self, tp: TopicPartition, batch: EncodedBatch) -> None:
+        answers = await self._client.raw.produce_each(
+            {tp: [batch.data]}, acks=self._options.acks, timeout_s=self._client.timeout_s
+        )
+        _check(tp, answers[tp], batch)
 
 
 def _check(tp: TopicPartition, answer: Produced | KafkaError, batch: EncodedBatch) -> None:
