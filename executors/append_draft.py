@@ -30,6 +30,8 @@ class AppendDraft:
     __slots__ = (
         "_ahead",
         "_config",
+        "_earliest",
+        "_latest",
         "_leader_epoch",
         "_now_ms",
         "_producers",
@@ -55,6 +57,9 @@ class AppendDraft:
         self._config = config
         self._leader_epoch = leader_epoch
         self._now_ms = now_ms
+        #: Timestamps between these need no second look.
+        self._earliest = now_ms - config.message_timestamp_before_max_ms
+        self._latest = now_ms + config.message_timestamp_after_max_ms
         self._ahead: dict[int, ProducerEntry] = {}
         by_broker = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         #: Of every batch, or NO_TIMESTAMP when they keep their own.
@@ -84,7 +89,8 @@ class AppendDraft:
         """Judge one more batch; stamp it when it is accepted."""
         try:
             header = read_client_batch(records, self._config)
-            check_timestamps(header, self._config, self._now_ms)
+            if not self._earliest <= header.base_timestamp <= header.max_timestamp <= self._latest:
+                check_timestamps(header, self._config, self._now_ms)
         except KafkaError as refusal:
             self.refuse(refusal)
             return

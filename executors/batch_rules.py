@@ -16,6 +16,7 @@ from sparklog.types import NO_PRODUCER_ID, NO_TIMESTAMP, Compression, TimestampT
 from sparklog.wire.batch import (
     BATCH_OVERHEAD,
     CRC_START,
+    LOG_OVERHEAD,
     MAGIC_V2,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
@@ -38,7 +39,7 @@ def read_client_batch(records: Buffer | None, config: TopicConfig) -> BatchHeade
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one batch, found none")
     size = len(records)
     header = read_header(records) if size >= BATCH_OVERHEAD else None
-    if header is None or header.magic != MAGIC_V2 or header.size != size:
+    if header is None or header.magic != MAGIC_V2 or header.batch_length != size - LOG_OVERHEAD:
         raise _not_one_batch(records)
     if size > config.max_message_bytes or size > config.segment_bytes:
         raise _too_large(size, config)
@@ -55,8 +56,6 @@ def check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> N
         return
     latest = now_ms + config.message_timestamp_after_max_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
-    if earliest <= header.base_timestamp <= header.max_timestamp <= latest:
-        return
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise KafkaError(

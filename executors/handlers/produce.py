@@ -1,9 +1,10 @@
 """Produce (key 0) v3-13, advertised from 0 because librdkafka decides about compression by that.
 
-Appends at receipt, so pipelined requests do not wait for each other's answers; those that arrive
-together share their work (``produce_run``).  acks=0 is never answered; when such an append fails
-the connection is closed, as Kafka does, so that the client looks for the right leader.  acks=1
-waits for a flush where the topic's settings promise one, acks=all for the high watermark.
+Appends at receipt, so pipelined requests do not wait for each other's answers; those that repeat
+earlier ones are not decoded again and share their work (``produce_repeats``).  acks=0 is never
+answered; when such an append fails the connection is closed, as Kafka does, so that the client
+looks for the right leader.  acks=1 waits for a flush where the topic's settings promise one,
+acks=all for the high watermark.
 
 Deviations: transactional producers are refused (INVALID_TXN_STATE); record_errors is always empty,
 because single records are not looked at.
@@ -12,8 +13,9 @@ because single records are not looked at.
 from typing import Any
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.handlers import produce_answer, produce_run
+from sparklog.executors.handlers import produce_answer
 from sparklog.executors.handlers.produce_answer import Outcome
+from sparklog.executors.handlers.produce_repeats import ProduceRepeats
 from sparklog.executors.partition_values import ACKS_ALL, ACKS_NONE
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import ApiHandler, RequestContext
@@ -57,7 +59,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         max_version=MAX_VERSION,
         advertised_min=0,
         handle=handle,
-        handle_run=produce_run.handler(table),
+        repeats=ProduceRepeats(table),
         decode=_decode,
         encode=_encode,
         error_response=produce_answer.error_response,

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
@@ -15,8 +16,7 @@ from sparklog.storage_backends.base import Region
 from sparklog.types import OffsetTimestamp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """Where an append went; ``position`` is in the log file of its segment."""
 
     base_offset: int

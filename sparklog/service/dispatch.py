@@ -69,23 +69,39 @@ class Dispatcher:
                 raise FrameError(f"api key {header.api_key} is not served here")
             if not handler.min_version <= header.api_version <= handler.max_version:
                 return (_unsupported(handler, header),)
+            context = RequestContext(header=header, connection=connection)
+            answers = self._repeated(handler, context, frame, frames)
+            if answers is not None:
+                return answers
             request = (handler.decode or decode_request)(header, frame[offset:])
         except (DecodeError, FrameError):
             self.undecodable += 1
             raise
-        context = RequestContext(header=header, connection=connection)
-        if frames and handler.handle_run is not None:
-            answer = partial(self._answer, handler)
-            try:
-                answers = handler.handle_run(context, request, frame, frames, answer)
-            except Exception:
-                self.errors += 1  # how many answers are owed is not known: the connection ends
-                raise
-            if answers is not None:
-                self.requests[header.api_key] += len(answers)
-                return answers
         self.requests[header.api_key] += 1
-        return (self._answer(handler, header, request, self._handle(handler, context, request)),)
+        response = self._handle(handler, context, request)
+        if handler.repeats is not None:
+            handler.repeats.learn(context, frame, request)
+        return (self._answer(handler, header, request, response),)
+
+    def _repeated(
+        self,
+        handler: ApiHandler,
+        context: RequestContext,
+        frame: memoryview,
+        frames: deque[memoryview],
+    ) -> Sequence[Answer] | None:
+        """The answers to requests that repeat earlier ones of the connection, if this one does."""
+        if handler.repeats is None:
+            return None
+        try:
+            answer = partial(self._answer, handler)
+            answers = handler.repeats.handle(context, frame, frames, answer)
+        except Exception:
+            self.errors += 1  # how many answers are owed is not known: the connection ends
+            raise
+        if answers is not None:
+            self.requests[handler.api_key] += len(answers)
+        return answers
 
     def _handle(self, handler: ApiHandler, context: RequestContext, request: Any) -> Handled:
         try:

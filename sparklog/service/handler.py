@@ -7,7 +7,7 @@ how frames arrive or in which process it runs.
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from sparklog.errors import KafkaError
 from sparklog.transport import Answer, Reply, ServerConnection
@@ -39,10 +39,30 @@ class RequestContext(NamedTuple):
 Handled: TypeAlias = Any | Awaitable[Any] | None
 #: Makes the answer to a request (its header, what ``error_response`` needs of it) that was handled.
 AnswerWith: TypeAlias = Callable[[RequestHeader, Any, Handled], Answer]
-#: Context, request and frame of a request, the frames that came with it, and how to answer.
-RunHandler: TypeAlias = Callable[
-    [RequestContext, Any, memoryview, deque[memoryview], AnswerWith], Sequence[Answer] | None
-]
+
+
+class Repeats(Protocol):
+    """Handles requests that are like earlier ones of their connection without decoding them anew.
+
+    Worth it where a request's own work is small, or where that of several can be shared.  Frames
+    are valid only during a call.
+    """
+
+    def handle(
+        self,
+        context: RequestContext,
+        frame: memoryview,
+        frames: deque[memoryview],
+        answer: AnswerWith,
+    ) -> Sequence[Answer] | None:
+        """None when the request is not known: it is decoded and handled in full.
+
+        May take those behind it off the left of ``frames``; the answers are to the request and to
+        them, each what handling in full would come to.
+        """
+
+    def learn(self, context: RequestContext, frame: memoryview, request: Any) -> None:
+        """A request was handled in full; it may be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +74,16 @@ class ApiHandler:
     that into the API's answer (None: no answer is owed); it may be left out when the response has
     an ``error_code`` of its own.  ``keep`` gives what of a request ``error_response`` needs if the
     answer comes later; without it, an answer that waits holds the receive buffer of its request.
-    ``handle_run``, if given, may take a request together with some that arrived behind it, which is
-    worth it where work can be shared: it takes those frames off the left and gives as many answers
-    and one for the request itself, each what ``handle`` alone would come to; or None, and the
-    request goes its way alone.  ``decode`` and ``encode`` replace the generic codec;
-    ``advertised_min`` shows a lower version to clients than is served; ``unsupported`` answers
-    versions outside the range (without it the connection is closed, as Kafka does).
+    ``repeats`` is asked before a request is decoded.  ``decode`` and ``encode`` replace the generic
+    codec; ``advertised_min`` shows a lower version to clients than is served; ``unsupported``
+    answers versions outside the range (without it the connection is closed, as Kafka does).
     """
 
     api_key: int
     min_version: int
     max_version: int
     handle: Callable[[RequestContext, Any], Handled]
-    handle_run: RunHandler | None = None
+    repeats: Repeats | None = None
     decode: Callable[[RequestHeader, memoryview], Any] | None = None
     encode: Callable[[RequestHeader, Any], Reply] | None = None
     error_response: Callable[[Any, KafkaError], Any] | None = None

@@ -23,7 +23,8 @@ MIN_VERSION: Final = 5
 
 _FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
 _START: Final = 4
-_BEFORE: Final = 8
+#: Behind api key, version and correlation id.
+BEFORE_AT: Final = 8
 _INT32: Final = struct.Struct(">i")
 #: Tagged fields of partition, topic and request, all empty.
 _NO_TAGS: Final = b"\0\0\0"
@@ -35,15 +36,15 @@ _MALFORMED: Final = (DecodeError, IndexError, struct.error)
 class ProduceShape:
     """All of a request with one batch but its correlation id and its records."""
 
-    __slots__ = ("_answer_end", "_answer_start", "_before", "_behind", "_flexible", "_size_at",
-                 "_start")  # fmt: skip
+    __slots__ = ("_answer_end", "_answer_start", "_behind", "_flexible", "_start", "before",
+                 "size_at")  # fmt: skip
 
     def __init__(self, version: int, frame: memoryview, size_at: int, request: ProduceRequest):
         self._flexible = version >= _FLEXIBLE
-        #: Where the size of the records stands; before it api key and version, correlation id, ...
-        self._size_at = size_at
         self._start = bytes(frame[:_START])
-        self._before = bytes(frame[_BEFORE:size_at])
+        #: Where the size of the records stands, and what stands between the correlation id and it.
+        self.size_at = size_at
+        self.before = bytes(frame[BEFORE_AT:size_at])
         self._behind = _NO_TAGS if self._flexible else b""
         self._answer_start, self._answer_end = _around_taken(version, request)
 
@@ -72,8 +73,14 @@ class ProduceShape:
 
     def match(self, frame: memoryview) -> tuple[int, memoryview] | None:
         """Correlation id and records of a frame of this shape, or None."""
-        size_at = self._size_at
-        if frame[_BEFORE:size_at] != self._before or frame[:_START] != self._start:
+        if frame[BEFORE_AT : self.size_at] != self.before:
+            return None
+        return self.split(frame)
+
+    def split(self, frame: memoryview) -> tuple[int, memoryview] | None:
+        """``match`` for a frame that is known to have this shape's ``before``."""
+        size_at = self.size_at
+        if frame[:_START] != self._start:
             return None
         try:
             if self._flexible:

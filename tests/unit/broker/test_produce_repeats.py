@@ -1,4 +1,4 @@
-"""Produce requests that arrive together: the answers, their order, and what is shared."""
+"""Produce requests that repeat each other: the answers, their order, and what is shared."""
 
 import asyncio
 from collections import deque
@@ -10,8 +10,10 @@ import pytest
 from broker_rig import Client, Rig, batch, produce_request, run, until
 
 from sparklog.errors import ErrorCode, FrameError
+from sparklog.executors.handlers.produce_repeats import KINDS_MAX
 from sparklog.transport import Answer, Parked
 from sparklog.wire.codec import decode_response, encode_request
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 from sparklog.wire.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
@@ -105,9 +107,10 @@ def test_every_version_answers_each_request(version: int, acks: int) -> None:
 def test_partitions_take_turns_and_each_is_written_to_once() -> None:
     async def test(rig: Rig) -> None:
         client = await with_topic(rig, 2)
-        writes = count_writes(rig)
         frames = [frame(n, batch(b"%d" % n), partition=n % 2) for n in range(6)]
-        assert codes(receive(rig, frames)) == [(n, 0, n // 2) for n in range(6)]
+        assert codes(receive(rig, frames[:2])) == [(0, 0, 0), (1, 0, 0)]
+        writes = count_writes(rig)
+        assert codes(receive(rig, frames[2:])) == [(n, 0, n // 2) for n in range(2, 6)]
         assert writes == ["t-0", "t-1"]
         rig.disk.faults.clear()
         assert await client.fetch("t", partition=0) == (0, [b"0", b"2", b"4"])
@@ -228,12 +231,82 @@ def test_what_cannot_be_decoded_ends_the_run_not_the_answers_before_it() -> None
         assert broker._server is not None
         assert broker._dispatcher is not None
         connection = next(iter(broker._server.connections))
+        assert codes(receive(rig, [frame(9, batch(b"9"))])) == [(9, 0, 0)]
         left = deque([*good, broken])
-        assert codes(broker._dispatcher(connection, left)) == [(0, 0, 0), (1, 0, 1)]
+        assert codes(broker._dispatcher(connection, left)) == [(0, 0, 1), (1, 0, 2)]
         with pytest.raises(Exception, match="malformed") as refusal:
             broker._dispatcher(connection, left)
         assert not isinstance(refusal.value, FrameError)
-        assert await client.fetch("t") == (0, [b"0", b"1"])
+        assert await client.fetch("t") == (0, [b"9", b"0", b"1"])
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", [11, 13])
+def test_a_topic_that_was_made_anew_is_another_one(version: int) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+
+        async def create() -> Any:
+            topic_id = await client.create_topic("t")
+            await rig.leads(1)
+            return topic_id if version >= 13 else "t"
+
+        old = await create()
+        produced = [frame(n, batch(b"old"), topic=old, version=version) for n in range(3)]
+        assert [result(a, version)[1].base_offset for a in receive(rig, produced)] == [0, 1, 2]
+        deleted = await client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert deleted.responses[0].error_code == 0
+        await rig.leads(0)
+        gone = [frame(n, batch(b"gone"), topic=old, version=version) for n in range(2)]
+        unknown = (
+            ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        assert [result(a, version)[1].error_code for a in receive(rig, gone)] == [unknown] * 2
+        new = await create()
+        again = [frame(n, batch(b"new"), topic=new, version=version) for n in range(2)]
+        assert [result(a, version)[1].base_offset for a in receive(rig, again)] == [0, 1]
+        if version >= 13:
+            (late,) = receive(rig, [frame(9, batch(b"late"), topic=old, version=version)])
+            assert result(late, version)[1].error_code == unknown
+        assert await client.fetch("t") == (0, [b"new", b"new"])
+
+    run(test)
+
+
+def test_a_partition_that_is_led_elsewhere_refuses() -> None:
+    async def test(rig: Rig) -> None:
+        await with_topic(rig)
+        assert codes(receive(rig, [frame(n, batch(b"a")) for n in range(2)]))[1] == (1, 0, 1)
+        (partition,) = rig.brokers[1].table
+        state = partition.state
+        partition.resign()
+        refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answers = receive(rig, [frame(n, batch(b"a")) for n in range(2)])
+        assert codes(answers) == [(0, refused, -1), (1, refused, -1)]
+        assert state is not None
+        partition.take_role(state)
+        assert codes(receive(rig, [frame(1, batch(b"a"))])) == [(1, 0, 2)]
+
+    run(test)
+
+
+def test_what_a_connection_is_known_for_is_bounded() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig)
+        broker = rig.brokers[1]
+        assert broker._server is not None
+        connection = next(iter(broker._server.connections))
+        count = 2 * KINDS_MAX + 10
+        for n in range(count):
+            request = replace(produce_request("t", batch(b"%d" % n), 0, 1), timeout_ms=1000 + n)
+            parts = encode_produce_request(VERSION, n, "me", request)
+            (answer,) = receive(rig, [memoryview(bytearray(b"".join(parts)))])
+            assert result(answer)[1].base_offset == n
+        assert len(connection.state["produce"]._kinds) <= KINDS_MAX
+        _, values = await client.fetch("t")
+        assert values == [b"%d" % n for n in range(count)]
 
     run(test)
 
