@@ -1,0 +1,51 @@
+"""One checker per file: ``check(history, final) -> violations``, pure functions that read all.
+
+Owns: the list of them.  Must not know how histories come about.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from final_state import FinalState
+from history import History
+
+from checkers import (
+    acknowledged,
+    deletions,
+    duplicates,
+    gapless,
+    ghosts,
+    journal,
+    metadata,
+    monotone,
+    order,
+    progress,
+    read_bounds,
+    same_record,
+)
+
+Check: TypeAlias = Callable[[History, FinalState], list[str]]
+
+CHECKERS: Mapping[str, Check] = {
+    "acknowledged": acknowledged.check,
+    "deletions": deletions.check,
+    "duplicates": duplicates.check,
+    "gapless": gapless.check,
+    "ghosts": ghosts.check,
+    "journal": journal.check,
+    "metadata": metadata.check,
+    "monotone": monotone.check,
+    "order": order.check,
+    "progress": progress.check,
+    "read_bounds": read_bounds.check,
+    "same_record": same_record.check,
+}
+
+
+def violations(history: History, final: FinalState) -> list[str]:
+    """What every checker found, each line with the checker's name in front."""
+    return [
+        f"{name}: {violation}"
+        for name, check in CHECKERS.items()
+        for violation in check(history, final)
+    ]

@@ -1,0 +1,76 @@
+"""Deleted is what was asked to be deleted, no less and no more: records, and whole topics."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from final_state import FinalState
+from history import (
+    NEVER,
+    ConfigChangeInvoked,
+    DeleteRecordsInvoked,
+    History,
+    LogId,
+    RecordsDeleted,
+)
+
+from checkers.promises import Promises
+from sparklog.types import NO_OFFSET
+
+
+def check(history: History, final: FinalState) -> list[str]:
+    promises = Promises(history)
+    found: list[str] = []
+    limits = _limits(history)
+    retained = {e.topic_id for _, e in history.each(ConfigChangeInvoked) if _retention(e.name)}
+    retained |= {id_ for id_, configs in promises.configs.items() if any(map(_retention, configs))}
+    for log, state in final.logs.items():
+        if log.topic_id not in retained and state.start > limits.get(log, 0):
+            found.append(
+                f"{log} starts at {state.start}, deletion was asked up to {limits.get(log, 0)}"
+            )
+    found += _kept(history, final, promises)
+    found += _left_behind(final)
+    return found
+
+
+def _limits(history: History) -> dict[LogId, int]:
+    limits: dict[LogId, int] = {}
+    for _, asked in history.each(DeleteRecordsInvoked):
+        before = NEVER if asked.before == NO_OFFSET else asked.before
+        limits[asked.log] = max(before, limits.get(asked.log, 0))
+    return limits
+
+
+def _retention(name: str) -> bool:
+    return name.startswith("retention.")
+
+
+def _kept(history: History, final: FinalState, promises: Promises) -> Iterator[str]:
+    """What an acknowledged DeleteRecords left; a kill may bring it back, a stop may not."""
+    ends = history.ends(RecordsDeleted)
+    for start, asked in history.each(DeleteRecordsInvoked):
+        if asked.op not in ends:
+            continue
+        _, answer = ends[asked.op]
+        if answer.low_watermark < asked.before:
+            yield (
+                f"{asked.log}: records below {asked.before} were to be deleted, the answer was "
+                f"{answer.low_watermark}"
+            )
+        state = final.logs.get(asked.log)
+        died = promises.died(asked.log, start, NEVER)
+        if state is not None and not died and state.start < answer.low_watermark:
+            yield (
+                f"{asked.log}: records below {answer.low_watermark} had been deleted, the log "
+                f"starts at {state.start}"
+            )
+
+
+def _left_behind(final: FinalState) -> Iterator[str]:
+    """Folders of partitions that the cluster does not know."""
+    image = final.image_at(len(final.journal))
+    topics: dict[UUID | None, str] = {id_: topic.name for id_, topic in image.topics_by_id.items()}
+    for broker, folders in final.folders.items():
+        for name, topic_id in folders.items():
+            if topic_id not in topics:
+                yield f"broker {broker} holds {name} of topic {topic_id}, which does not exist"

@@ -1,0 +1,59 @@
+"""No duplicates: what was sent once, or with a producer id, is in its log at most once."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from final_state import FinalLog, FinalState
+from history import Fetched, History, LogId
+
+from checkers.promises import Promises
+
+Records: TypeAlias = Iterable[tuple[int, bytes | None]]
+
+
+def check(history: History, final: FinalState) -> list[str]:
+    promises = Promises(history)
+    once = {
+        value
+        for write in history.writes()
+        if write.sent.idempotent or not write.sent.resent
+        for value in write.sent.values
+    }
+    found: list[str] = []
+    for log, state in final.logs.items():
+        found += _repeated(log, once, state.records().items())
+        found += _repeated_sequences(log, state)
+    seen: dict[LogId, dict[int, bytes | None]] = defaultdict(dict)
+    for _, read in history.each(Fetched):
+        # What a loss took may have been written again elsewhere.
+        if read.log not in final.logs and not promises.may_be_lost(read.log, 0, history.position):
+            seen[read.log].update(read.records)
+    for log, records in seen.items():
+        found += _repeated(log, once, records.items())
+    return found
+
+
+def _repeated(log: LogId, once: set[bytes], records: Records) -> Iterator[str]:
+    places: dict[bytes, int] = {}
+    for offset, value in records:
+        if value is None or value not in once:
+            continue
+        if value in places:
+            name = value.rstrip(b".").decode(errors="replace")[:40]
+            yield f"{log}: {name} is at offsets {places[value]} and {offset}"
+        places[value] = offset
+
+
+def _repeated_sequences(log: LogId, state: FinalLog) -> Iterator[str]:
+    places: dict[tuple[int, int, int], int] = {}
+    for batch in state.batches:
+        if batch.producer_id < 0:
+            continue
+        key = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        if key in places:
+            yield (
+                f"{log}: sequence {batch.base_sequence} of producer {batch.producer_id} is at "
+                f"offsets {places[key]} and {batch.base_offset}"
+            )
+        places[key] = batch.base_offset

@@ -1,0 +1,23 @@
+"""After the healing the cluster goes on: every partition takes a record and gives it back."""
+
+from final_state import FinalState
+from history import Healed, History, Probed
+
+#: Virtual time within which a write and its reading succeed after the healing.
+PROGRESS_MS = 60_000
+
+
+def check(history: History, final: FinalState) -> list[str]:
+    probes = [probe for _, probe in history.each(Probed)]
+    found = [
+        f"{probe.log} does not work after healing: {probe.error}" for probe in probes if probe.error
+    ]
+    found += [
+        f"{probe.log} took {probe.took_ms} ms to work after healing, {PROGRESS_MS} are allowed"
+        for probe in probes
+        if not probe.error and probe.took_ms > PROGRESS_MS
+    ]
+    healed = any(True for _ in history.each(Healed))
+    probed = {probe.log for probe in probes}
+    found += [f"{log} was not probed" for log in final.logs if healed and log not in probed]
+    return found

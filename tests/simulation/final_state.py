@@ -1,0 +1,80 @@
+"""What is left at the end of a run, once everything is healed: logs, journal, images, folders.
+
+Owns: the values.  Must not know how they are collected, or what they have to be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from history import LogId
+
+from sparklog.metadata import ClusterImage, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalBatch:
+    """A batch as a client reads it."""
+
+    base_offset: int
+    values: tuple[bytes | None, ...]
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + len(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalLog:
+    """A partition's records, [start, end), in whole batches; ``damage``: why they end early."""
+
+    start: int
+    end: int
+    batches: tuple[FinalBatch, ...]
+    damage: str = ""
+
+    def records(self) -> dict[int, bytes | None]:
+        """Value by offset; the first batch may begin below ``start``."""
+        return {
+            offset: value
+            for batch in self.batches
+            for offset, value in enumerate(batch.values, batch.base_offset)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalCommit:
+    """One file of the journal."""
+
+    number: int
+    controller_epoch: int
+    nonce: str
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeImage:
+    """The committed image that one process has, or had when it ended."""
+
+    node: str
+    image: ClusterImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalState:
+    """``folders``: broker -> name of a partition's folder -> the topic that it belongs to."""
+
+    logs: Mapping[LogId, FinalLog] = field(default_factory=dict)
+    journal: tuple[JournalCommit, ...] = ()
+    images: tuple[NodeImage, ...] = ()
+    folders: Mapping[int, Mapping[str, UUID | None]] = field(default_factory=dict)
+
+    def image_at(self, number: int) -> ClusterImage:
+        """What the journal says as of a commit."""
+        image = ClusterImage()
+        for commit in self.journal[:number]:
+            image.replay_commit(commit.number, commit.records)
+        return image

@@ -1,0 +1,314 @@
+"""What clients asked and saw, and what was done to the cluster, in the order of observation.
+
+Owns: the events, and the joining of a question with its outcome.  Must not know how anything was
+asked, or what may be concluded from it.
+
+The position of an event is its index.  An operation has an ``...Invoked`` event and at most one
+outcome with the same ``op``; without one its outcome is unknown.  Reads are one event that says in
+``asked`` how many events there were when they were asked for.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from sparklog.types import NO_OFFSET
+
+#: Behind every position.
+NEVER = sys.maxsize
+
+
+class LogId(NamedTuple):
+    """A partition of one topic; a topic that comes back under its name has another id."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} ({str(self.topic_id)[:8]})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceInvoked:
+    """A batch is sent.  ``resent``: it may be sent again without protection against duplicates.
+
+    ``stream`` names the connection when the order on it is kept, with one attempt per batch.
+    """
+
+    op: int
+    log: LogId
+    producer: str
+    values: tuple[bytes, ...]
+    idempotent: bool = False
+    resent: bool = False
+    stream: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceAcked:
+    """The batch is in the log; ``base_offset`` -1: the broker did not say where."""
+
+    op: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceRefused:
+    """The batch is not in the log and will never be."""
+
+    op: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceUnknown:
+    """Nobody can tell whether the batch is in the log."""
+
+    op: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """A read that was answered: offsets and values of whole batches, the first may start early.
+
+    ``complete``: the answer may hold everything that there is, so an empty one means something.
+    """
+
+    asked: int
+    reader: str
+    log: LogId
+    offset: int
+    high_watermark: int
+    log_start: int
+    records: tuple[tuple[int, bytes | None], ...]
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchDamaged:
+    """A read that was answered with bytes that are no sound batches."""
+
+    asked: int
+    reader: str
+    log: LogId
+    offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndListed:
+    """ListOffsets told the latest offset."""
+
+    asked: int
+    log: LogId
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreateInvoked:
+    op: int
+    topic: str
+    configs: tuple[tuple[str, str], ...]
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreated:
+    """The topic is known to exist; ``leaders`` by partition."""
+
+    op: int
+    topic: str
+    topic_id: UUID
+    leaders: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleteInvoked:
+    op: int
+    topic: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted:
+    op: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSeen:
+    """A Metadata answer listed the topic."""
+
+    topic: str
+    topic_id: UUID
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChangeInvoked:
+    """``value`` None takes the override away."""
+
+    op: int
+    topic: str
+    topic_id: UUID
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChangeEnded:
+    op: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRecordsInvoked:
+    """``before`` -1: all that there are."""
+
+    op: int
+    log: LogId
+    before: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsDeleted:
+    op: int
+    low_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDied:
+    """A broker was killed; ``power_lost``: what was not flushed may be gone, else all is kept."""
+
+    broker: int
+    power_lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStopped:
+    """A broker is asked to stop cleanly."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Healed:
+    """From here on nothing is done to the cluster any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """After the healing: a write to the partition and its reading, or why it did not work."""
+
+    log: LogId
+    took_ms: int
+    error: str = ""
+
+
+Event: TypeAlias = (
+    ProduceInvoked
+    | ProduceAcked
+    | ProduceRefused
+    | ProduceUnknown
+    | Fetched
+    | FetchDamaged
+    | EndListed
+    | TopicCreateInvoked
+    | TopicCreated
+    | TopicDeleteInvoked
+    | TopicDeleted
+    | TopicSeen
+    | ConfigChangeInvoked
+    | ConfigChangeEnded
+    | DeleteRecordsInvoked
+    | RecordsDeleted
+    | BrokerDied
+    | BrokerStopped
+    | Healed
+    | Probed
+)
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One batch, from its invocation at ``start`` to its outcome at ``end`` (``NEVER``: none)."""
+
+    sent: ProduceInvoked
+    outcome: ProduceAcked | ProduceRefused | ProduceUnknown | None
+    start: int
+    end: int
+
+    @property
+    def log(self) -> LogId:
+        return self.sent.log
+
+    @property
+    def acked_at(self) -> int | None:
+        """The base offset of an acknowledged batch; -1 when it is not known, None without ack."""
+        return self.outcome.base_offset if isinstance(self.outcome, ProduceAcked) else None
+
+    @property
+    def refused(self) -> bool:
+        return isinstance(self.outcome, ProduceRefused)
+
+
+class History:
+    """Events, each with the virtual time at which it was recorded."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.events: list[Event] = []
+        self.times_ms: list[int] = []
+        self._now_ms = now_ms
+        self._ops = count(1)
+
+    @classmethod
+    def of(cls, *events: Event) -> "History":
+        history = cls()
+        for event in events:
+            history.record(event)
+        return history
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
+        self.times_ms.append(self._now_ms())
+
+    @property
+    def position(self) -> int:
+        """The position of the next event."""
+        return len(self.events)
+
+    def new_op(self) -> int:
+        return next(self._ops)
+
+    def each(self, kind: type[E]) -> Iterator[tuple[int, E]]:
+        """Position and event, for the events of one kind."""
+        return ((at, event) for at, event in enumerate(self.events) if isinstance(event, kind))
+
+    def ends(self, kind: type[E]) -> dict[int, tuple[int, E]]:
+        """Position and event of the outcomes of one kind, by operation."""
+        return {event.op: (at, event) for at, event in self.each(kind)}  # type: ignore[attr-defined]
+
+    def writes(self) -> list[Write]:
+        """Every batch, by position of its invocation."""
+        outcomes: dict[int, tuple[int, ProduceAcked | ProduceRefused | ProduceUnknown]] = {
+            event.op: (at, event)
+            for at, event in enumerate(self.events)
+            if isinstance(event, ProduceAcked | ProduceRefused | ProduceUnknown)
+        }
+        return [
+            Write(sent=sent, outcome=outcome, start=start, end=end)
+            for start, sent in self.each(ProduceInvoked)
+            for end, outcome in [outcomes.get(sent.op, (NEVER, None))]
+        ]
+
+    def base_offsets(self) -> Iterator[tuple[Write, int]]:
+        """Acknowledged batches whose place is known."""
+        for write in self.writes():
+            base_offset = write.acked_at
+            if base_offset is not None and base_offset != NO_OFFSET:
+                yield write, base_offset
