@@ -23,6 +23,7 @@ from sparklog.executors.partition_folders import delete_folder, is_stray, parse_
 from sparklog.executors.partition_values import Effect, FlushLog, WakeReaders, WakeWriters
 from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.executors.purgatory import Purgatory
+from sparklog.executors.timers import Timers
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
@@ -47,8 +48,9 @@ class PartitionTable:
         self.counters = counters
         self.complaints = Complaints(now_ms)
         self.now_ms = now_ms
-        self.readers: Purgatory[TopicPartition] = Purgatory()
-        self.writers: Purgatory[TopicPartition] = Purgatory()
+        self.timers = Timers()
+        self.readers: Purgatory[TopicPartition] = Purgatory(self.timers)
+        self.writers: Purgatory[TopicPartition] = Purgatory(self.timers)
         self._folder = folder
         self._settings = dict(settings)
         self._broker_overrides: dict[str, str] = {}

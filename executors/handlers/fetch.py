@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.purgatory import Owner
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.storage_backends.base import Region
 from sparklog.transport import Reply
@@ -84,7 +86,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         if request.max_wait_ms <= 0 or fetch.is_enough(attempt):
             return fetch.response(attempt)
         attempt.release()
-        return fetch.park(attempt)
+        return fetch.park(attempt, owner_of(table, context.connection))
 
     return ApiHandler(
         api_key=FetchRequest.API_KEY,
@@ -190,7 +192,7 @@ class _Fetch:
             )
         return FetchResponse(responses=tuple(topics), node_endpoints=tuple(endpoints.values()))
 
-    def park(self, attempt: _Attempt) -> "asyncio.Future[FetchResponse]":
+    def park(self, attempt: _Attempt, owner: Owner) -> "asyncio.Future[FetchResponse]":
         self._missing = self._bytes_min - attempt.size
         keys = [
             TopicPartition(name, part.partition)
@@ -199,7 +201,7 @@ class _Fetch:
         ]
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         self._answer = asyncio.get_running_loop().create_future()
-        self._table.readers.park(self, keys, wait_ms / 1000)
+        self._table.readers.park(self, keys, wait_ms / 1000, owner)
         return self._answer
 
     def look(self, key: TopicPartition, size: int) -> bool:
@@ -218,6 +220,10 @@ class _Fetch:
 
     def expire(self) -> None:
         self._finish(self.attempt())
+
+    def drop(self) -> None:
+        assert self._answer is not None
+        self._answer.cancel()
 
     def _finish(self, attempt: _Attempt) -> None:
         assert self._answer is not None

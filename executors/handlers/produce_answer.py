@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import ACKS_NONE, AckWait, Appended
@@ -81,7 +82,8 @@ def answer(
         return _response(table, request, outcomes)
     parked = _ParkedProduce(table, request, outcomes, waiting)
     keys = [outcome.topic_partition for outcome in waiting]
-    table.writers.park(parked, keys, max(request.timeout_ms, 1) / 1000)
+    owner = owner_of(table, context.connection)
+    table.writers.park(parked, keys, max(request.timeout_ms, 1) / 1000, owner)
     return parked.answer
 
 
@@ -205,6 +207,9 @@ class _ParkedProduce:
             )
             outcome.response = _failed(self._table, outcome.topic_partition, late)
         self._finish()
+
+    def drop(self) -> None:
+        self.answer.cancel()
 
     def _settle(self, outcome: Outcome) -> bool:
         tp = outcome.topic_partition

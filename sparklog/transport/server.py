@@ -80,6 +80,7 @@ class ServerConnection(Channel):
         self._ending = False
         self._turn_wanted = False
         self._close_callbacks: list[Callable[[], None]] = []
+        self._eof_callbacks: list[Callable[[], None]] = []
 
     @property
     def parked(self) -> int:
@@ -93,6 +94,10 @@ class ServerConnection(Channel):
     def call_on_close(self, callback: Callable[[], None]) -> None:
         """Have something forgotten when the peer goes away."""
         self._close_callbacks.append(callback)
+
+    def call_on_eof(self, callback: Callable[[], None]) -> None:
+        """Have something hurried when the peer asks nothing more; it may still take answers."""
+        self._eof_callbacks.append(callback)
 
     def finish(self) -> None:
         """Take no more requests; close once every answer that is owed has left."""
@@ -123,6 +128,8 @@ class ServerConnection(Channel):
     def eof_received(self) -> bool:
         # The peer may have closed only its half: what it asked for before is still owed.
         self._ending = True
+        for callback in self._eof_callbacks:
+            callback()
         self._close_if_done()
         return not self.closed
 
@@ -133,6 +140,7 @@ class ServerConnection(Channel):
             release_all(slot.reply)
         self._slots.clear()
         callbacks, self._close_callbacks = self._close_callbacks, []
+        self._eof_callbacks.clear()
         for callback in callbacks:
             callback()
 

@@ -24,6 +24,7 @@ PURE = (
     "sparklog/dataframe/pushdown.py",
     "executors/partition.py",
     "executors/producer_state.py",
+    "executors/timing_wheel.py",
     "executors/log",
     "driver/placement.py",
     "driver/controller.py",

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from sparklog.executors.purgatory import Purgatory
+from sparklog.executors.purgatory import Owner, Purgatory
+from sparklog.executors.timers import Timers
 
 
 class Waits:
@@ -13,6 +14,7 @@ class Waits:
         self.enough = enough
         self.seen: list[tuple[str, int]] = []
         self.expired = 0
+        self.dropped = 0
 
     def look(self, key: str, size: int) -> bool:
         self.seen.append((key, size))
@@ -22,14 +24,18 @@ class Waits:
     def expire(self) -> None:
         self.expired += 1
 
+    def drop(self) -> None:
+        self.dropped += 1
+
 
 def run(test: Callable[[Purgatory[str]], Awaitable[None]], waiters_max: int = 10) -> None:
     async def within() -> None:
-        purgatory: Purgatory[str] = Purgatory(waiters_max=waiters_max)
+        timers = Timers()
+        purgatory: Purgatory[str] = Purgatory(timers, waiters_max=waiters_max)
         await test(purgatory)
         purgatory.check_invariants()
         purgatory.close()
-        assert len(purgatory) == 0
+        assert (len(purgatory), len(timers), timers.armed) == (0, 0, False)
 
     asyncio.run(within())
 
@@ -83,5 +89,69 @@ def test_closing_answers_everybody() -> None:
         purgatory.close()
         purgatory.park(waiters[0], ["a"], 5)
         assert [waiter.expired for waiter in waiters] == [2, 1, 1]
+
+    run(test)
+
+
+def test_who_leaves_is_waited_for_no_more() -> None:
+    async def test(purgatory: Purgatory[str]) -> None:
+        owner, other = Owner(), Owner()
+        waiters = [Waits(2) for _ in range(4)]
+        for waiter, of in zip(waiters, (owner, owner, other, None), strict=True):
+            purgatory.park(waiter, ["a"], 5, of)
+        assert (len(owner), len(other)) == (2, 1)
+        owner.leave()
+        purgatory.check_invariants()
+        assert (len(owner), len(other)) == (0, 1)
+        purgatory.wake("a", 2)
+        assert (len(owner), len(other)) == (0, 0)
+        assert [(w.dropped, w.expired, len(w.seen)) for w in waiters] == [
+            (1, 0, 0),
+            (1, 0, 0),
+            (0, 0, 1),
+            (0, 0, 1),
+        ]
+
+    run(test)
+
+
+def test_who_is_in_a_hurry_is_answered_now() -> None:
+    async def test(purgatory: Purgatory[str]) -> None:
+        owner = Owner()
+        fetch, produce = Waits(1), Waits(1)
+        other: Purgatory[str] = Purgatory(Timers())
+        purgatory.park(fetch, ["a"], 5, owner)
+        other.park(produce, ["a"], 5, owner)
+        owner.hurry(purgatory)
+        assert (fetch.expired, produce.expired, len(owner)) == (1, 0, 1)
+        other.close()
+
+    run(test)
+
+
+def test_a_waiter_that_ends_another_one() -> None:
+    async def test(purgatory: Purgatory[str]) -> None:
+        owner = Owner()
+        ended = Waits(1)
+
+        class Ends(Waits):
+            def look(self, key: str, size: int) -> bool:
+                owner.leave()
+                return super().look(key, size)
+
+        purgatory.park(Ends(1), ["a"], 5)
+        purgatory.park(ended, ["a"], 5, owner)
+        purgatory.wake("a", 1)
+        assert (ended.dropped, ended.seen, len(purgatory)) == (1, [], 0)
+
+    run(test)
+
+
+def test_everybody_can_be_asked() -> None:
+    async def test(purgatory: Purgatory[str]) -> None:
+        waiter = Waits(1)
+        purgatory.park(waiter, ["a", "b"], 5)
+        purgatory.wake_all()
+        assert (waiter.seen, len(purgatory)) == ([("a", 0), ("b", 0)], 1)
 
     run(test)

@@ -1,0 +1,106 @@
+"""What was parked for a client ends with its connection."""
+
+import asyncio
+import socket
+
+import pytest
+from broker_rig import Client, Rig, batch, produce_request, run, until
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.codec import decode_response, encode_request
+from sparklog.wire.frames import frame_length
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from sparklog.wire.produce import encode_produce_request
+
+LONG_MS = 200_000
+
+
+async def with_topic(rig: Rig, **configs: str) -> Client:
+    await rig.start_broker()
+    client = await rig.client()
+    await client.create_topic("t", 1, **configs)
+    await rig.leads(1)
+    return client
+
+
+async def send(rig: Rig, frame: bytes) -> socket.socket:
+    sock = socket.socket()
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(sock, ("127.0.0.1", rig.brokers[1].port))
+    await loop.sock_sendall(sock, frame_length(len(frame)) + frame)
+    return sock
+
+
+def waiting_fetch() -> bytes:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchTopic(topic="t", partitions=(part,))
+    request = FetchRequest(topics=(topic,), min_bytes=1, max_wait_ms=LONG_MS)
+    return bytes(encode_request(request, 11, 3, "gone"))
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_fetch_does_not_outlive_its_connection(reset: bool) -> None:
+    async def test(rig: Rig) -> None:
+        await with_topic(rig)
+        table = rig.brokers[1].table
+        sock = await send(rig, waiting_fetch())
+        await until(lambda: len(table.readers) == 1)
+        assert table.timers.armed
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        sock.close()
+        await until(lambda: len(table.readers) == 0)
+        table.readers.check_invariants()
+        server = rig.brokers[1]._server
+        assert server is not None
+        await until(lambda: len(server.connections) == 1)
+        assert rig.brokers[1].status()["request_errors"] == 0
+
+    run(test)
+
+
+def test_a_client_that_closed_its_half_is_answered_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        await with_topic(rig)
+        table = rig.brokers[1].table
+        sock = await send(rig, waiting_fetch())
+        await until(lambda: len(table.readers) == 1)
+        sock.shutdown(socket.SHUT_WR)
+        loop = asyncio.get_running_loop()
+        answer = b""
+        while more := await loop.sock_recv(sock, 1 << 16):
+            answer += more
+        sock.close()
+        _, response = decode_response(FetchResponse, 11, answer[4:])
+        assert [p.error_code for t in response.responses for p in t.partitions] == [0]
+
+    run(test)
+
+
+def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do() -> None:
+    async def test(rig: Rig) -> None:
+        client = await with_topic(rig)
+        table = rig.brokers[1].table
+        (partition,) = table
+        # An in-sync replica that never fetches: the high watermark stands still.
+        state = partition.state
+        assert state is not None
+        lonely = type(state)(
+            replicas=(1, 2), isr=(1, 2), last_known=(1, 2), leader=1,
+            leader_epoch=state.leader_epoch, partition_epoch=state.partition_epoch,
+        )  # fmt: skip
+        partition.take_role(lonely)
+        request = produce_request("t", batch(b"a"), 0, -1, LONG_MS)
+        frame = b"".join(bytes(p) for p in encode_produce_request(11, 3, "gone", request))
+        sock = await send(rig, frame)
+        await until(lambda: len(table.writers) == 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        sock.close()
+        await until(lambda: len(table.writers) == 0)
+        assert not table.timers.armed
+        assert partition.log.log_end_offset == 1
+        late = await client.produce("t", batch(b"b"), timeout_ms=20)
+        assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(test)
