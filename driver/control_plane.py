@@ -10,14 +10,12 @@ commit for all decisions of the moment) -> answer.  Reads are served from the co
 import asyncio
 import logging
 import os
-import secrets
-import time
 from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.committer import Committer
@@ -44,6 +42,7 @@ from sparklog.metadata import (
 from sparklog.service.dispatch import Dispatcher
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
+from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.transport import Answer, Server, ServerConnection, serve
 from sparklog.wire.schema import Response
 
@@ -76,14 +75,15 @@ class ControlPlaneOptions:
 class ControlPlane:
     """``start``, then ``run`` until a stop is asked for or another controller takes over."""
 
-    def __init__(self, options: ControlPlaneOptions) -> None:
+    def __init__(self, options: ControlPlaneOptions, surroundings: Surroundings = SYSTEM) -> None:
         self.options = options
+        self.surroundings = surroundings
         self.config = BrokerConfig.resolve(options.settings)
         self.secret = b""
         self.unclean_recoveries = 0
         self._journal = Journal(open_backend(options.journal_dir))
         self._end: asyncio.Future[None]
-        self._started_ms = wall_ms()
+        self._started_ms = surroundings.wall_ms()
         self._dispatcher: Dispatcher | None = None
         self._server: Server
         self._controller: Controller
@@ -127,15 +127,15 @@ class ControlPlane:
         )
         try:
             image = await run_blocking(self._take_over)
-            self.secret = await run_blocking(self._journal.secret, _new_secret)
+            self.secret = await run_blocking(self._journal.secret, self._new_secret)
         except BaseException:
             await self._server.close(0)
             raise
         self._committer = Committer(
             self._journal,
             image,
-            wall_ms=wall_ms,
-            new_nonce=_new_nonce,
+            wall_ms=self.surroundings.wall_ms,
+            new_nonce=self._new_nonce,
             on_commit=self._publish,
             on_give_up=self._begin_again,
         )
@@ -184,7 +184,10 @@ class ControlPlane:
     def _begin_again(self) -> None:
         """A controller that knows what is durable, and nothing else."""
         image = self.image.copy()
-        self._controller = Controller(image, self.config, new_id=uuid4, now_ms=monotonic_ms())
+        around = self.surroundings
+        self._controller = Controller(
+            image, self.config, new_id=around.new_id, now_ms=around.monotonic_ms()
+        )
 
     # -- taking over
 
@@ -198,8 +201,8 @@ class ControlPlane:
             header = CommitHeader(
                 version=image.version + 1,
                 controller_epoch=image.controller_epoch + 1,
-                nonce=_new_nonce(),
-                time_ms=wall_ms(),
+                nonce=self._new_nonce(),
+                time_ms=self.surroundings.wall_ms(),
             )
             try:
                 self._journal.commit(header, encode_records(records))
@@ -217,10 +220,18 @@ class ControlPlane:
                 f"{expected!r}; choose the journal_dir and data_dir of one cluster"
             )
 
+    def _new_nonce(self) -> str:
+        return self.surroundings.random_bytes(8).hex()
+
+    def _new_secret(self) -> bytes:
+        return self.surroundings.random_bytes(SECRET_BYTES)
+
     def _first_records(self, image: ClusterImage) -> tuple[Record, ...]:
         created: tuple[Record, ...] = ()
         if image.version == 0:
-            created = (ClusterCreated(cluster_id=_new_cluster_id(), created_ms=wall_ms()),)
+            around = self.surroundings
+            cluster_id = _new_cluster_id(around.new_id)
+            created = (ClusterCreated(cluster_id=cluster_id, created_ms=around.wall_ms()),)
         changed = ControllerChanged(
             controller_epoch=image.controller_epoch + 1,
             host=self.options.advertised_host or self._server.host,
@@ -251,7 +262,7 @@ class ControlPlane:
         decision: Decision | None = None
         refusal: KafkaError | None = None
         try:
-            decision = self._controller.handle(event, monotonic_ms())
+            decision = self._controller.handle(event, self.surroundings.monotonic_ms())
         except KafkaError as error:
             refusal = error
         except BrokenImageError as error:
@@ -318,7 +329,7 @@ class ControlPlane:
             "frames_refused": server.frames_refused,
             "errors": dispatcher.errors,
             "requests": {str(key): count for key, count in sorted(dispatcher.requests.items())},
-            "uptime_ms": wall_ms() - self._started_ms,
+            "uptime_ms": self.surroundings.wall_ms() - self._started_ms,
         }
 
 
@@ -326,25 +337,9 @@ def _refusal(failure: StorageError | None) -> KafkaError | None:
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) if failure else None
 
 
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
-def _new_nonce() -> str:
-    return secrets.token_hex(8)
-
-
-def _new_secret() -> bytes:
-    return secrets.token_bytes(SECRET_BYTES)
-
-
-def _new_cluster_id() -> str:
+def _new_cluster_id(new_id: Callable[[], UUID]) -> str:
     """A random UUID in 22 characters, as Kafka's; not like an option of a command."""
     while True:
-        text = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        text = urlsafe_b64encode(new_id().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text

@@ -45,6 +45,7 @@ def broker_handlers(
     *,
     settings: Mapping[str, str],
     secret: bytes,
+    random_bytes: Callable[[int], bytes],
     auto_create: bool,
     forward: Forward,
     allocate_producer_ids: Allocate,
@@ -65,7 +66,7 @@ def broker_handlers(
         offset_for_leader_epoch.handler(table),
         describe_configs.handler(lambda: table.image, node_id=table.node_id, settings=settings),
         describe_cluster.handler(lambda: table.image),
-        *members.handlers(secret),
+        *members.handlers(secret, random_bytes),
         stop_node.handler(ask_to_stop),
         node_status.handler(status),
     ]

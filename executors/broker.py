@@ -10,12 +10,11 @@ control plane.  While the control plane is away the broker goes on with its last
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.errors import ConfigError, LockedError, SparklogError, StorageError
@@ -29,6 +28,7 @@ from sparklog.service.dispatch import Dispatcher
 from sparklog.service.handler import ApiHandler
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_file_half
+from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.transport import Server, serve
 from sparklog.types import Endpoint
 
@@ -62,10 +62,11 @@ class BrokerOptions:
 class Broker:
     """One broker in this process.  ``start``, then ``run`` until it was asked to ``stop``."""
 
-    def __init__(self, options: BrokerOptions) -> None:
+    def __init__(self, options: BrokerOptions, surroundings: Surroundings = SYSTEM) -> None:
         self.options = options
+        self.surroundings = surroundings
         self.counters = BrokerCounters()
-        self.incarnation = uuid4()
+        self.incarnation = surroundings.new_id()
         try:
             self.config = BrokerConfig.resolve(options.settings)
             controller = Endpoint.parse(options.controller)
@@ -75,12 +76,14 @@ class Broker:
         name = f"broker-{options.broker_id}"
         self._secret = secret
         self._path = name
-        self._registration = Registration(controller, secret, self.config, name)
+        self._registration = Registration(
+            controller, secret, self.config, name, surroundings=surroundings
+        )
         self._folder: BrokerFolder | None = None
         self._table: PartitionTable | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
-        self._started_ms = wall_ms()
+        self._started_ms = surroundings.wall_ms()
         self._stop_asked = asyncio.Event()
 
     @property
@@ -127,7 +130,7 @@ class Broker:
             folder=self._folder,
             settings=options.settings,
             counters=self.counters,
-            now_ms=wall_ms,
+            now_ms=self.surroundings.wall_ms,
         )
         await registration.fetch_image()
         self._check_identity(registration.image, self._folder)
@@ -156,7 +159,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + options.lock_wait_s
         half = open_file_half(options.data_dir)
-        new_id = uuid4()
+        new_id = self.surroundings.new_id()
         while True:
             taking = asyncio.ensure_future(
                 run_blocking(
@@ -218,6 +221,7 @@ class Broker:
             self.table,
             settings=self.options.settings,
             secret=self._secret,
+            random_bytes=self.surroundings.random_bytes,
             auto_create=self.config.auto_create_topics_enable,
             forward=registration.forward,
             allocate_producer_ids=registration.allocate_producer_ids,
@@ -332,10 +336,6 @@ class Broker:
             logger.error("the stop is not clean: %s", error)
         finally:
             folder.release()
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None:

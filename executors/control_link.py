@@ -11,6 +11,7 @@ from typing import TypeVar
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import check
 from sparklog.errors import ConnectError, DecodeError, ProtocolError
+from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.types import Endpoint
 from sparklog.wire.schema import Request, Response
 
@@ -22,10 +23,18 @@ CONNECT_TIMEOUT_S = 5.0
 class ControlLink:
     """A member's connection; ``close`` it."""
 
-    def __init__(self, endpoint: Endpoint, secret: bytes, *, client_id: str) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        secret: bytes,
+        *,
+        client_id: str,
+        surroundings: Surroundings = SYSTEM,
+    ) -> None:
         self.endpoint = endpoint
         self._secret = secret
         self._client_id = client_id
+        self._surroundings = surroundings
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
 
@@ -65,5 +74,6 @@ class ControlLink:
                     client_id=self._client_id,
                     secret=self._secret,
                     timeout_s=CONNECT_TIMEOUT_S,
+                    surroundings=self._surroundings,
                 )
             return self._connection

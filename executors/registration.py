@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
@@ -16,6 +17,7 @@ from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError
 from sparklog.executors.broker_folder import BrokerStartError
 from sparklog.executors.control_link import ControlLink
 from sparklog.metadata import ClusterImage, decode_records
+from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.types import Endpoint
 from sparklog.wire.private import (
     AllocateProducerIdsRequest,
@@ -67,16 +69,23 @@ class Registration:
     """One broker's dealings with the control plane.  ``close`` it."""
 
     def __init__(
-        self, controller: Endpoint, secret: bytes, config: BrokerConfig, name: str
+        self,
+        controller: Endpoint,
+        secret: bytes,
+        config: BrokerConfig,
+        name: str,
+        *,
+        surroundings: Surroundings = SYSTEM,
     ) -> None:
         self.image = ClusterImage()
         self.broker_epoch = -1
         self.registrations = 0
         self._identity: BrokerIdentity | None = None
         self._config = config
-        self._watch_link = ControlLink(controller, secret, client_id=f"{name}-watch")
-        self._link = ControlLink(controller, secret, client_id=name)
-        self._forward_link = ControlLink(controller, secret, client_id=f"{name}-forward")
+        link = partial(ControlLink, controller, secret, surroundings=surroundings)
+        self._watch_link = link(client_id=f"{name}-watch")
+        self._link = link(client_id=name)
+        self._forward_link = link(client_id=f"{name}-forward")
 
     def close(self) -> None:
         for link in (self._watch_link, self._link, self._forward_link):

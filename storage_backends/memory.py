@@ -65,6 +65,17 @@ class MemoryBackend(FileHalf):
             rebuilt = top.after_crash("", keep, lose_names)
             top.live, top.durable = rebuilt.live, rebuilt.durable
 
+    def end_process(self) -> None:
+        """The process that used this folder is gone: its handles fail, its locks are free.
+
+        Nothing is lost, and nothing becomes durable by it.
+        """
+        with self.disk.guard:
+            self._forget_locks()
+            top = self._find_folder(self.root)
+            if top is not None:
+                top.end_process({})
+
     def append(self, path: str, data: Buffer) -> None:
         parts, where = self._place(path)
         with self.disk.operation("append", where, writes=True, grows=len(data)):

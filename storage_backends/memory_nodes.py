@@ -43,6 +43,16 @@ class FileNode:
         self.flushed[start:] = self.data[start:]
         self.dirty_from = len(self.data)
 
+    def without_process(self) -> "FileNode":
+        """The same file, flushed no further, without the handles and maps that were on it."""
+        self.lost = True
+        twin = FileNode()
+        twin.data = bytearray(self.data) if self.maps else self.data
+        twin.flushed = self.flushed
+        twin.dirty_from = self._first_dirty()
+        twin.allocated = self.allocated
+        return twin
+
     def after_crash(self, path: str, keep: KeepUnflushed) -> "FileNode":
         """The platter's bytes; of the unflushed ones only a prefix, as far as ``keep`` says."""
         self.lost = True
@@ -76,6 +86,18 @@ class FolderNode:
         for node in self.live.values():
             found += node.files() if isinstance(node, FolderNode) else [node]
         return found
+
+    def end_process(self, twins: dict[FileNode, FileNode]) -> None:
+        """Replace every file by its twin ``without_process``; ``twins`` are those made so far."""
+        for names in (self.live, self.durable):
+            for name, node in names.items():
+                if isinstance(node, FolderNode):
+                    node.end_process(twins)
+                    continue
+                if node not in twins:
+                    twin = twins[node] = node.without_process()
+                    twins[twin] = twin
+                names[name] = twins[node]
 
     def after_crash(self, path: str, keep: KeepUnflushed, lose_names: bool) -> "FolderNode":
         for file in self.files():

@@ -58,7 +58,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         find_coordinator.handler(),
         *leads_nothing.handlers(),
         *(module.handler(node.decide) for module in decided),
-        *members.handlers(node.secret),
+        *members.handlers(node.secret, node.surroundings.random_bytes),
         watch_metadata.handler(node.feed),
         stop_node.handler(node.stop),
         forward_request.handler(node.redispatch),

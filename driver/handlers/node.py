@@ -11,6 +11,7 @@ from sparklog.driver.controller import Event
 from sparklog.driver.feed import MetadataFeed
 from sparklog.metadata import ClusterImage
 from sparklog.service.handler import ApiHandler
+from sparklog.surroundings import Surroundings
 from sparklog.transport import Parked, Reply, ServerConnection
 from sparklog.wire.schema import Request, Response
 
@@ -32,6 +33,9 @@ class Node(Protocol):
 
     @property
     def secret(self) -> bytes: ...
+
+    @property
+    def surroundings(self) -> Surroundings: ...
 
     @property
     def feed(self) -> MetadataFeed: ...

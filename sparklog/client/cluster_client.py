@@ -9,7 +9,6 @@ Answers of one connection leave in order, so requests that wait at the broker (f
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
@@ -17,6 +16,7 @@ from sparklog.client.cluster_view import ClusterView, TopicView
 from sparklog.client.connection import DEFAULT_FRAME_BYTES_MAX, Connection
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Backoff, Deadline, retry
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
+from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.messages.metadata import (
     MetadataRequest,
@@ -53,11 +53,14 @@ class ClusterClient:
         client_id: str = "sparklog",
         secret: bytes | None = None,
         max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
+        surroundings: Surroundings = SYSTEM,
     ) -> None:
         """``bootstrap``: ``HOST:PORT,HOST:PORT`` or endpoints.  Raises ValueError."""
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.view = ClusterView()
+        self.surroundings = surroundings
+        self._random = surroundings.new_random()
         self._secret = secret
         self._max_frame_bytes = max_frame_bytes
         self._connections: dict[tuple[Endpoint, str], asyncio.Task[Connection]] = {}
@@ -95,6 +98,7 @@ class ClusterClient:
                     secret=self._secret,
                     timeout_s=CONNECT_TIMEOUT_S,
                     max_frame_bytes=self._max_frame_bytes,
+                    surroundings=self.surroundings,
                 )
             )
             task.add_done_callback(_retrieve)
@@ -120,7 +124,7 @@ class ClusterClient:
             if task.done() and not _is_spent(task):
                 return task.result()
         known = list(self.view.nodes.values())
-        random.shuffle(known)
+        self._random.shuffle(known)
         candidates = list(dict.fromkeys((*known, *self.bootstrap)))
         failures = []
         for endpoint in candidates:
@@ -152,7 +156,9 @@ class ClusterClient:
         if not brokers and not self.view.nodes:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the cluster has no broker yet")
         try:
-            return await self.ask(request, deadline, random.choice(brokers or [*self.view.nodes]))
+            return await self.ask(
+                request, deadline, self._random.choice(brokers or [*self.view.nodes])
+            )
         except ConnectError:
             await self._refresh_quietly(deadline)
             raise
@@ -290,7 +296,7 @@ class ClusterClient:
         """Items by leader, partitions without one now, and partitions that do not exist."""
         final: dict[TopicPartition, KafkaError] = {}
         unknown: dict[str, KafkaError] = {}
-        for name in {tp.topic for tp in items} - self.view.topics.keys():
+        for name in sorted({tp.topic for tp in items} - self.view.topics.keys()):
             try:
                 await self.topic(name, deadline, create=create)
             except KafkaError as error:

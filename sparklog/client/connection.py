@@ -5,13 +5,13 @@ node which misses a deadline loses its connection.  Must not know which node to 
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from sparklog import __version__
 from sparklog.client.deadline import Deadline, check
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
+from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.transport import Buffer, ClientConnection, connect
 from sparklog.types import Endpoint
 from sparklog.wire.codec import (
@@ -57,6 +57,7 @@ class Connection:
         secret: bytes | None = None,
         timeout_s: float = 10.0,
         max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
+        surroundings: Surroundings = SYSTEM,
     ) -> Self:
         """Connect, negotiate, and with a secret prove membership.
 
@@ -69,7 +70,8 @@ class Connection:
         try:
             await connection._negotiate(deadline)
             if secret is not None:
-                await connection._prove_membership(secret, deadline)
+                nonce = surroundings.random_bytes(NONCE_BYTES)
+                await connection._prove_membership(secret, nonce, deadline)
         except BaseException:
             connection.close()
             raise
@@ -181,8 +183,7 @@ class Connection:
             return ApiVersionsResponse(error_code=code)
         return decode_response(ApiVersionsResponse, version, answer)[1]
 
-    async def _prove_membership(self, secret: bytes, deadline: Deadline) -> None:
-        nonce = os.urandom(NONCE_BYTES)
+    async def _prove_membership(self, secret: bytes, nonce: bytes, deadline: Deadline) -> None:
         try:
             hello: MemberHelloResponse = await self._request(
                 MemberHelloRequest(nonce=nonce), 0, deadline.left_s

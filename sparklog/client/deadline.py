@@ -5,11 +5,11 @@ know requests.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeVar
 
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
+from sparklog.surroundings import clock_s
 
 T = TypeVar("T")
 
@@ -28,11 +28,11 @@ class Deadline:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._end = time.monotonic() + timeout_s
+        self._end = clock_s() + timeout_s
 
     @property
     def left_s(self) -> float:
-        return max(self._end - time.monotonic(), 0.0)
+        return max(self._end - clock_s(), 0.0)
 
     @property
     def left_ms(self) -> int:

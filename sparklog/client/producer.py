@@ -10,7 +10,6 @@ batch is unknown at its deadline, the partition moves to a fresh producer id.
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -122,7 +121,7 @@ class Producer:
         record = Record(
             key=key,
             value=value,
-            timestamp=time.time_ns() // 1_000_000 if timestamp is None else timestamp,
+            timestamp=self._cluster.surroundings.wall_ms() if timestamp is None else timestamp,
             headers=tuple(headers),
         )
         size_bytes = _record_size(record)

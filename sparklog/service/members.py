@@ -4,11 +4,12 @@ Both sides prove that they hold the cluster secret, by an HMAC over two fresh no
 ``wire.private``.  A failed proof leaves the connection as it was: a client's.
 """
 
-import os
+from collections.abc import Callable
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.surroundings import SYSTEM
 from sparklog.wire.private import (
     CLIENT_ROLE,
     NONCE_BYTES,
@@ -24,13 +25,15 @@ from sparklog.wire.private import (
 _NONCES: Final = "member nonces"
 
 
-def handlers(secret: bytes) -> tuple[ApiHandler, ApiHandler]:
+def handlers(
+    secret: bytes, random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes
+) -> tuple[ApiHandler, ApiHandler]:
     """The two halves of the proof."""
 
     def hello(context: RequestContext, request: MemberHelloRequest) -> MemberHelloResponse:
         if len(request.nonce) != NONCE_BYTES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a nonce has {NONCE_BYTES} bytes")
-        nonce = os.urandom(NONCE_BYTES)
+        nonce = random_bytes(NONCE_BYTES)
         context.connection.state[_NONCES] = (request.nonce, nonce)
         proof = member_proof(secret, request.nonce, nonce, SERVER_ROLE)
         return MemberHelloResponse(nonce=nonce, proof=proof)

@@ -6,8 +6,9 @@ means.
 """
 
 from sparklog.transport.client import ClientConnection, connect
-from sparklog.transport.outbox import Buffer, Reply, reply_size
+from sparklog.transport.outbox import Reply, reply_size
 from sparklog.transport.server import Answer, Handler, Parked, Server, ServerConnection, serve
+from sparklog.transport.wire import Buffer
 
 __all__ = [
     "Answer",

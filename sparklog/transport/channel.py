@@ -1,16 +1,16 @@
 """What both ends of a connection share: framing, sending, and the end of it.
 
-Owns: the asyncio protocol of a connection, its socket options, and its outbox.  Must not know who
+Owns: the asyncio protocol of a connection, and its outbox.  Must not know who
 asks and who answers.
 """
 
 import asyncio
 import errno
 import logging
-import socket
 from typing import Protocol, cast
 
 from sparklog.transport.outbox import Outbox
+from sparklog.transport.wire import SocketWire, Wire
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +40,12 @@ class Channel(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire: Wire | None = transport.get_extra_info("wire")
+        if wire is None:
+            wire = SocketWire(self._loop, transport.get_extra_info("socket"))
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
-        self._out = Outbox(self._loop, sock.fileno(), self._writable, self._send_failed)
+        self._out = Outbox(wire, self._writable, self._send_failed)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.get_buffer(sizehint)

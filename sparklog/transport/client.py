@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sparklog.errors import ConnectError, FrameError
 from sparklog.transport.channel import DEFAULT_FRAME_BYTES_MAX, UNSENT_BYTES_MAX, Channel
-from sparklog.transport.outbox import Buffer
+from sparklog.transport.wire import Buffer
 from sparklog.types import Endpoint
 from sparklog.wire.owned_frames import OwnedFrameDecoder
 

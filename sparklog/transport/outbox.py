@@ -1,23 +1,20 @@
-"""The unsent bytes of one connection, and the system calls that send them.
+"""The unsent bytes of one connection, and the order in which they are sent.
 
-Owns: the queue of buffers and file regions, partial sends, and the watch on a full socket.  Must
-not know requests or answers.
+Owns: the queue of buffers and file regions, partial sends, and when a full connection is watched.
+Must not know requests or answers, nor what the wire is made of.
 
 The asyncio transport of the connection never holds an unsent byte, so buffers and regions share one
-queue and leave by plain system calls on the socket's descriptor.  asyncio refuses ``add_writer`` on
-the descriptor of a transport, so while the socket is full a duplicate of it is watched.
+queue and leave by the calls of ``wire.py``.
 """
 
-import asyncio
 import errno
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from sparklog.storage_backends.base import Region
+from sparklog.transport.wire import Buffer, Wire
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 #: One answer, without its length: buffers and file regions in the order they leave.
 Reply: TypeAlias = Sequence[Buffer | Region]
 
@@ -32,22 +29,20 @@ _SMALL_BYTES = 4096
 class Outbox:
     """The unsent bytes of one connection, in order, and the calls that send them."""
 
-    __slots__ = ("_items", "_loop", "_on_error", "_on_writable", "_region_sent", "_watch", "fd",
+    __slots__ = ("_items", "_on_error", "_on_writable", "_region_sent", "_watched", "_wire",
                  "unsent")  # fmt: skip
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        fd: int,
+        wire: Wire,
         on_writable: Callable[[], None],
         on_error: Callable[[OSError], None],
     ) -> None:
-        self.fd = fd
         self.unsent = 0
-        self._loop = loop
+        self._wire = wire
         self._items: deque[Buffer | Region] = deque()
         self._region_sent = 0
-        self._watch = -1
+        self._watched = False
         self._on_writable = on_writable
         self._on_error = on_error
 
@@ -85,13 +80,13 @@ class Outbox:
             return
         if items:
             self._start_watch()
-        elif self._watch >= 0:
-            self._stop_watch()
+        elif self._watched:
+            self._watched = False
+            self._wire.unwatch()
 
     def close(self) -> None:
         """Forget what is unsent."""
-        self._stop_watch()
-        self.fd = -1
+        self._wire.close()
         self.unsent = 0
         for item in self._items:
             _release(item)
@@ -106,7 +101,7 @@ class Outbox:
             ):
                 break
             batch.append(item)
-        sent = os.writev(self.fd, batch)
+        sent = self._wire.writev(batch)
         self.unsent -= sent
         if not self.unsent:
             items.clear()
@@ -124,12 +119,7 @@ class Outbox:
     def _send_region(self, region: Region) -> int:
         done = self._region_sent
         left = region.size - done
-        descriptor = region.descriptor()
-        if descriptor is None:
-            sent = os.write(self.fd, region.view()[done:])
-        else:
-            fd, offset = descriptor
-            sent = os.sendfile(self.fd, fd, offset + done, left)
+        sent = self._wire.send(region, done)
         if sent == 0:
             raise OSError(errno.EIO, "a file is shorter than the region that was promised")
         self.unsent -= sent
@@ -142,19 +132,13 @@ class Outbox:
         return sent
 
     def _start_watch(self) -> None:
-        if self._watch < 0:
+        if not self._watched:
             try:
-                self._watch = os.dup(self.fd)
+                self._wire.watch(self._on_writable)
             except OSError as error:
                 self._on_error(error)
                 return
-            self._loop.add_writer(self._watch, self._on_writable)
-
-    def _stop_watch(self) -> None:
-        if self._watch >= 0:
-            self._loop.remove_writer(self._watch)
-            os.close(self._watch)
-            self._watch = -1
+            self._watched = True
 
 
 def reply_size(reply: Iterable[Buffer | Region]) -> int:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -307,13 +308,26 @@ class Server:
         self._all_gone: asyncio.Event = asyncio.Event()
 
     async def listen(self, host: str, port: int) -> None:
-        """Bind and accept.  Raises StartError when the address cannot be had."""
-        sock = _bind(host, port)
-        self.host, self.port = sock.getsockname()[:2]
+        """Bind and accept.  Raises StartError when the address cannot be had.
+
+        Of several addresses of a host it is one, IPv4 before others: port 0 is then one port.
+        """
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: ServerConnection(self), sock=sock, backlog=_BACKLOG
-        )
+        try:
+            found = await loop.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+            self._listener = await loop.create_server(
+                lambda: ServerConnection(self),
+                *address[:2],
+                family=family,
+                backlog=_BACKLOG,
+                reuse_address=True,
+            )
+        except OSError as error:
+            raise _no_address(host, port, error) from error
+        self.host, self.port = self._listener.sockets[0].getsockname()[:2]
 
     async def close(self, grace_s: float = 5.0) -> None:
         """Stop accepting, send the answers that are owed, then close.
@@ -324,11 +338,11 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         self._all_gone.clear()
-        for connection in list(self.connections):
+        for connection in sorted(self.connections, key=_peer):
             connection.finish()
         if not await self._gone_within(grace_s):
             logger.warning("cutting %d connections that did not drain", len(self.connections))
-            for connection in list(self.connections):
+            for connection in sorted(self.connections, key=_peer):
                 connection.abort()
             await self._gone_within(_CUT_TIME_S)
 
@@ -372,23 +386,13 @@ async def serve(
     return server
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """A bound socket; the first IPv4 address of the host when it has several."""
-    try:
-        found = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        found.sort(key=lambda info: info[0] != socket.AF_INET)
-        family, kind, protocol, _, address = found[0]
-        sock = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise StartError(f"cannot listen at {host}:{port}: {error}") from error
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.setblocking(False)
-    except OSError as error:
-        sock.close()
-        remedy = "; choose another port, or 0 for any" if error.errno == errno.EADDRINUSE else ""
-        raise StartError(f"cannot listen at {host}:{port}: {error.strerror}{remedy}") from error
-    return sock
+def _peer(connection: ServerConnection) -> str:
+    """An order of connections that does not depend on where they lie in memory."""
+    return connection.peer
+
+
+def _no_address(host: str, port: int, error: OSError) -> StartError:
+    if error.errno == errno.EADDRINUSE:
+        remedy = f"{os.strerror(errno.EADDRINUSE)}; choose another port, or 0 for any"
+        return StartError(f"cannot listen at {host}:{port}: {remedy}")
+    return StartError(f"cannot listen at {host}:{port}: {error}")

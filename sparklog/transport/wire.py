@@ -1,0 +1,86 @@
+"""How bytes leave a connection: the calls of an outbox, and the real ones on a socket.
+
+Owns: ``writev`` and ``sendfile`` on the socket's descriptor, the socket's options, and the watch on
+a full socket.  Must not know what is sent.  A transport that is no socket (a simulated network)
+supplies its own ``Wire`` as the extra info ``wire``.
+
+asyncio refuses ``add_writer`` on the descriptor of a transport, so while the socket is full a
+duplicate of it is watched.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from sparklog.storage_backends.base import Region
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Wire(Protocol):
+    """The sending half of one connection.
+
+    ``writev`` and ``send`` return how many bytes they took; they raise BlockingIOError when it can
+    be none now, and OSError when the connection is lost.
+    """
+
+    @property
+    def writev(self) -> Callable[[Sequence[Buffer]], int]: ...
+
+    def send(self, region: Region, done: int) -> int:
+        """Send from ``done`` on; 0 when the region has become shorter than that."""
+
+    def watch(self, on_writable: Callable[[], None]) -> None:
+        """Call when more can be sent, again and again until ``unwatch``.  Raises OSError."""
+
+    def unwatch(self) -> None: ...
+
+    def close(self) -> None:
+        """Let go of everything but the connection itself.  May be called twice."""
+
+
+class SocketWire:
+    """The wire of a connected socket, which stays its transport's."""
+
+    __slots__ = ("_fd", "_loop", "_watched", "writev")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop = loop
+        self._fd = sock.fileno()
+        self._watched = -1
+        # Not a method: this is one call per wake-up of every connection.
+        self.writev: Callable[[Sequence[Buffer]], int] = partial(os.writev, self._fd)
+
+    def send(self, region: Region, done: int) -> int:
+        descriptor = region.descriptor()
+        if descriptor is None:
+            return os.write(self._fd, region.view()[done:])
+        fd, offset = descriptor
+        return os.sendfile(self._fd, fd, offset + done, region.size - done)
+
+    def watch(self, on_writable: Callable[[], None]) -> None:
+        if self._watched < 0:
+            self._watched = os.dup(self._fd)
+            self._loop.add_writer(self._watched, on_writable)
+
+    def unwatch(self) -> None:
+        if self._watched >= 0:
+            self._loop.remove_writer(self._watched)
+            os.close(self._watched)
+            self._watched = -1
+
+    def close(self) -> None:
+        self.unwatch()
+        self._fd = -1
+        self.writev = _closed
+
+
+def _closed(_buffers: Sequence[Buffer]) -> int:
+    raise OSError(errno.EBADF, "the connection was closed")

@@ -1,0 +1,46 @@
+"""What runs in the simulation takes clocks, randomness and threads from outside.
+
+Shells may use asyncio, whose loop the simulation supplies; everything else that differs from run to
+run comes through ``sparklog.surroundings`` and ``storage_backends.blocking``.
+"""
+
+from pathlib import Path
+
+import pytest
+from test_purity import FORBIDDEN_CALLS, offences
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Rooms that run in the simulation, and what in them does not.
+ROOMS = ("sparklog/client", "sparklog/service", "sparklog/transport", "driver", "executors")
+OUTSIDE = frozenset(
+    {
+        *("sparklog/client/blocking.py", "sparklog/client/blocking_data.py"),
+        *("sparklog/client/loop_thread.py", "driver/__main__.py", "driver/control_process.py"),
+        *("driver/broker_keeper.py", "driver/launcher.py", "driver/member_calls.py"),
+        *("driver/engines.py", "driver/java.py", "driver/shipping.py", "driver/sigint.py"),
+        *("driver/spark_engine.py", "driver/spark_jobs.py"),
+        *("executors/__main__.py", "executors/supervisor.py"),
+    }
+)
+#: Shells have a loop and sockets' constants.
+ALLOWED = frozenset({"imports asyncio", "imports socket", "calls os.getpid()"})
+
+
+def simulated_files() -> list[Path]:
+    found = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return [path for path in found if str(path.relative_to(ROOT)) not in OUTSIDE]
+
+
+@pytest.mark.parametrize("path", simulated_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_is_simulated_reaches_for_no_clock(path: Path) -> None:
+    source = path.read_text()
+    found = [line for line in offences(source) if line.partition(": ")[2] not in ALLOWED]
+    imported = [line for line in source.splitlines() if line.startswith("from uuid import")]
+    assert found == []
+    assert not any("uuid4" in line or "uuid1" in line for line in imported)
+
+
+def test_the_list_of_exceptions_names_files_that_are_there() -> None:
+    assert {name for name in OUTSIDE if not (ROOT / name).is_file()} == set()
+    assert "os.urandom" in FORBIDDEN_CALLS

@@ -1,0 +1,132 @@
+"""Simulated disks: what a process meets in them, and the time that blocking work takes.
+
+Owns: one memory disk per host, its faults, the moment of a kill inside an operation, and the runner
+behind ``run_blocking``.  Must not know what files mean.
+
+Blocking work happens at once, at a moment between its submission and its result that the seed
+chooses: a process that is killed before it never did it, one that is killed after it did.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from actors import Killed, current_node
+from loop import VirtualLoop
+
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.storage_backends.memory_disk import forget_disk, named_disk
+
+T = TypeVar("T")
+
+#: Seconds that blocking work takes: usually, and now and then.
+WORK_S = (0.000_1, 0.002)
+STALL_S = (0.01, 0.2)
+STALLS_ONE_IN = 50
+
+
+class HostDisk:
+    """The disk of one host; it survives the processes that use it."""
+
+    def __init__(self, name: str, loop: VirtualLoop, random: random.Random) -> None:
+        forget_disk(name)
+        self.name = name
+        self.url = f"memory://{name}"
+        self.backend = MemoryBackend(named_disk(name))
+        self.faults = self.backend.disk.faults
+        self.operations = 0
+        self.slow_s = 0.0
+        self._loop = loop
+        self._random = random
+        self._kill_at: tuple[int, Callable[[], None]] | None = None
+        self.faults.slow = self._before
+
+    def heal(self) -> None:
+        self.faults.clear()
+        self.faults.slow = self._before
+        self.slow_s = 0.0
+
+    def fill(self, more_bytes: int = 0) -> None:
+        """Full, once so many more bytes are used."""
+        self.backend.disk.fill_after(more_bytes)
+
+    def kill_after(self, operations: int, kill: Callable[[], None]) -> None:
+        """Have ``kill`` called inside the process, before its so many-th next operation."""
+        self._kill_at = (self.operations + operations, kill)
+
+    def end_process(self) -> None:
+        self._kill_at = None
+        self.backend.end_process()
+
+    def lose_power(self) -> int:
+        """Of every file's unflushed bytes a seeded prefix survives; names only if they were
+        flushed, or luck had it.  Returns the bytes that were lost."""
+        lost = 0
+
+        def keep(_path: str, size: int) -> int:
+            nonlocal lost
+            kept = self._random.choice((0, size, self._random.randint(0, size)))
+            lost += size - kept
+            return kept
+
+        self._kill_at = None
+        self.backend.crash(keep, lose_names=self._random.random() < 0.5)
+        return lost
+
+    def _before(self, _operation: str, _where: str) -> None:
+        node = current_node()
+        if node is None:
+            return
+        if node.dead:
+            raise Killed
+        self.operations += 1
+        if self._kill_at is not None and self.operations >= self._kill_at[0]:
+            _, kill = self._kill_at
+            kill()
+            raise Killed
+        if self.slow_s:
+            self._loop.hold_for(node, self.slow_s * self._random.random() * 2)
+
+
+class VirtualRunner:
+    """Runs blocking work on behalf of the process that asked (``BlockingRunner``)."""
+
+    def __init__(self, loop: VirtualLoop, random: random.Random) -> None:
+        self._loop = loop
+        self._random = random
+
+    async def __call__(self, work: Callable[[], T], /) -> T:
+        before_s, after_s = self._duration(), self._duration()
+        await asyncio.sleep(before_s)  # cancelled here, the work never begins
+        result: T | None = None
+        failure: Exception | None = None
+        try:
+            result = work()
+        except Exception as error:
+            failure = error
+        await self._finish(after_s)
+        if failure is not None:
+            raise failure
+        return result  # type: ignore[return-value]
+
+    async def _finish(self, seconds: float) -> None:
+        """Work that has begun ends before its caller may be cancelled."""
+        ended: asyncio.Future[None] = self._loop.create_future()
+        self._loop.call_later(seconds, _set, ended)
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    def _duration(self) -> float:
+        low, high = STALL_S if self._random.random() * STALLS_ONE_IN < 1 else WORK_S
+        return low + self._random.random() * (high - low)
+
+
+def _set(future: "asyncio.Future[Any]") -> None:
+    future.set_result(None)

@@ -1,0 +1,66 @@
+"""The world itself, and a first story end to end: what was acknowledged and flushed is there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from story import tell
+from world import World
+
+SEEDS = range(1, 9)
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Prints a trace; run in processes that hash differently.
+PRINT_TRACE = """
+import sys
+sys.path.insert(0, "tests/simulation")
+from test_world import power_loss
+from story import tell
+world, _ = tell(7, power_loss)
+print("\\n".join(world.trace))
+"""
+
+
+async def power_loss(world: World) -> None:
+    """The broker's machine loses power in the middle of it, and comes back."""
+    await world.sleep(world.random.random() * 0.05)
+    await world.kill_broker(1, lose_unflushed=True)
+    await world.sleep(world.random.random() * 2)
+    await world.start_broker(1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_acknowledged_and_flushed_survives_a_power_loss(seed: int) -> None:
+    world, story = tell(seed, power_loss)
+    assert {offset: story.read.get(offset) for offset in story.acked} == story.acked
+    assert sorted(story.read) == list(range(len(story.read)))
+    assert world.counters["power_losses"] == 1
+    assert world.counters["broker_starts"] == 2
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    first, second = (tell(3, power_loss)[0].trace for _ in range(2))
+    assert first == second
+    assert tell(4, power_loss)[0].trace != first
+
+
+def test_traces_do_not_depend_on_how_python_hashes() -> None:
+    traces = [_trace_in_a_process(hash_seed) for hash_seed in ("0", "1", "4711")]
+    assert traces[0] == traces[1] == traces[2]
+    assert "broker-1 loses power" in traces[0]
+
+
+def _trace_in_a_process(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_TRACE],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,243 @@
+"""A simulated world: one control plane, brokers and clients, the real code, from one seed.
+
+Owns: the loop, the network and the disks of one run, which processes live, and the trace.  Must not
+know what clients do or what is checked.
+
+    World(seed).run(main)   # ``async def main(world)``; awaits ``world.start()`` first
+
+One seed decides everything: the order of processes, delays, partial sends, what a crash leaves.
+"""
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeVar
+from uuid import UUID
+
+from actors import Node, close_coroutines
+from client_node import ClientNode, NodeClient
+from disk import HostDisk, VirtualRunner
+from hosts import BrokerHost, ControlHost
+from loop import VirtualLoop, describe_unhandled
+from network import Network
+from trace_logs import captured_logs
+
+from sparklog.storage_backends.blocking import replaced_runner
+from sparklog.storage_backends.memory_disk import forget_disk
+from sparklog.surroundings import Surroundings
+
+T = TypeVar("T")
+
+#: The time of day at which every world begins.
+EPOCH_MS = 1_750_000_000_000
+CONTROL = "control"
+DEFAULT_LIMIT_S = 1_800.0
+
+
+class Unhandled(Exception):
+    """Exceptions that the code under test let fall on the floor."""
+
+
+class World:
+    """``settings`` are those of control plane and brokers, by Kafka's names."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        brokers: int = 1,
+        settings: Mapping[str, str] | None = None,
+        bug: str | None = None,
+        limit_s: float = DEFAULT_LIMIT_S,
+    ) -> None:
+        self.seed = seed
+        self.bug = bug
+        self.settings = dict(settings or {})
+        self.random = self.stream("main")
+        self.trace: list[str] = []
+        self.counters: Counter[str] = Counter()
+        self.history: Any = None
+        self.loop = VirtualLoop(self.stream("loop"), limit_s)
+        self.network = Network(self.loop, self.stream("network"), self.note)
+        self.loop.network = self.network
+        self.control = ControlHost(self, self._disk("journal"))
+        self.brokers = {
+            broker_id: BrokerHost(self, broker_id, self._disk(f"broker-{broker_id}"))
+            for broker_id in range(1, brokers + 1)
+        }
+        self._clients: dict[str, ClientNode] = {}
+        self._incarnations: Counter[str] = Counter()
+
+    # the run
+
+    def run(self, main: "Callable[[World], Coroutine[Any, Any, T]]") -> T:
+        """Run the loop until ``main`` returns; raises what it raised.
+
+        A stall, virtual time beyond the limit, and an exception that nobody caught are errors.
+        """
+        collects = gc.isenabled()
+        gc.disable()  # what is collected when is the seed's choice too
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(replaced_runner(VirtualRunner(self.loop, self.stream("work"))))
+                stack.enter_context(captured_logs(self))
+                stack.callback(self._end)
+                result = self.loop.run_until_complete(main(self))
+                self.note(f"end after {self.loop.steps} steps")
+                if self.loop.unhandled:
+                    raise Unhandled("; ".join(describe_unhandled(self.loop.unhandled)))
+                return result
+        finally:
+            if collects:
+                gc.enable()
+
+    def _end(self) -> None:
+        for node in self.loop.nodes:
+            self.loop.kill(node)
+        close_coroutines(self.loop.nodes)
+        self.loop.close()
+        for disk in (self.control.disk, *(host.disk for host in self.brokers.values())):
+            forget_disk(disk.name)
+
+    def stream(self, name: str) -> random.Random:
+        """A source of choices of its own: who draws from it disturbs nobody else's."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def now_ms(self) -> int:
+        """Virtual time since the world began."""
+        return int(self.loop.time() * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(seconds)
+
+    def note(self, text: str) -> None:
+        """Add to the trace."""
+        self.trace.append(f"{self.loop.time():.6f} {text}")
+
+    # processes
+
+    async def start(self) -> None:
+        """The control plane, then all brokers at once; returns when they are registered."""
+        await self.control.start()
+        starting = [host.launch() for host in self.brokers.values()]
+        for started in starting:
+            await started
+
+    async def start_control_plane(self) -> None:
+        """A control plane on the journal; a former one that is still there (paused, say) loses its
+        address, as to another process on another machine."""
+        await self.control.start()
+
+    async def kill_control_plane(self) -> None:
+        self.control.kill(lose_unflushed=False)
+
+    def pause_control_plane(self) -> None:
+        self.control.pause()
+
+    def resume_control_plane(self) -> None:
+        """Every control plane that is paused goes on, one that was replaced too."""
+        self.control.resume()
+
+    async def start_broker(self, broker_id: int) -> None:
+        """As a supervisor does it: again when it ends, until it is killed or stopped."""
+        await self.brokers[broker_id].launch()
+
+    async def kill_broker(self, broker_id: int, *, lose_unflushed: bool = False) -> None:
+        """kill -9; with ``lose_unflushed`` the power of its machine went, and nobody is told."""
+        self.brokers[broker_id].kill(lose_unflushed=lose_unflushed)
+
+    def kill_broker_after(
+        self, broker_id: int, operations: int, *, lose_unflushed: bool = False
+    ) -> None:
+        """Kill it inside its so many-th next operation on the disk."""
+        host = self.brokers[broker_id]
+        host.disk.kill_after(operations, lambda: host.kill(lose_unflushed=lose_unflushed))
+
+    async def stop_broker(self, broker_id: int) -> None:
+        """A clean stop; returns when the process has ended."""
+        await self.brokers[broker_id].stop()
+
+    def pause_broker(self, broker_id: int) -> None:
+        self.brokers[broker_id].pause()
+
+    def resume_broker(self, broker_id: int) -> None:
+        self.brokers[broker_id].resume()
+
+    def is_up(self, broker_id: int) -> bool:
+        """Whether the broker serves (it may be paused)."""
+        return self.brokers[broker_id].is_up
+
+    # network and disks
+
+    def partition_network(self, one: str, other: str) -> None:
+        self.note(f"the network between {one} and {other} is cut")
+        self.counters["partitions"] += 1
+        self.network.partition(one, other)
+
+    def slow_network(self, one: str, other: str, low_s: float, high_s: float) -> None:
+        self.note(f"the network between {one} and {other} takes {low_s:g} to {high_s:g} s")
+        self.counters["slow_networks"] += 1
+        self.network.slow(one, other, low_s, high_s)
+
+    def heal_network(self) -> None:
+        self.note("the network is healed")
+        self.network.heal()
+
+    def reset_connections(self, one: str, other: str) -> None:
+        count = self.network.reset(one, other)
+        self.note(f"{count} connections between {one} and {other} are reset")
+        self.counters["resets"] += count
+
+    def full_disk(self, broker_id: int, after_bytes: int = 0) -> None:
+        self.note(f"the disk of broker-{broker_id} is full after {after_bytes} bytes")
+        self.counters["full_disks"] += 1
+        self.brokers[broker_id].disk.fill(after_bytes)
+
+    def slow_disk(self, broker_id: int, seconds: float) -> None:
+        """Every operation holds the process up for so long, on average."""
+        self.note(f"the disk of broker-{broker_id} takes {seconds:g} s")
+        self.counters["slow_disks"] += 1
+        self.brokers[broker_id].disk.slow_s = seconds
+
+    def heal_disk(self, broker_id: int) -> None:
+        self.note(f"the disk of broker-{broker_id} is healed")
+        self.brokers[broker_id].disk.heal()
+
+    # clients
+
+    def client(self, name: str) -> ClientNode:
+        """The process ``client-<name>``, on a host of its own."""
+        if name not in self._clients:
+            self._clients[name] = ClientNode(self, self.new_node(f"client-{name}"))
+        return self._clients[name]
+
+    async def cluster_client(self, name: str, **options: Any) -> NodeClient:
+        """A client of the cluster that runs as ``client-<name>``, whoever calls it."""
+        return self.client(name).cluster_client(**options)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.control.endpoint
+
+    # for the other files of the world
+
+    def new_node(self, name: str, host: str = "") -> Node:
+        self._incarnations[name] += 1
+        return self.loop.add(Node(name, host))
+
+    def surroundings(self, node: Node) -> Surroundings:
+        """Clocks and randomness of one process."""
+        source = self.stream(f"{node.name}#{self._incarnations[node.name]}")
+        return Surroundings(
+            wall_ms=lambda: EPOCH_MS + self.now_ms(),
+            monotonic_ms=self.now_ms,
+            new_id=lambda: UUID(bytes=source.randbytes(16), version=4),
+            random_bytes=source.randbytes,
+        )
+
+    def _disk(self, name: str) -> HostDisk:
+        return HostDisk(name, self.loop, self.stream(f"disk {name}"))
