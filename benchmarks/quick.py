@@ -1,6 +1,6 @@
 """``python -m benchmarks.quick``: every ratio in under five minutes.
 
-``--only broker`` or ``--only dataframe`` measures one part.  Exits with 1 when a figure misses
+``--only broker`` (or another part) measures that part alone.  Exits with 1 when a figure misses
 what is asked.
 """
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.harness import Row, report
 
-PARTS = ("broker", "dataframe")
+PARTS = ("broker", "partitions", "dataframe")
 
 
 def main() -> int:

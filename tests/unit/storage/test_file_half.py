@@ -1,7 +1,9 @@
 """The contract of backends that are files: handles, regions, maps, folders, locks."""
 
+import mmap
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from sparklog.storage_backends.base import (
     StorageBackend,
     file_half,
 )
+from sparklog.storage_backends.local import LocalBackend
 
 
 def open_descriptors() -> int:
@@ -155,6 +158,19 @@ def test_a_map_extends_the_file_and_writes_through(files: FileHalf) -> None:
     assert (bytes(remapped.buffer), again.size()) == (b"head", 8)
     remapped.close()
     again.close()
+
+
+def test_a_map_of_a_local_file_brings_in_no_more_than_is_touched(tmp_path: Path) -> None:
+    if not hasattr(mmap, "MADV_RANDOM"):
+        pytest.skip("this system takes no advice about maps")
+    handle = LocalBackend(tmp_path).open("index", create=True)
+    mapped = handle.map(1 << 20)
+    maps = Path("/proc/self/smaps").read_text().split(str(tmp_path / "index"))[1]
+    flags = next(line for line in maps.splitlines() if line.startswith("VmFlags"))
+    # Else the first store brings in as much as the device reads ahead, megabytes on some.
+    assert "rr" in flags.split()
+    mapped.close()
+    handle.close()
 
 
 def test_a_map_works_on_after_its_file_was_renamed(files: FileHalf) -> None:
