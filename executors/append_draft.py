@@ -8,14 +8,21 @@ from typing import TypeAlias
 
 from sparklog.config import TopicConfig
 from sparklog.errors import KafkaError
-from sparklog.executors.batch_rules import check_timestamps, read_client_batch, stamp_batch
-from sparklog.executors.partition_values import ACKS_NONE
+from sparklog.executors.batch_rules import (
+    check_timestamps,
+    make_marker,
+    read_client_batch,
+    stamp_batch,
+)
+from sparklog.executors.partition_values import ACKS_ALL, ACKS_NONE
+from sparklog.executors.producer_entry import ProducerEntry
 from sparklog.executors.producer_state import (
     Accepted,
     AppendOrigin,
     Duplicate,
-    ProducerEntry,
+    Ended,
     ProducerStateManager,
+    TransactionEnd,
 )
 from sparklog.types import NO_TIMESTAMP, TimestampType
 from sparklog.wire.batch import BatchHeader, Buffer
@@ -31,6 +38,7 @@ class AppendDraft:
         "_ahead",
         "_config",
         "_earliest",
+        "_in_transaction",
         "_latest",
         "_leader_epoch",
         "_now_ms",
@@ -39,6 +47,7 @@ class AppendDraft:
         "append_time",
         "buffers",
         "end_offset",
+        "ended",
         "headers",
         "size",
         "verdicts",
@@ -52,11 +61,14 @@ class AppendDraft:
         end_offset: int,
         leader_epoch: int,
         now_ms: int,
+        in_transaction: bool = False,
     ) -> None:
+        """``in_transaction``: batches may be transactional; see ``Partition.append_as_leader``."""
         self._producers = producers
         self._config = config
         self._leader_epoch = leader_epoch
         self._now_ms = now_ms
+        self._in_transaction = in_transaction
         #: Timestamps between these need no second look.
         self._earliest = now_ms - config.message_timestamp_before_max_ms
         self._latest = now_ms + config.message_timestamp_after_max_ms
@@ -68,6 +80,8 @@ class AppendDraft:
         self.buffers: list[Buffer] = []
         self.headers: list[BatchHeader] = []
         self.accepted: list[Accepted] = []
+        #: What the marker does that is all of this draft.
+        self.ended: Ended | None = None
         self.size = 0
         #: acks, the end of the log that the verdict rests on, and the verdict.
         self.verdicts: list[tuple[int, int, Verdict]] = []
@@ -88,7 +102,7 @@ class AppendDraft:
     def take(self, records: Buffer | None, acks: int) -> None:
         """Judge one more batch; stamp it when it is accepted."""
         try:
-            header = read_client_batch(records, self._config)
+            header = read_client_batch(records, self._config, self._in_transaction)
             if not self._earliest <= header.base_timestamp <= header.max_timestamp <= self._latest:
                 check_timestamps(header, self._config, self._now_ms)
         except KafkaError as refusal:
@@ -120,3 +134,18 @@ class AppendDraft:
             self.accepted.append(judged)
             self._ahead[header.producer_id] = judged.entry
         self.verdicts.append((acks, self.end_offset, stamped))
+
+    def take_end(self, end: TransactionEnd) -> None:
+        """Make the marker that ends a transaction.  Raises KafkaError."""
+        assert not self.verdicts, "a marker is appended alone"
+        self.ended = self._producers.prepare_end(
+            end, offset=self.end_offset, timestamp=self._now_ms, now_ms=self._now_ms
+        )
+        data, header = make_marker(
+            end, self._config, self.end_offset, self._leader_epoch, self._now_ms
+        )
+        self.buffers.append(data)
+        self.headers.append(header)
+        self.size = len(data)
+        self.end_offset = header.next_offset
+        self.verdicts.append((ACKS_ALL, self.end_offset, header))

@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from sparklog.config import TopicConfig
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
+from sparklog.executors.producer_state import TransactionEnd
 from sparklog.types import NO_PRODUCER_ID, NO_TIMESTAMP, Compression, TimestampType
 from sparklog.wire.batch import (
     BATCH_OVERHEAD,
@@ -27,11 +28,15 @@ from sparklog.wire.batch import (
     read_header,
     stamp,
 )
+from sparklog.wire.control import encode_marker
 
 
-def read_client_batch(records: Buffer | None, config: TopicConfig) -> BatchHeader:
+def read_client_batch(
+    records: Buffer | None, config: TopicConfig, in_transaction: bool = False
+) -> BatchHeader:
     """The header of the one batch that a client may send to a partition in one request.
 
+    ``in_transaction``: it may be transactional, because it is known whose transaction it is.
     Raises KafkaError with the code that Kafka answers: INVALID_RECORD, CORRUPT_MESSAGE,
     MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE.
     """
@@ -46,7 +51,7 @@ def read_client_batch(records: Buffer | None, config: TopicConfig) -> BatchHeade
     if not _is_ordinary(header) or crc32c(memoryview(records)[CRC_START:]) != header.crc:
         check_batch(records, 0, header)
         check_client_batch(header)
-        _check_client_rules(header)
+        _check_client_rules(header, in_transaction)
     return header
 
 
@@ -84,6 +89,22 @@ def stamp_batch(
         stamp(view, base_offset, leader_epoch, when)
         buffers = [view]
     return buffers, _stamped(header, base_offset, leader_epoch, when)
+
+
+def make_marker(
+    end: TransactionEnd, config: TopicConfig, base_offset: int, leader_epoch: int, now_ms: int
+) -> tuple[bytes, BatchHeader]:
+    """The control batch for the end of a transaction, as it goes to the log, and its header."""
+    data = encode_marker(
+        end.marker,
+        producer_id=end.producer_id,
+        producer_epoch=end.producer_epoch,
+        timestamp=now_ms,
+        timestamp_type=config.timestamp_type,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+    )
+    return data, read_header(data)
 
 
 def _stamped(
@@ -138,17 +159,20 @@ def _too_large(size: int, config: TopicConfig) -> KafkaError:
     )
 
 
-def _check_client_rules(header: BatchHeader) -> None:
+def _check_client_rules(header: BatchHeader, in_transaction: bool) -> None:
     if header.base_offset != 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"the base offset of a batch from a producer is 0, not {header.base_offset}",
         )
-    if header.is_transactional:
+    if header.is_transactional and not in_transaction:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
-            "transactions are not available: the batch belongs to no ongoing transaction",
+            "transactions are not available, because there is no transaction coordinator yet: the "
+            "batch belongs to no ongoing transaction",
         )
+    if header.is_transactional and not header.has_producer:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
     if header.has_producer and header.producer_epoch < 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,

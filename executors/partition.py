@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from sparklog.config import TopicConfig
-from sparklog.errors import CorruptLogError, DecodeError, ErrorCode, KafkaError, StorageError
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.append_draft import AppendDraft
 from sparklog.executors.log.log import Log
+from sparklog.executors.offset_lookup import end_of_epoch, look_up
 from sparklog.executors.partition_values import (
     ACKS_ALL,
     ACKS_NONE,
@@ -27,7 +28,7 @@ from sparklog.executors.partition_values import (
     WakeReaders,
     WakeWriters,
 )
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.producer_state import ProducerStateManager, TransactionEnd
 from sparklog.metadata import PartitionImage
 from sparklog.storage_backends.base import Region
 from sparklog.types import (
@@ -35,6 +36,7 @@ from sparklog.types import (
     NO_NODE,
     NO_OFFSET,
     NO_TIMESTAMP,
+    Isolation,
     OffsetSpec,
     OffsetTimestamp,
     TopicPartition,
@@ -43,6 +45,8 @@ from sparklog.wire.batch import BatchHeader, Buffer
 
 #: What a log raises when its files, not the request, are at fault.
 _DISK_ERRORS = (StorageError, CorruptLogError)
+#: Where the log starts, readable or not.
+_STARTS = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL)
 
 
 class Partition:
@@ -70,6 +74,7 @@ class Partition:
         self._follower_ends: dict[int, int] = {}
         self._flush_promised = NO_OFFSET
         self._unread_bytes = 0
+        producers.transactions.replicate(self.high_watermark)
 
     # role
 
@@ -138,18 +143,24 @@ class Partition:
 
     # append
 
-    def append_as_leader(self, records: Buffer | None, *, acks: int, now_ms: int) -> Appended:
+    def append_as_leader(
+        self, records: Buffer | None, *, acks: int, now_ms: int, in_transaction: bool = False
+    ) -> Appended:
         """Append the batch of a client.
 
-        Raises KafkaError; then nothing was changed.  ``acks``: 0, 1 or -1.
+        Raises KafkaError; then nothing was changed.  ``acks``: 0, 1 or -1.  ``in_transaction``: the
+        caller knows from the coordinator that this partition belongs to the producer's open
+        transaction (KIP-890); a transactional batch is refused without it.
         """
-        (outcome,) = self.append_all_as_leader([(records, acks)], now_ms=now_ms)
+        (outcome,) = self.append_all_as_leader(
+            [(records, acks)], now_ms=now_ms, in_transaction=in_transaction
+        )
         if isinstance(outcome, KafkaError):
             raise outcome
         return outcome
 
     def append_all_as_leader(
-        self, sent: Sequence[SentBatch], *, now_ms: int
+        self, sent: Sequence[SentBatch], *, now_ms: int, in_transaction: bool = False
     ) -> list[Appended | KafkaError]:
         """Append the batches of clients in their order, with one write per segment.
 
@@ -161,11 +172,11 @@ class Partition:
         except KafkaError as refusal:
             return [refusal] * len(sent)
         outcomes: list[Appended | KafkaError] = []
-        draft = self._draft(now_ms)
+        draft = self._draft(now_ms, in_transaction)
         for records, acks in sent:
             if records is not None and not draft.has_room(len(records)):
                 outcomes += self._write(draft, now_ms)
-                draft = self._draft(now_ms)
+                draft = self._draft(now_ms, in_transaction)
             try:
                 if acks == ACKS_ALL:
                     self._require_insync_replicas()
@@ -174,6 +185,21 @@ class Partition:
             else:
                 draft.take(records, acks)
         return outcomes + self._write(draft, now_ms)
+
+    def end_transaction(self, end: TransactionEnd, *, now_ms: int) -> Appended:
+        """Append the marker that a coordinator asks for; the answer waits as one to acks=all.
+
+        Raises KafkaError, and nothing was changed: NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        """
+        self.require_leader()
+        self._require_insync_replicas()
+        draft = self._draft(now_ms, in_transaction=True)
+        draft.take_end(end)
+        (outcome,) = self._write(draft, now_ms)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
 
     def is_settled(self, wait: AckWait) -> bool:
         """Whether what an answer waits for has come.  Raises KafkaError when it cannot come."""
@@ -213,6 +239,16 @@ class Partition:
 
     # read
 
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it everything is replicated and every transaction decided."""
+        return max(self.retention_end, self.log.log_start_offset)
+
+    @property
+    def retention_end(self) -> int:
+        """Retention takes nothing from here on, not even of a transaction whose begin is hidden."""
+        return self.producers.transactions.stable_offset(self.high_watermark)
+
     def read(
         self,
         offset: int,
@@ -220,16 +256,17 @@ class Partition:
         *,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         replica_id: int = NO_NODE,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
         min_one: bool = True,
     ) -> PartitionRead:
         """Whole batches from ``offset`` on, up to what the reader may see.
 
-        Replicas see everything, others what is below the high watermark.  Without transactions the
-        last stable offset is the high watermark.  Raises KafkaError, among them OFFSET_OUT_OF_RANGE
-        and KAFKA_STORAGE_ERROR.
+        Replicas see everything, others what is below the high watermark or, to read committed data
+        alone, below the last stable offset.  Raises KafkaError, among them OFFSET_OUT_OF_RANGE and
+        KAFKA_STORAGE_ERROR.
         """
         self.require_leader(current_leader_epoch)
-        end = self.log.log_end_offset if replica_id >= 0 else self.high_watermark
+        end = self.log.log_end_offset if replica_id >= 0 else self._readable_end(isolation)
         if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -248,7 +285,7 @@ class Partition:
             records=records,
             size=size,
             high_watermark=self.high_watermark,
-            last_stable_offset=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log.log_start_offset,
         )
 
@@ -257,31 +294,22 @@ class Partition:
         self._follower_ends[replica_id] = offset
         return self._advance_high_watermark()
 
-    def find_offset(self, timestamp: int) -> OffsetTimestamp | None:
+    def find_offset(
+        self, timestamp: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> OffsetTimestamp | None:
         """ListOffsets for a client: a special timestamp (``OffsetSpec``) or milliseconds.
 
-        None when no record has such a timestamp.  Call ``require_leader`` first.
+        None when no record that the client may read has such a timestamp.  Call ``require_leader``
+        first.
         """
-        log = self.log
+        end = self._readable_end(isolation)
         if timestamp == OffsetSpec.LATEST:
             self._require_known_end()
-            return OffsetTimestamp(offset=self.high_watermark, leader_epoch=self.leader_epoch)
-        if timestamp in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-            start = log.log_start_offset
-            return OffsetTimestamp(offset=start, leader_epoch=log.leader_epochs.epoch_at(start))
-        if timestamp < OffsetSpec.EARLIEST_LOCAL:
-            return None  # about tiered segments, and there are none
-        try:
-            if timestamp == OffsetSpec.MAX_TIMESTAMP:
-                found = log.max_timestamp()
-            else:
-                found = log.offset_for_timestamp(timestamp)
-        except _DISK_ERRORS as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        except DecodeError as error:
-            # The client that sent it had made the CRC of what cannot be read.
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        if found is not None and found.offset >= self.high_watermark:
+            return OffsetTimestamp(offset=end, leader_epoch=self.leader_epoch)
+        found = look_up(self.log, timestamp)
+        if timestamp in _STARTS:
+            return found
+        if found is not None and found.offset >= end:
             self._require_known_end()
             return None
         return found
@@ -291,11 +319,7 @@ class Partition:
 
         Call ``require_leader`` first.
         """
-        if epoch < 0:
-            return NO_LEADER_EPOCH, NO_OFFSET
-        if epoch == self.leader_epoch:
-            return epoch, self.log.log_end_offset
-        return self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
+        return end_of_epoch(self.log, self.leader_epoch, epoch)
 
     # cleaning
 
@@ -317,7 +341,8 @@ class Partition:
 
     def check_invariants(self) -> None:
         log = self.log
-        assert log.log_start_offset <= self.high_watermark <= log.log_end_offset
+        assert log.log_start_offset <= self.last_stable_offset
+        assert self.last_stable_offset <= self.high_watermark <= log.log_end_offset
         assert log.recovery_point <= log.log_end_offset
         self.producers.check_invariants()
 
@@ -340,6 +365,10 @@ class Partition:
         needed = min(self.config.min_insync_replicas, len(self.state.replicas))
         return len(self.state.isr), needed
 
+    def _readable_end(self, isolation: Isolation) -> int:
+        committed = isolation is Isolation.READ_COMMITTED
+        return self.last_stable_offset if committed else self.high_watermark
+
     def _require_known_end(self) -> None:
         # KIP-207: until then "latest" could go back behind what the previous leader answered.
         if self.high_watermark < self._epoch_start_offset:
@@ -348,13 +377,14 @@ class Partition:
                 f"the high watermark of {self.topic_partition} has not caught up with this epoch",
             )
 
-    def _draft(self, now_ms: int) -> AppendDraft:
+    def _draft(self, now_ms: int, in_transaction: bool) -> AppendDraft:
         return AppendDraft(
             self.producers,
             self.config,
             end_offset=self.log.log_end_offset,
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,
+            in_transaction=in_transaction,
         )
 
     def _write(self, draft: AppendDraft, now_ms: int) -> list[Appended | KafkaError]:
@@ -367,6 +397,8 @@ class Partition:
                 return [v if isinstance(v, KafkaError) else failure for _, _, v in draft.verdicts]
             for accepted in draft.accepted:
                 self.producers.apply(accepted)
+            if draft.ended is not None:
+                self.producers.apply_end(draft.ended)
             self._unread_bytes += draft.size
             effects = (*self._promise_flush(now_ms), *self._advance_high_watermark())
         return self._outcomes(draft, effects)
@@ -441,6 +473,10 @@ class Partition:
             return []
         self.high_watermark = reached
         size, self._unread_bytes = self._unread_bytes, 0
+        transactions = self.producers.transactions
+        if transactions.unreplicated and transactions.replicate(reached):
+            # The whole transaction can be read now, not only what came since the last wake-up.
+            size = 0
         return [
             WakeReaders(topic_partition=self.topic_partition, size=size),
             WakeWriters(topic_partition=self.topic_partition),

@@ -177,7 +177,7 @@ class PartitionTable:
         now_ms = self.now_ms()
         for partition in self:
             try:
-                deleted = partition.log.delete_old(now_ms, partition.high_watermark)
+                deleted = partition.log.delete_old(now_ms, partition.retention_end)
                 self.counters.segments_deleted += deleted
             except SparklogError as error:
                 logger.error("retention of %s failed: %s", partition.topic_partition, error)

@@ -1,37 +1,44 @@
-"""Producer state of one partition: what makes an idempotent producer's retries harmless.
+"""Producer state of one partition: what makes an idempotent producer's retries harmless, and which
+transactions are open.
 
-Owns: the last five batches, the epoch and the sequence of every producer id that wrote to the
-partition, and the rules of Kafka's ``ProducerStateManager`` and ``ProducerAppendInfo`` for the next
-batch.  Entries are immutable; ``prepare`` decides on a copy and ``apply`` puts the copy in place
-once the batch is in the log.  Must not know files, clocks or sockets.
+Owns: the last five batches, the epoch, the sequence and the open transaction of every producer id
+that wrote to the partition, and the rules of Kafka's ``ProducerStateManager`` and
+``ProducerAppendInfo`` for the next batch or marker.  Entries are immutable; ``prepare`` and
+``prepare_end`` decide on a copy, ``apply`` and ``apply_end`` put the copy in place once the batch
+is in the log.  Must not know files, clocks or sockets.
+
+A producer without state may begin with any sequence, as in Kafka since KIP-360: its state may have
+expired, and UNKNOWN_PRODUCER_ID, which Kafka answered before, is never answered.  The one exception
+that Kafka makes, for transactional clients that bump epochs (KIP-890), belongs to the verification
+of their partitions, which needs a coordinator.  Deleting records, by retention or DeleteRecords,
+leaves the state as it is.
 
 One deliberate difference: an idle producer expires by the broker's clock, counted from the moment
 its last batch was appended or replayed.  Kafka counts from the batch's own timestamp, so a producer
 of old events loses its state, and with it the protection, at the next sweep.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log.producer_snapshot import (
-    ProducerSnapshotEntry,
-    decode_snapshot,
-    encode_snapshot,
+from sparklog.executors.log.producer_snapshot import decode_snapshot, encode_snapshot
+from sparklog.executors.log.txn_index import AbortedTxn
+from sparklog.executors.open_transactions import OpenTransactions
+from sparklog.executors.producer_entry import (
+    BATCHES_RETAINED,
+    ProducerEntry,
+    from_snapshot_entry,
+    to_snapshot_entries,
 )
-from sparklog.types import (
-    NO_OFFSET,
-    NO_PRODUCER_EPOCH,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    TopicPartition,
-)
-from sparklog.wire.batch import BatchHeader, add_sequence
+from sparklog.types import NO_OFFSET, NO_PRODUCER_EPOCH, TopicPartition
+from sparklog.wire.batch import TRANSACTIONAL_BIT, BatchHeader, add_sequence
+from sparklog.wire.control import ControlType, EndTxnMarker
 
-#: Batches remembered per producer; a client may have as many requests in flight (KIP-98, KIP-185).
-BATCHES_RETAINED = 5
+#: From this transaction version on, every marker carries a bumped epoch (KIP-890).
+_BUMPING_VERSION = 2
 
 
 class AppendOrigin(Enum):
@@ -40,67 +47,6 @@ class AppendOrigin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"
-
-
-class BatchMetadata(NamedTuple):
-    """A remembered batch; ``timestamp`` in milliseconds is what a duplicate is answered with."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_sequence(self) -> int:
-        if self.last_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return add_sequence(self.last_sequence, -self.offset_delta)
-
-    @property
-    def base_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-class ProducerEntry(NamedTuple):
-    """State of one producer id; ``batches`` oldest first, all of ``producer_epoch``.
-
-    Entries and batches are tuples, because some are made for every batch that is appended.
-    """
-
-    producer_id: int
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: tuple[BatchMetadata, ...] = ()
-    last_timestamp: int = NO_TIMESTAMP
-    coordinator_epoch: int = -1
-    current_txn_first_offset: int = NO_OFFSET
-    last_seen_ms: int = 0
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch with exactly this epoch and sequence range."""
-        if header.producer_epoch != self.producer_epoch:
-            return None
-        first, last = header.base_sequence, header.last_sequence
-        for batch in self.batches:
-            if batch.last_sequence == last and batch.first_sequence == first:
-                return batch
-        return None
-
-    def with_batch(self, epoch: int, batch: BatchMetadata, now_ms: int) -> "ProducerEntry":
-        """The entry after one more batch; a new epoch forgets the batches of the old one."""
-        known = self.batches if epoch == self.producer_epoch else ()
-        return ProducerEntry(
-            producer_id=self.producer_id,
-            producer_epoch=epoch,
-            batches=(*known[-BATCHES_RETAINED + 1 :], batch),
-            last_timestamp=batch.timestamp,
-            coordinator_epoch=self.coordinator_epoch,
-            current_txn_first_offset=self.current_txn_first_offset,
-            last_seen_ms=now_ms,
-        )
 
 
 class Accepted(NamedTuple):
@@ -122,12 +68,38 @@ class Duplicate:
     timestamp: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnd:
+    """A coordinator's word that a producer's transaction has ended, as WriteTxnMarkers brings it.
+
+    ``transaction_version``: of the producer's transaction (KIP-1228).
+    """
+
+    producer_id: int
+    producer_epoch: int
+    marker: EndTxnMarker
+    transaction_version: int = 0
+
+
+class Ended(NamedTuple):
+    """The marker may be written at ``last_offset``; ``apply_end`` this once it is.
+
+    ``first_offset``: of the transaction that it ends, NO_OFFSET when none was open here.
+    """
+
+    entry: ProducerEntry
+    first_offset: int
+    last_offset: int
+    aborted: AbortedTxn | None
+
+
 class ProducerStateManager:
     """The producer entries of one partition."""
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
         self._entries: dict[int, ProducerEntry] = {}
+        self.transactions = OpenTransactions()
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
@@ -143,12 +115,13 @@ class ProducerStateManager:
         now_ms: int,
         ahead: Mapping[int, ProducerEntry] = _NONE_AHEAD,
     ) -> Accepted | Duplicate:
-        """Judge a batch that would be appended at ``base_offset``; changes nothing.
+        """Judge a batch of data that would be appended at ``base_offset``; changes nothing.
 
         ``timestamp`` is the batch's largest timestamp as it will be stored.  ``ahead`` are entries
         of batches that were accepted before this one and are not applied yet.  Raises
-        INVALID_PRODUCER_EPOCH for a fenced producer and OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or
-        for a repeat that is older than the batches remembered.
+        INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or for
+        a repeat that is older than the batches remembered, INVALID_TXN_STATE for a batch outside of
+        the transaction that its producer has open.
         """
         producer_id = header.producer_id
         if producer_id < 0:
@@ -168,28 +141,71 @@ class ProducerStateManager:
                 )
         if origin is not AppendOrigin.REPLICATION:
             self._check_epoch(entry, header, base_offset)
+            if entry.current_txn_first_offset != NO_OFFSET:
+                self._check_in_transaction(entry, header, base_offset)
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(entry, header, base_offset)
-        return Accepted(entry=_extended(entry, header, base_offset, timestamp, now_ms))
+        return Accepted(entry=entry.with_batch(header, base_offset, timestamp, now_ms))
 
     def apply(self, accepted: Accepted) -> None:
         """Put a prepared entry in place, after its batch was written."""
-        if accepted.entry is not None:
-            self._entries[accepted.entry.producer_id] = accepted.entry
+        entry = accepted.entry
+        if entry is not None:
+            self._entries[entry.producer_id] = entry
+            if entry.current_txn_first_offset != NO_OFFSET:
+                self.transactions.begin(entry.current_txn_first_offset, entry.producer_id)
 
-    def replay(self, header: BatchHeader, now_ms: int = 0) -> None:
-        """Take over a batch that is in the log already (recovery, replication); never refuses."""
-        if header.producer_id < 0 or header.is_control:
-            return
+    def prepare_end(
+        self, end: TransactionEnd, *, offset: int, timestamp: int, now_ms: int
+    ) -> Ended:
+        """Judge a marker that would be appended at ``offset``; changes nothing.
+
+        A marker for a producer without open transaction is in order: the coordinator repeats what
+        it got no answer for.  Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(end.producer_id) or ProducerEntry(producer_id=end.producer_id)
+        self._check_marker_epoch(entry, end, offset)
+        if end.marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {end.marker.coordinator_epoch} of the marker for producer "
+                f"{end.producer_id} at offset {offset} of {self._topic_partition} is older than "
+                f"the last one seen, {entry.coordinator_epoch}",
+            )
+        return self._ended(entry, end.producer_epoch, end.marker, offset, timestamp, now_ms)
+
+    def apply_end(self, ended: Ended) -> None:
+        """Put a prepared end in place, after its marker was written."""
+        self._entries[ended.entry.producer_id] = ended.entry
+        if ended.first_offset != NO_OFFSET:
+            self.transactions.end(ended.first_offset, ended.last_offset)
+
+    def replay(
+        self, header: BatchHeader, now_ms: int = 0, marker: EndTxnMarker | None = None
+    ) -> AbortedTxn | None:
+        """Take over a batch that is in the log already (recovery, replication); never refuses.
+
+        ``marker``: what a control batch says.  Returns the transaction that it aborted.
+        """
+        if header.producer_id < 0 or (header.is_control and marker is None):
+            return None
         entry = self._entries.get(header.producer_id) or ProducerEntry(
             producer_id=header.producer_id
         )
-        self._entries[header.producer_id] = _extended(
-            entry, header, header.base_offset, header.max_timestamp, now_ms
-        )
+        offset, timestamp = header.base_offset, header.max_timestamp
+        if marker is None:
+            self.apply(Accepted(entry.with_batch(header, offset, timestamp, now_ms)))
+            return None
+        epoch = header.producer_epoch
+        ended = self._ended(entry, epoch, marker, header.last_offset, timestamp, now_ms)
+        self.apply_end(ended)
+        return ended.aborted
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were idle for ``expiration_ms``; how many there were."""
+        """Forget producers that were idle for ``expiration_ms``; how many there were.
+
+        Never one with an open transaction.
+        """
         gone = [
             entry.producer_id
             for entry in self._entries.values()
@@ -203,15 +219,20 @@ class ProducerStateManager:
     def clear(self) -> None:
         """Forget everything, before a rebuild from a snapshot and the batches behind it."""
         self._entries.clear()
+        self.transactions.restart({})
 
     def to_snapshot(self) -> bytes:
         """All entries in Kafka's snapshot format, which keeps one batch per producer."""
-        return encode_snapshot(_snapshot_entries(self._entries.values()))
+        return encode_snapshot(to_snapshot_entries(self._entries.values()))
 
     def load_snapshot(self, data: bytes, now_ms: int = 0) -> None:
-        """Replace all entries by those of a snapshot.  Raises DecodeError when it is damaged."""
-        entries = {e.producer_id: _from_snapshot(e, now_ms) for e in decode_snapshot(data)}
+        """Replace all entries by those of a snapshot.  Raises DecodeError when it is damaged.
+
+        Transactions that had ended are not in it, and wait for no high watermark any more.
+        """
+        entries = {e.producer_id: from_snapshot_entry(e, now_ms) for e in decode_snapshot(data)}
         self._entries = entries
+        self.transactions.restart(_ongoing(entries))
 
     def check_invariants(self) -> None:
         for producer_id, entry in self._entries.items():
@@ -219,6 +240,28 @@ class ProducerStateManager:
             assert len(entry.batches) <= BATCHES_RETAINED
             offsets = [b.last_offset for b in entry.batches]
             assert offsets == sorted(set(offsets)), (self._topic_partition, entry)
+        assert self.transactions.ongoing == _ongoing(self._entries)
+        self.transactions.check_invariants()
+
+    def _ended(
+        self,
+        entry: ProducerEntry,
+        producer_epoch: int,
+        marker: EndTxnMarker,
+        offset: int,
+        timestamp: int,
+        now_ms: int,
+    ) -> Ended:
+        first_offset, aborted = entry.current_txn_first_offset, None
+        if first_offset != NO_OFFSET and marker.control_type is ControlType.ABORT:
+            aborted = AbortedTxn(
+                producer_id=entry.producer_id,
+                first_offset=first_offset,
+                last_offset=offset,
+                last_stable_offset=self.transactions.stable_offset_after(first_offset, offset),
+            )
+        after = entry.with_marker(producer_epoch, marker.coordinator_epoch, timestamp, now_ms)
+        return Ended(after, first_offset, offset, aborted)
 
     def _check_epoch(self, entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
         if header.producer_epoch < entry.producer_epoch:
@@ -227,6 +270,15 @@ class ProducerStateManager:
                 f"Epoch {header.producer_epoch} of producer {header.producer_id} at offset "
                 f"{offset} of {self._topic_partition} is older than the last one seen, "
                 f"{entry.producer_epoch}",
+            )
+
+    def _check_in_transaction(self, entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
+        if not header.attributes & TRANSACTIONAL_BIT:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the batch of producer {header.producer_id} at offset {offset} of "
+                f"{self._topic_partition} is not transactional, and the producer has a transaction "
+                f"open since offset {entry.current_txn_first_offset}",
             )
 
     def _check_sequence(self, entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
@@ -244,48 +296,27 @@ class ProducerStateManager:
                 f"expected {expected} (epoch {entry.producer_epoch})",
             )
 
-
-def _extended(
-    entry: ProducerEntry, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int
-) -> ProducerEntry:
-    batch = BatchMetadata(
-        last_sequence=header.last_sequence,
-        last_offset=base_offset + header.last_offset_delta,
-        offset_delta=header.last_offset_delta,
-        timestamp=timestamp,
-    )
-    return entry.with_batch(header.producer_epoch, batch, now_ms)
-
-
-def _snapshot_entries(entries: Iterable[ProducerEntry]) -> list[ProducerSnapshotEntry]:
-    return [
-        ProducerSnapshotEntry(
-            producer_id=entry.producer_id,
-            producer_epoch=entry.producer_epoch,
-            last_sequence=entry.last_sequence,
-            last_offset=entry.batches[-1].last_offset if entry.batches else NO_OFFSET,
-            offset_delta=entry.batches[-1].offset_delta if entry.batches else 0,
-            timestamp=entry.last_timestamp,
-            coordinator_epoch=entry.coordinator_epoch,
-            current_txn_first_offset=entry.current_txn_first_offset,
-        )
-        for entry in entries
-    ]
+    def _check_marker_epoch(self, entry: ProducerEntry, end: TransactionEnd, offset: int) -> None:
+        epoch, known = end.producer_epoch, entry.producer_epoch
+        if end.transaction_version >= _BUMPING_VERSION:
+            # The same epoch again: a repeat, unless it meets a transaction of that very epoch.
+            repeated = epoch == known and entry.current_txn_first_offset == NO_OFFSET
+            stale = epoch <= known and not repeated
+        else:
+            stale = epoch < known
+        if stale:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch {epoch} of the marker for producer {end.producer_id} (transaction version "
+                f"{end.transaction_version}) at offset {offset} of {self._topic_partition} is too "
+                f"old, the last one seen is {known}",
+            )
 
 
-def _from_snapshot(entry: ProducerSnapshotEntry, now_ms: int) -> ProducerEntry:
-    batch = BatchMetadata(
-        last_sequence=entry.last_sequence,
-        last_offset=entry.last_offset,
-        offset_delta=entry.offset_delta,
-        timestamp=entry.timestamp,
-    )
-    return ProducerEntry(
-        producer_id=entry.producer_id,
-        producer_epoch=entry.producer_epoch,
-        batches=(batch,) if entry.last_offset != NO_OFFSET else (),
-        last_timestamp=entry.timestamp,
-        coordinator_epoch=entry.coordinator_epoch,
-        current_txn_first_offset=entry.current_txn_first_offset,
-        last_seen_ms=now_ms,
-    )
+def _ongoing(entries: Mapping[int, ProducerEntry]) -> dict[int, int]:
+    """Open transactions as the entries have them: first offset -> producer id."""
+    return {
+        entry.current_txn_first_offset: entry.producer_id
+        for entry in entries.values()
+        if entry.current_txn_first_offset != NO_OFFSET
+    }

@@ -146,6 +146,8 @@ class _Fetch:
         self._request = request
         self._replica_id = replica_id
         self._by_id = by_id
+        committed = request.isolation_level == Isolation.READ_COMMITTED
+        self._isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
         self._bytes_max = min(request.max_bytes, table.broker_config.fetch_max_bytes)
         # More than is ever answered must not be waited for.
         self._bytes_min = min(request.min_bytes, self._bytes_max)
@@ -251,6 +253,7 @@ class _Fetch:
                 max(min(part.partition_max_bytes, left), 0),
                 current_leader_epoch=part.current_leader_epoch,
                 replica_id=self._replica_id,
+                isolation=self._isolation,
                 min_one=not found.size,
             )
             records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
@@ -259,13 +262,12 @@ class _Fetch:
             return _failed(part.partition, error.code), 0
         if self._replica_id >= 0:
             table.carry_out(partition.record_follower(self._replica_id, part.fetch_offset))
-        committed = self._request.isolation_level == Isolation.READ_COMMITTED
         data = PartitionData(
             partition_index=part.partition,
             high_watermark=read.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
-            aborted_transactions=() if committed else None,
+            aborted_transactions=() if self._isolation else None,
             records=records,
         )
         return data, read.size

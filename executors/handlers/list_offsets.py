@@ -1,13 +1,14 @@
 """ListOffsets (key 2) v1-11: earliest, latest, by timestamp, largest timestamp, local and tiered.
 
-Readers that are not replicas see up to the high watermark.  Deviations: nothing is tiered, so
+Readers that are not replicas see up to the high watermark, or up to the last stable offset when
+they read committed data alone (KIP-98).  Deviations: nothing is tiered, so
 LATEST_TIERED and EARLIEST_PENDING_UPLOAD find nothing (offset -1).
 """
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.types import OffsetSpec
+from sparklog.types import Isolation, OffsetSpec
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -26,7 +27,10 @@ def handler(table: PartitionTable) -> ApiHandler:
             topics=tuple(
                 ListOffsetsTopicResponse(
                     name=topic.name,
-                    partitions=tuple(_find(table, topic.name, part) for part in topic.partitions),
+                    partitions=tuple(
+                        _find(table, topic.name, part, _isolation(request))
+                        for part in topic.partitions
+                    ),
                 )
                 for topic in request.topics
             )
@@ -42,14 +46,14 @@ def handler(table: PartitionTable) -> ApiHandler:
 
 
 def _find(
-    table: PartitionTable, topic: str, part: ListOffsetsPartition
+    table: PartitionTable, topic: str, part: ListOffsetsPartition, isolation: Isolation
 ) -> ListOffsetsPartitionResponse:
     try:
         if part.timestamp < _LEAST_TIMESTAMP:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {part.timestamp}")
         partition = table.find(topic, part.partition_index)
         partition.require_leader(part.current_leader_epoch)
-        found = partition.find_offset(part.timestamp)
+        found = partition.find_offset(part.timestamp, isolation)
     except KafkaError as error:
         return _failed(part, error)
     if found is None:
@@ -60,6 +64,11 @@ def _find(
         offset=found.offset,
         leader_epoch=found.leader_epoch,
     )
+
+
+def _isolation(request: ListOffsetsRequest) -> Isolation:
+    committed = request.isolation_level == Isolation.READ_COMMITTED
+    return Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
 
 
 def _failed(part: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:

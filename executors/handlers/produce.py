@@ -81,7 +81,11 @@ def _refusal(request: ProduceRequest) -> KafkaError | None:
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be 0, 1 or -1 (all), not {request.acks}"
         )
     if request.transactional_id is not None:
-        return KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not available")
+        return KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            "transactions are not available, because there is no transaction coordinator yet; "
+            "remove transactional.id from the producer's settings",
+        )
     return None
 
 

@@ -23,11 +23,12 @@ from sparklog.executors.log.names import (
 )
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.record_search import first_largest_record, first_record
-from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans
+from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans, marker_at
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
 from sparklog.storage_backends.base import FileHalf, FileHandle, Region
 from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
 from sparklog.wire.batch import BatchHeader, Buffer
+from sparklog.wire.control import EndTxnMarker
 
 
 class IndexDamageError(Exception):
@@ -265,6 +266,14 @@ class Segment:
         if first is not None:
             for header, _ in iter_headers(self._handle(), first.position, self.size):
                 yield header
+
+    def replay_from(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
+        """As ``headers_from``, with what the control batches among them say."""
+        first = self.locate(offset)
+        if first is not None:
+            handle = self._handle()
+            for header, position in iter_headers(handle, first.position, self.size):
+                yield header, marker_at(handle, position, header) if header.is_control else None
 
     # loading and healing
 

@@ -161,8 +161,8 @@ def restore_producers(
     for segment in segments.from_offset(start):
         if segment.base_offset > start:
             snapshots.write(segment.base_offset, producers.to_snapshot())
-        for header in segment.headers_from(start):
-            producers.replay(header, now_ms)
+        for header, marker in segment.replay_from(start):
+            producers.replay(header, now_ms, marker)
             replayed += 1
     return replayed
 

@@ -10,14 +10,19 @@ from typing import Protocol
 
 from sparklog.errors import DecodeError, StorageError
 from sparklog.executors.log.names import SNAPSHOT_SUFFIX, file_name
+from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.wire.batch import BatchHeader
+from sparklog.wire.control import EndTxnMarker
 
 
 class ProducerState(Protocol):
     """What a log needs of ``ProducerStateManager``."""
 
-    def replay(self, header: BatchHeader, now_ms: int = 0) -> None: ...
+    def replay(
+        self, header: BatchHeader, now_ms: int = 0, marker: EndTxnMarker | None = None
+    ) -> AbortedTxn | None:
+        """Take over a batch of the log; ``marker`` is what a control batch says."""
 
     def to_snapshot(self) -> bytes: ...
 

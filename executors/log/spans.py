@@ -1,16 +1,17 @@
 """Walking the batches of a log file by their headers.
 
-Owns: stepping from batch to batch with few, small reads, and refusing steps that cannot be.  Must
-not know records or checksums.
+Owns: stepping from batch to batch with few, small reads, and refusing steps that cannot be; reading
+the markers among them.  Must not know other records or checksums.
 """
 
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from sparklog.errors import CorruptLogError
+from sparklog.errors import CorruptLogError, DecodeError
 from sparklog.storage_backends.base import FileHandle
 from sparklog.wire.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
+from sparklog.wire.control import CONTROL_BYTES_MAX, EndTxnMarker, read_marker
 
 #: Read at first: the header that is wanted is mostly among the first few.
 _FIRST_WINDOW_BYTES: Final = 256
@@ -50,6 +51,16 @@ def iter_headers(handle: FileHandle, position: int, end: int) -> Iterator[tuple[
     """Whole headers and positions of the batches in [position, end).  Raises CorruptLogError."""
     for at, _, window, index in _iter_heads(handle, position, end):
         yield read_header(window, index), at
+
+
+def marker_at(handle: FileHandle, position: int, header: BatchHeader) -> EndTxnMarker | None:
+    """What the control batch there says; None when it is no marker.  Raises CorruptLogError."""
+    if header.size > CONTROL_BYTES_MAX:
+        raise CorruptLogError(handle.path, position, f"a control batch of {header.size} bytes")
+    try:
+        return read_marker(handle.read(position, header.size), 0, header)
+    except DecodeError as error:
+        raise CorruptLogError(handle.path, position, str(error)) from error
 
 
 def _iter_heads(

@@ -16,6 +16,7 @@ from sparklog.client.deadline import Deadline
 from sparklog.client.raw import Fetched, FetchFrom, RawClient, value_or_raise
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import NO_NODE, Isolation, OffsetSpec, TimestampType, TopicPartition
+from sparklog.wire.aborted import AbortedFilter
 from sparklog.wire.batch import iter_batches
 from sparklog.wire.builder import iter_records
 
@@ -191,10 +192,12 @@ class Consumer:
             return
         fetched = value_or_raise(tp, answer)
         position = self._positions[tp]
+        aborted = AbortedFilter(fetched.aborted)
         for header, start in iter_batches(fetched.records, partial_tail=True):
+            dropped = aborted.drops(fetched.records, start, header)
             if header.next_offset <= position:
                 continue
-            if not header.is_control:
+            if not (dropped or header.is_control):
                 self._ready.extend(
                     ConsumedRecord(
                         topic=tp.topic,

@@ -62,6 +62,7 @@ class TopicReader(DataSourceReader):
                     start_offset=item.start,
                     end_offset=item.end,
                     columns=columns or frozenset({"offset"}),
+                    aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
                 ):
                     yield shape.apply(batch)

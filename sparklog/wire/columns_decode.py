@@ -10,7 +10,7 @@ the end of its record before anything is read there, and the sections are padded
 in DecodeError.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from sparklog.errors import DecodeError
 from sparklog.types import MAX_INT32, MAX_INT64, Compression
+from sparklog.wire.aborted import AbortedFilter
 from sparklog.wire.batch import (
     BATCH_OVERHEAD,
     COMPRESSION_MASK,
@@ -28,6 +29,8 @@ from sparklog.wire.batch import (
     CRC_START,
     HEADER,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
     Buffer,
     batch_size,
     check_batch,
@@ -35,6 +38,7 @@ from sparklog.wire.batch import (
 )
 from sparklog.wire.columns_headers import HEADERS_TYPE, read_headers
 from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES, decompress
+from sparklog.wire.messages.fetch import AbortedTransaction
 from sparklog.wire.record_starts import MIN_RECORD_BYTES, record_starts
 from sparklog.wire.spans import Span, gather, read_span
 from sparklog.wire.varints import PADDING_BYTES, Ints, read_varints
@@ -90,6 +94,7 @@ def decode_columns(
     end_offset: int = MAX_INT64,
     columns: frozenset[str] | None = None,
     skip_control: bool = True,
+    aborted: Sequence[AbortedTransaction] = (),
     min_timestamp: int | None = None,
     check_crc: bool = True,
     limit_bytes: int = MAX_UNCOMPRESSED_BYTES,
@@ -97,7 +102,8 @@ def decode_columns(
 ) -> Iterator[pa.RecordBatch]:
     """The records with start_offset <= offset < end_offset, in as few Arrow batches as sensible.
 
-    ``columns`` names the columns of COLUMN_TYPES that are wanted, None all.  Batches whose max
+    ``columns`` names the columns of COLUMN_TYPES that are wanted, None all.  ``aborted`` are the
+    aborted transactions that came with the batches; their records are left out.  Batches whose max
     timestamp lies below ``min_timestamp`` (milliseconds) are left out whole; records are not
     filtered by it.  A cut-off batch at the end, as fetch answers may have, is left out.
     ``limit_bytes`` bounds what one batch may hold when decompressed.
@@ -108,8 +114,10 @@ def decode_columns(
     unknown = wanted - COLUMN_TYPES.keys()
     if unknown:
         raise ValueError(f"no such columns: {', '.join(sorted(unknown))}")
+    view = memoryview(batches)
+    drops = AbortedFilter(aborted).drops if aborted else None
     sections = _sections(
-        memoryview(batches), start_offset, end_offset, skip_control, min_timestamp, check_crc
+        view, start_offset, end_offset, skip_control, drops, min_timestamp, check_crc
     )
     for group, parts in _groups(sections, limit_bytes, group_bytes):
         found = _decode_group(group, parts, start_offset, end_offset, wanted)
@@ -132,6 +140,7 @@ def _sections(
     start_offset: int,
     end_offset: int,
     skip_control: bool,
+    drops: Callable[[Buffer, int, BatchHeader], bool] | None,
     min_timestamp: int | None,
     check_crc: bool,
 ) -> Iterator[_Section]:
@@ -142,6 +151,13 @@ def _sections(
             base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp,
             _, _, _, count,
         ) = HEADER.unpack_from(view, start)  # fmt: skip
+        # Shown every transactional batch, also those that nobody wants: a marker may be among them.
+        if (
+            drops is not None
+            and attributes & TRANSACTIONAL_BIT
+            and drops(view, start, read_header(view, start))
+        ):
+            continue
         if (
             base_offset + last_delta < start_offset
             or base_offset >= end_offset

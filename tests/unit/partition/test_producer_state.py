@@ -3,12 +3,11 @@
 import pytest
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
+from sparklog.executors.producer_entry import BatchMetadata, ProducerEntry
 from sparklog.executors.producer_state import (
     Accepted,
     AppendOrigin,
-    BatchMetadata,
     Duplicate,
-    ProducerEntry,
     ProducerStateManager,
 )
 from sparklog.types import MAX_INT32, TopicPartition
