@@ -1,9 +1,15 @@
-"""What holds for every test: one clear line instead of many failures where Java is missing."""
+"""What holds for every test: one clear line instead of many failures where Java is missing, and no
+deadline for single examples, because a busy machine is no failure (pytest-timeout ends what hangs).
+"""
 
 import pytest
+from hypothesis import settings
 
 from sparklog.driver.java import require_java
 from sparklog.errors import StartError
+
+settings.register_profile("sparklog", deadline=None)
+settings.load_profile("sparklog")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
