@@ -6,7 +6,7 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format bench-quick clean
+.PHONY: help setup demo test test-fast lint format sim bench-quick clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -39,6 +39,9 @@ test: lint ## lint and the whole test suite
 
 test-fast: $(STAMP) ## the tests that need neither Spark nor processes
 	$(BIN)/pytest tests/unit tests/lint
+
+sim: $(STAMP) ## simulate SEEDS=100 clusters and their troubles, from seed START=1 on
+	$(BIN)/python tests/simulation/campaign.py --seeds $(or $(SEEDS),100) --start $(or $(START),1)
 
 bench-quick: $(STAMP) ## the speed ratios, under five minutes
 	$(BIN)/python -m benchmarks.quick

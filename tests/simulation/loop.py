@@ -15,7 +15,7 @@ from contextvars import Context
 from itertools import count
 from typing import Any, Protocol
 
-from actors import NODE, Node, waiting_places
+from actors import NODE, Killed, Node, waiting_places
 
 #: Callbacks at one moment of virtual time, beyond which time is taken to stand still.
 STEPS_AT_ONCE_MAX = 1_000_000
@@ -209,7 +209,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _record(self, _loop: asyncio.AbstractEventLoop, trouble: dict[str, Any]) -> None:
         node = NODE.get(self.outside)
-        if not node.dead:
+        if not node.dead and not isinstance(trouble.get("exception"), Killed):
             self.unhandled.append({"node": node.name, **trouble})
 
 

@@ -1,0 +1,295 @@
+"""Deliberate bugs: what the checkers must catch, each as a patch of the real code.
+
+Owns: the bugs by name, and how long they are in place.  Must not know how they are caught.  A patch
+names what it replaces, so one that has nothing to replace any more fails.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+import sparklog.executors.log.log as log_module
+import sparklog.executors.log.recovery as recovery_module
+import sparklog.executors.partitions as partitions_module
+from sparklog.driver.committer import Committer, Settle
+from sparklog.driver.journal import CommitHeader, Journal, JournalConflict
+from sparklog.errors import KafkaError, StorageError
+from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.log.flush import FlushJob, FlushState
+from sparklog.executors.log.log import AppendInfo, Log
+from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
+from sparklog.executors.log.scan import Scan, ScanWindow
+from sparklog.executors.partition import Partition
+from sparklog.executors.partition_values import PartitionRead
+from sparklog.executors.producer_state import ProducerEntry, ProducerStateManager
+from sparklog.metadata import Record
+from sparklog.storage_backends.base import FileHalf, FileHandle
+from sparklog.types import TopicPartition
+from sparklog.wire.batch import BatchHeader, Buffer
+
+#: One attribute of one object, and what stands there meanwhile.
+Patch = tuple[Any, str, Any]
+Bug = Callable[[], list[Patch]]
+
+BUGS: dict[str, Bug] = {}
+
+
+def _bug(make: Bug) -> Bug:
+    BUGS[make.__name__] = make
+    return make
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """The bug is in the code meanwhile; None: there is none."""
+    with ExitStack() as stack:
+        for target, attribute, substitute in BUGS[name]() if name is not None else ():
+            stack.enter_context(patch.object(target, attribute, substitute))
+        yield
+
+
+# the append
+
+
+@_bug
+def acknowledge_before_the_write() -> list[Patch]:
+    """A write that fails is acknowledged all the same."""
+    real = Log.append
+
+    def append(
+        self: Log, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int
+    ) -> AppendInfo:
+        try:
+            return real(self, buffers, headers, now_ms)
+        except StorageError:
+            return AppendInfo(
+                base_offset=headers[0].base_offset,
+                last_offset=headers[-1].last_offset,
+                segment_base_offset=headers[0].base_offset,
+                position=0,
+                size=0,
+                rolled=False,
+            )
+
+    return [(Log, "append", append)]
+
+
+@_bug
+def acknowledge_before_the_flush() -> list[Patch]:
+    """Nobody waits for a flush that was promised."""
+    return [(Partition, "flush_owed", property(lambda self: False))]
+
+
+@_bug
+def accept_a_duplicate() -> list[Patch]:
+    """A batch that comes again is written again."""
+    return [
+        (ProducerEntry, "find_duplicate", lambda self, header: None),
+        (ProducerStateManager, "_check_sequence", lambda self, entry, header, offset: None),
+    ]
+
+
+# flush
+
+
+@_bug
+def believe_a_failed_flush() -> list[Patch]:
+    """What could not be flushed counts as flushed."""
+    real = FlushJob.run
+
+    def run(self: FlushJob) -> None:
+        try:
+            real(self)
+        except StorageError:
+            return
+
+    return [(FlushJob, "run", run)]
+
+
+@_bug
+def count_later_appends_as_flushed() -> list[Patch]:
+    """What is appended while a flush runs counts as flushed by it."""
+    real = FlushState.finished
+
+    def finished(self: FlushState, job: FlushJob, log_end_offset: int) -> None:
+        real(self, replace(job, target=log_end_offset), log_end_offset)
+
+    return [(FlushState, "finished", finished)]
+
+
+@_bug
+def forget_the_folder_at_a_roll() -> list[Patch]:
+    """The names of new segments are not flushed."""
+    real = log_module.make_job
+
+    def make_job(*args: Any, **more: Any) -> FlushJob:
+        return real(*args, **{**more, "flush_names": False})
+
+    return [(log_module, "make_job", make_job)]
+
+
+# recovery
+
+
+@_bug
+def skip_the_crc_in_recovery() -> list[Patch]:
+    """Torn bytes of the right length count as a batch."""
+    return [(ScanWindow, "checksum_damage", lambda self, header, position: None)]
+
+
+@_bug
+def truncate_one_batch_too_many() -> list[Patch]:
+    """With a torn tail goes the sound batch in front of it."""
+    real = recovery_module.scan_batches
+
+    def scan_batches(
+        handle: FileHandle, base_offset: int, visit: Callable[[BatchHeader, int], None]
+    ) -> Scan:
+        batches: list[tuple[BatchHeader, int]] = []
+        scan = real(handle, base_offset, lambda header, at: batches.append((header, at)))
+        if scan.damage is not None and batches:
+            header, position = batches.pop()
+            scan = replace(scan, valid_size=position, next_offset=header.base_offset)
+        for header, position in batches:
+            visit(header, position)
+        return scan
+
+    return [(recovery_module, "scan_batches", scan_batches)]
+
+
+@_bug
+def believe_in_a_clean_stop() -> list[Patch]:
+    """Every start trusts what is on the disk."""
+    real = BrokerFolder._read_notes
+
+    def read_notes(self: BrokerFolder) -> None:
+        real(self)
+        self.clean = True
+
+    return [(BrokerFolder, "_read_notes", read_notes)]
+
+
+@_bug
+def forget_the_producer_snapshot() -> list[Patch]:
+    """Producers are known only from the batches behind the snapshot."""
+    real = ProducerStateManager.load_snapshot
+
+    def load_snapshot(self: ProducerStateManager, data: bytes, now_ms: int = 0) -> None:
+        real(self, data, now_ms)
+        self.clear()
+
+    return [(ProducerStateManager, "load_snapshot", load_snapshot)]
+
+
+@_bug
+def forget_the_log_start() -> list[Patch]:
+    """Deleted records come back with the next start."""
+    real = BrokerFolder.write_checkpoints
+
+    def write_checkpoints(
+        self: BrokerFolder,
+        recovery_points: Mapping[TopicPartition, int],
+        log_starts: Mapping[TopicPartition, int],
+    ) -> None:
+        real(self, recovery_points, {})
+
+    return [(BrokerFolder, "write_checkpoints", write_checkpoints)]
+
+
+# reading
+
+
+@_bug
+def index_one_entry_too_far() -> list[Patch]:
+    """A lookup gives the entry behind the one that it should."""
+    real = OffsetIndex.lookup
+
+    def lookup(self: OffsetIndex, offset: int) -> OffsetPosition:
+        found = real(self, offset)
+        entries: Iterable[OffsetPosition] = map(self.entry_at, range(self.entries))
+        return next((entry for entry in entries if entry.offset > found.offset), found)
+
+    return [(OffsetIndex, "lookup", lookup)]
+
+
+@_bug
+def read_past_the_high_watermark() -> list[Patch]:
+    """Clients read what replicas may read."""
+    real = Partition.read
+
+    def read(self: Partition, offset: int, max_bytes: int, **more: Any) -> PartitionRead:
+        return real(self, offset, max_bytes, **{**more, "replica_id": 0})
+
+    return [(Partition, "read", read)]
+
+
+@_bug
+def high_watermark_past_the_log_end() -> list[Patch]:
+    """The high watermark names the record that comes next."""
+    real = Partition._own_end
+    return [(Partition, "_own_end", lambda self: real(self) + 1)]
+
+
+@_bug
+def deletion_leaves_the_records() -> list[Patch]:
+    """A topic that comes back under its name finds the records of the deleted one."""
+    real = log_module.claim_folder
+
+    def claim_folder(half: FileHalf, folder: str, topic_id: UUID | None) -> UUID | None:
+        try:
+            return real(half, folder, topic_id)
+        except KafkaError:
+            return topic_id
+
+    return [
+        (partitions_module, "delete_folder", lambda *_: None),
+        (partitions_module, "is_stray", lambda *_: False),
+        (log_module, "claim_folder", claim_folder),
+    ]
+
+
+# the journal
+
+
+@_bug
+def journal_without_a_nonce() -> list[Patch]:
+    """A number that is taken counts as written by the one who asks."""
+    real = Journal.commit
+
+    def commit(self: Journal, header: CommitHeader, encoded_records: bytes) -> None:
+        try:
+            real(self, header, encoded_records)
+        except JournalConflict:
+            return
+
+    return [(Journal, "commit", commit)]
+
+
+@_bug
+def stale_controller_keeps_deciding() -> list[Patch]:
+    """A controller that finds its number taken goes on with the next one."""
+    real = Journal.commit
+
+    def commit(self: Journal, header: CommitHeader, encoded_records: bytes) -> None:
+        while True:
+            try:
+                return real(self, header, encoded_records)
+            except JournalConflict:
+                header = replace(header, version=header.version + 1)
+
+    return [(Journal, "commit", commit)]
+
+
+@_bug
+def answer_before_the_commit() -> list[Patch]:
+    """What the controller decides is answered before it is in the journal."""
+    real = Committer.add
+
+    def add(self: Committer, records: tuple[Record, ...], settle: Settle) -> None:
+        real(self, records, lambda failure: None)
+        settle(None)
+
+    return [(Committer, "add", add)]

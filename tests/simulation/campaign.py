@@ -1,0 +1,145 @@
+"""Many seeds: ``make sim SEEDS=N START=S``; one again: ``python tests/simulation/campaign.py S``.
+
+Owns: worker processes, the sum of what was exercised, and how a failure is reported.  Must not
+know what a run does.  ``--bug NAME`` plants a deliberate bug and stops at the first seed that
+catches it.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from bugs import BUGS
+from scenario import EXERCISED, Verdict, run
+
+#: Lines of the trace that a report shows.
+TAIL = 40
+#: Seeds within which a deliberate bug must be caught.
+BUG_SEEDS_MAX = 100
+WORKERS = min(2, os.cpu_count() or 1)
+
+
+@dataclass(slots=True)
+class Campaign:
+    """What came of a range of seeds."""
+
+    seeds: int = 0
+    counters: Counter[str] = field(default_factory=Counter)
+    failures: list[Verdict] = field(default_factory=list)
+
+    @property
+    def neglected(self) -> list[str]:
+        """What should have been exercised, and was not."""
+        return [name for name in EXERCISED if not self.counters[name]]
+
+
+def run_seeds(seeds: Iterable[int], workers: int = WORKERS) -> Iterator[Campaign]:
+    """The campaign as it grows, after every seed."""
+    campaign = Campaign()
+    for verdict in _verdicts(seeds, workers):
+        campaign.seeds += 1
+        campaign.counters += verdict.counters
+        if verdict.found:
+            campaign.failures.append(verdict)
+        yield campaign
+
+
+def seeds_to_catch(name: str, first: int = 1) -> tuple[int, str]:
+    """How many seeds a deliberate bug takes, and what was found; -1 when it is not caught."""
+    for tried, seed in enumerate(range(first, first + BUG_SEEDS_MAX), start=1):
+        verdict = run(seed, bug=name)
+        if verdict.found:
+            return tried, verdict.found[0]
+    return -1, ""
+
+
+def hunt(names: Sequence[str], workers: int = WORKERS) -> dict[str, tuple[int, str]]:
+    """``seeds_to_catch`` for each bug."""
+    with _pool(workers) as pool:
+        return dict(zip(names, pool.map(seeds_to_catch, names), strict=True))
+
+
+def report(verdict: Verdict) -> str:
+    """A failing seed: what is wrong, how it ended, and how to see it again."""
+    lines = [
+        f"seed {verdict.seed} failed:",
+        *(f"  {line}" for line in verdict.found[:10]),
+        f"the last {TAIL} events:",
+        *(f"  {line}" for line in verdict.trace[-TAIL:]),
+        f"again: python tests/simulation/campaign.py {verdict.seed}",
+    ]
+    return "\n".join(lines)
+
+
+def _verdicts(seeds: Iterable[int], workers: int) -> Iterator[Verdict]:
+    if workers <= 1:
+        yield from map(run_small, seeds)
+        return
+    with _pool(workers) as pool:
+        yield from pool.map(run_small, seeds, chunksize=4)
+
+
+def run_small(seed: int, bug: str | None = None) -> Verdict:
+    """A run, without the trace when all is well."""
+    verdict = run(seed, bug=bug)
+    return verdict if verdict.found else replace(verdict, trace=())
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Fresh interpreters: a fork would take over threads and loops of the test session.
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="campaign.py", description=__doc__)
+    parser.add_argument("seed", nargs="?", type=int, help="replay this seed, with its whole trace")
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--start", type=int, default=1, help="the first one")
+    parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--bug", choices=[*BUGS, "all"], help="plant a deliberate bug")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return _replay(options.seed, options.bug)
+    if options.bug is not None:
+        names = list(BUGS) if options.bug == "all" else [options.bug]
+        return _show_hunt(hunt(names, options.workers))
+    return _show_campaign(range(options.start, options.start + options.seeds), options.workers)
+
+
+def _replay(seed: int, bug: str | None) -> int:
+    verdict = run(seed, bug=bug)
+    print("\n".join(verdict.trace))
+    print("\n".join(verdict.found) or f"seed {seed}: all is well")
+    return 1 if verdict.found else 0
+
+
+def _show_hunt(caught: dict[str, tuple[int, str]]) -> int:
+    for name, (tried, found) in caught.items():
+        print(f"{name}: {f'{tried} seeds: {found[:120]}' if tried > 0 else 'not caught'}")
+    return 1 if any(tried < 0 for tried, _ in caught.values()) else 0
+
+
+def _show_campaign(seeds: range, workers: int) -> int:
+    began, reported, campaign = time.monotonic(), 0, Campaign()
+    for campaign in run_seeds(seeds, workers):
+        for failure in campaign.failures[reported:]:
+            print(report(failure), flush=True)
+        reported = len(campaign.failures)
+        if campaign.seeds % 100 == 0:
+            print(f"{campaign.seeds} seeds, {reported} failed", flush=True)
+    for name, number in sorted(campaign.counters.items()):
+        print(f"{number:12,} {name}")
+    print(f"{campaign.seeds} seeds in {time.monotonic() - began:.0f} s, {reported} failed")
+    if campaign.neglected:
+        print(f"never exercised: {', '.join(campaign.neglected)}")
+    return 1 if campaign.failures or campaign.neglected else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

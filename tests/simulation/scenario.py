@@ -1,0 +1,191 @@
+"""One run: what a seed makes of a cluster, its clients and its troubles, and the verdict on it.
+
+Owns: the choice of everything from the seed, and the order of a run.  Must not know what a workload
+does or what a checker looks for.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from bugs import planted
+from checkers import violations
+from final_state import FinalState
+from history import History
+from workloads import (
+    collect,
+    consume,
+    delete_records,
+    ending,
+    idempotent,
+    library,
+    nemesis,
+    produce,
+    settings,
+    topics,
+)
+from workloads.scene import Scene
+from world import World
+
+from sparklog.driver.control_plane import ControlPlane
+from sparklog.executors.broker import Broker
+
+Workload = Callable[[Scene, str, random.Random], Coroutine[Any, Any, None]]
+
+#: Always there, and there in most runs.
+STEADY: Mapping[str, Workload] = {
+    "plain": produce.run,
+    "idempotent": idempotent.run,
+    "reader": consume.run,
+    "follower": consume.run,
+}
+OFTEN: Mapping[str, Workload] = {
+    "library": library.run,
+    "topics": topics.run,
+    "settings": settings.run,
+    "cutter": delete_records.run,
+}
+#: Virtual seconds of trouble.
+LENGTH_S = (6.0, 14.0)
+#: Virtual seconds within which clients notice that a run is over.
+WIND_UP_S = 120.0
+#: What a whole campaign must have exercised.
+EXERCISED = (
+    "acked_writes",
+    "config_changes",
+    "crashes",
+    "duplicates_refused",
+    "fenced_controllers",
+    "network_resets",
+    "reads",
+    "records_deleted",
+    "recoveries_with_truncation",
+    "topics_created",
+    "topics_deleted",
+    "unknown_outcomes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """``found``: what is wrong; nothing else matters then than ``trace``."""
+
+    seed: int
+    found: tuple[str, ...]
+    counters: Counter[str]
+    trace: tuple[str, ...]
+
+
+def run(seed: int, *, bug: str | None = None) -> Verdict:
+    """Everything that follows from a seed."""
+    chance = random.Random(f"{seed}/scenario")
+    world = World(seed, brokers=chance.choice((1, 1, 2)), settings=_settings(chance), bug=bug)
+    history = world.history = History(world.now_ms)
+    scene = Scene(world=world, history=history)
+    found: list[str]
+    with planted(bug), _remembered(scene):
+        try:
+            final = world.run(lambda world: _play(scene, chance))
+            found = violations(history, final)
+        except Exception as error:
+            found = [f"the run: {type(error).__name__}: {error}"]
+    _count(scene)
+    return Verdict(seed=seed, found=tuple(found), counters=world.counters, trace=tuple(world.trace))
+
+
+def _settings(chance: random.Random) -> dict[str, str]:
+    return {
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": str(chance.choice((2000, 6000))),
+        "log.flush.offset.checkpoint.interval.ms": str(chance.choice((500, 3000, 60000))),
+        "log.retention.check.interval.ms": str(chance.choice((500, 3000))),
+        "auto.create.topics.enable": "false",
+        "log.index.size.max.bytes": "8192",
+    }
+
+
+async def _play(scene: Scene, chance: random.Random) -> FinalState:
+    world = scene.world
+    nemesis.watch_brokers(scene, world.stream("torn"))
+    await world.start()
+    await world.client("setup").run(_create_topics(scene, chance))
+    workloads = {**STEADY, **{name: w for name, w in OFTEN.items() if chance.random() < 0.8}}
+    scene.client_hosts += [f"client-{name}" for name in workloads]
+    clients = [
+        world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))
+        for name, workload in workloads.items()
+    ]
+    troubles = [name for name in nemesis.NEMESES if chance.random() < 0.6] or ["brokers"]
+    faults = [
+        world.loop.create_task(nemesis.NEMESES[name](scene, world.stream(f"nemesis {name}")))
+        for name in troubles
+    ]
+    world.note(f"clients {', '.join(workloads)}; troubles {', '.join(troubles)}")
+    await world.sleep(chance.uniform(*LENGTH_S))
+    scene.over = True
+    world.note("winding up")
+    await _ended([*faults, *clients])
+    await ending.heal(scene)
+    await world.client("prober").run(ending.probe(scene, "prober"))
+    await ending.last_crash(scene, chance)
+    return await world.client("last").run(collect.collect(scene, "last"))
+
+
+async def _create_topics(scene: Scene, chance: random.Random) -> None:
+    async with await scene.world.cluster_client("setup") as cluster:
+        for name, configs in (
+            ("flushed", {"flush.messages": "1"}),
+            ("plain", {}),
+            ("retained", {"retention.bytes": "20000"}),
+        ):
+            small = {
+                "segment.bytes": chance.choice(("1500", "6000", "1048576")),
+                "index.interval.bytes": chance.choice(("50", "400", "4096")),
+            }
+            topic = await topics.create(
+                scene, cluster, name, chance.choice((1, 1, 2)), {**configs, **small}, chance
+            )
+            assert topic is not None
+            scene.topics.append(topic)
+
+
+async def _ended(tasks: list["asyncio.Task[None]"]) -> None:
+    """Raises what ended one of them."""
+    done, late = await asyncio.wait(tasks, timeout=WIND_UP_S)
+    for task in done:
+        task.result()
+    assert not late, f"still at work {WIND_UP_S:g} s after the end: {late}"
+
+
+@contextmanager
+def _remembered(scene: Scene) -> Iterator[None]:
+    """Keep hold of every control plane and broker that is made."""
+
+    class RememberedControlPlane(ControlPlane):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            scene.control_planes.append(self)
+
+    class RememberedBroker(Broker):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            scene.brokers.append(self)
+
+    with (
+        patch("hosts.ControlPlane", RememberedControlPlane),
+        patch("hosts.Broker", RememberedBroker),
+    ):
+        yield
+
+
+def _count(scene: Scene) -> None:
+    counters = scene.world.counters
+    for broker in scene.brokers:
+        counters["duplicates_refused"] += broker.counters.duplicates
+        counters["recoveries_with_truncation"] += broker.counters.bytes_truncated > 0
+    counters["fenced_controllers"] += counters["controllers_replaced"]

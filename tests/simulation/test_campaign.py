@@ -1,0 +1,67 @@
+"""The whole scenario: 300 seeds, those that once found something, and every deliberate bug."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bugs import BUGS
+from campaign import hunt, report, run_seeds
+from scenario import run
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = range(1, 301)
+
+#: Seeds that once failed, and what they found.
+PINNED: dict[int, str] = {}
+
+PRINT_RUN = """
+import sys
+sys.path.insert(0, "tests/simulation")
+from scenario import run
+verdict = run(15)
+print("\\n".join(verdict.trace))
+print(verdict.found, sorted(verdict.counters.items()))
+"""
+
+
+@pytest.mark.timeout(480)
+def test_no_seed_finds_anything_and_together_they_exercise_everything() -> None:
+    *_, campaign = run_seeds(SEEDS)
+    print(f"{campaign.seeds} seeds:", dict(sorted(campaign.counters.items())))
+    assert not campaign.failures, "\n\n".join(map(report, campaign.failures[:3]))
+    assert campaign.neglected == []
+
+
+@pytest.mark.parametrize("seed", PINNED)
+def test_what_a_seed_found_stays_mended(seed: int) -> None:
+    verdict = run(seed)
+    assert verdict.found == (), report(verdict)
+
+
+@pytest.mark.timeout(480)
+def test_every_deliberate_bug_is_caught() -> None:
+    caught = hunt(list(BUGS))
+    for name, (seeds, found) in caught.items():
+        print(f"{name}: {seeds} seeds: {found}")
+    assert [name for name, (seeds, _) in caught.items() if seeds < 0] == []
+
+
+def test_a_run_depends_on_its_seed_alone() -> None:
+    runs = [_printed(hash_seed) for hash_seed in ("1", "4711")]
+    assert runs[0] == runs[1]
+
+
+def _printed(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_RUN],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

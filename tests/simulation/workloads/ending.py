@@ -1,0 +1,79 @@
+"""The end of a run: everything is healed, every partition is tried, and once more all is lost.
+
+Owns: what a whole cluster is, and how it is tried.  Must not know what the checkers make of it.
+"""
+
+import random
+
+from history import Healed, LogId, Probed, ProduceAcked, ProduceInvoked, ProduceUnknown
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.raw import RawClient
+from sparklog.errors import SparklogError
+from workloads.consume import tp_of
+from workloads.nemesis import bring_back
+from workloads.scene import Scene, encoded
+
+#: Virtual time after which a partition that does not work is given up.
+PROBE_TIMEOUT_S = 120.0
+
+
+async def heal(scene: Scene) -> None:
+    """All is well again: a partition that went offline is brought back by a restart."""
+    world = scene.world
+    world.heal_network()
+    world.control.disk.heal()
+    world.resume_control_plane()
+    if world.control.node is None:
+        await world.start_control_plane()
+    for broker_id, host in world.brokers.items():
+        world.heal_disk(broker_id)
+        await bring_back(scene, broker_id)
+        if host.broker is not None and host.broker.table.offline:
+            scene.count("offline_partitions")
+            await world.kill_broker(broker_id, lose_unflushed=False)
+            await bring_back(scene, broker_id)
+    scene.history.record(Healed())
+
+
+async def probe(scene: Scene, name: str) -> None:
+    """One record into every partition, and out of it again."""
+    async with await scene.world.cluster_client(name) as cluster:
+        for log in scene.logs:
+            began = scene.now_ms
+            try:
+                await _probe(scene, cluster, log, name)
+                error = ""
+            except SparklogError as problem:
+                error = str(problem) or repr(problem)
+            scene.history.record(Probed(log=log, took_ms=scene.now_ms - began, error=error))
+
+
+async def _probe(scene: Scene, cluster: ClusterClient, log: LogId, name: str) -> None:
+    op = scene.history.new_op()
+    value = f"{name}/{op}".encode()
+    scene.history.record(
+        ProduceInvoked(op=op, log=log, producer=name, values=(value,), resent=True)
+    )
+    raw, tp = RawClient(cluster), tp_of(log)
+    try:
+        batch = encoded((value,), scene.wall_ms)
+        produced = await raw.produce(tp, [batch], timeout_s=PROBE_TIMEOUT_S)
+    except SparklogError as error:
+        scene.history.record(ProduceUnknown(op=op, reason=str(error)))
+        raise
+    scene.history.record(ProduceAcked(op=op, base_offset=produced.base_offset))
+    await raw.fetch(tp, produced.base_offset, timeout_s=PROBE_TIMEOUT_S)
+
+
+async def last_crash(scene: Scene, chance: random.Random) -> None:
+    """Once more, so that every run ends on what was really written."""
+    for broker_id in scene.world.brokers:
+        if chance.random() < 0.3:
+            scene.stopping.add(broker_id)
+            await scene.world.stop_broker(broker_id)
+            scene.stopping.discard(broker_id)
+        else:
+            await scene.world.kill_broker(broker_id, lose_unflushed=chance.random() < 0.7)
+            scene.count("crashes")
+        await bring_back(scene, broker_id)

@@ -1,0 +1,217 @@
+"""What goes wrong: processes, disks, the network and the controller, each with a task of its own.
+
+Owns: the faults, and their end at the latest when the run is over.  Must not know what clients do.
+A broker's end is written into the history when it happens, whoever caused it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from history import BrokerDied, BrokerStopped
+from hosts import BrokerHost
+
+from sparklog.errors import SparklogError
+from workloads.scene import Scene
+from workloads.torn import garble_unflushed
+
+#: Longest pauses between faults, and longest faults, in milliseconds of virtual time.
+CALM_MS = 3000
+TROUBLE_MS = 2500
+START_TIMEOUT_S = 30.0
+
+Fault = Callable[[Scene, random.Random], Coroutine[Any, Any, None]]
+
+
+def watch_brokers(scene: Scene, chance: random.Random) -> None:
+    """Write down the end of every broker process, and what a power loss leaves torn."""
+    for broker_id, host in scene.world.brokers.items():
+        _watch(scene, broker_id, host, chance)
+
+
+def _watch(scene: Scene, broker_id: int, host: BrokerHost, chance: random.Random) -> None:
+    end_process = host._end
+
+    def end(node: Any, *, lose_unflushed: bool) -> None:
+        if broker_id in scene.stopping and not lose_unflushed:
+            scene.history.record(BrokerStopped(broker=broker_id))
+        else:
+            scene.history.record(BrokerDied(broker=broker_id, power_lost=lose_unflushed))
+        if not lose_unflushed:
+            end_process(node, lose_unflushed=False)
+            return
+        with garble_unflushed(host.disk.backend.disk, chance):
+            end_process(node, lose_unflushed=True)
+
+    host._end = end  # type: ignore[method-assign]
+
+
+# brokers
+
+
+async def brokers(scene: Scene, chance: random.Random) -> None:
+    """Kill, stop and pause brokers, and bring them back."""
+    while not scene.over:
+        await scene.pause(chance, CALM_MS)
+        broker_id = chance.choice(list(scene.world.brokers))
+        if scene.over or not scene.world.is_up(broker_id):
+            continue
+        await chance.choice(_ENDS)(scene, broker_id, chance)
+        await scene.pause(chance, TROUBLE_MS)
+        await bring_back(scene, broker_id)
+
+
+async def _kill(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    await scene.world.kill_broker(broker_id, lose_unflushed=False)
+    scene.count("crashes")
+
+
+async def _lose_power(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    await scene.world.kill_broker(broker_id, lose_unflushed=True)
+    scene.count("crashes")
+
+
+async def _lose_power_at_work(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    """In the middle of something that it does on the disk."""
+    operations, lose = chance.choice((1, 5, 30, 100)), chance.random() < 0.8
+    scene.world.kill_broker_after(broker_id, operations, lose_unflushed=lose)
+    for _ in range(20):
+        if not scene.world.is_up(broker_id):
+            break
+        await asyncio.sleep(0.1)
+    else:
+        await scene.world.kill_broker(broker_id, lose_unflushed=lose)
+    scene.count("crashes")
+
+
+async def _stop(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    scene.stopping.add(broker_id)
+    try:
+        await asyncio.wait_for(scene.world.stop_broker(broker_id), START_TIMEOUT_S)
+        scene.count("stops")
+    except TimeoutError:
+        await scene.world.kill_broker(broker_id, lose_unflushed=False)
+    finally:
+        scene.stopping.discard(broker_id)
+
+
+async def _pause(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    scene.world.pause_broker(broker_id)
+    await scene.pause(chance, 4 * TROUBLE_MS)
+    if scene.world.brokers[broker_id].node is not None:
+        scene.world.resume_broker(broker_id)
+
+
+_ENDS = (_kill, _lose_power, _lose_power, _lose_power_at_work, _lose_power_at_work, _stop, _pause)
+
+
+async def bring_back(scene: Scene, broker_id: int) -> None:
+    """Start it until it serves; a full disk may keep it from that for a while."""
+    host = scene.world.brokers[broker_id]
+    while not scene.world.is_up(broker_id):
+        if host._supervisor is None or host._supervisor.done():
+            with suppress(SparklogError, TimeoutError):
+                await asyncio.wait_for(scene.world.start_broker(broker_id), START_TIMEOUT_S)
+        await asyncio.sleep(0.5)
+
+
+# disks
+
+
+async def disks(scene: Scene, chance: random.Random) -> None:
+    """Slow and full disks, and operations that fail."""
+    while not scene.over:
+        await scene.pause(chance, CALM_MS)
+        broker_id = chance.choice(list(scene.world.brokers))
+        faults = scene.world.brokers[broker_id].disk.faults
+        what = chance.randrange(5)
+        if what == 0:
+            scene.world.slow_disk(broker_id, chance.choice((0.005, 0.05)))
+        elif what == 1:
+            scene.world.full_disk(broker_id, chance.choice((0, 500, 5000)))
+        elif what == 2:
+            faults.fail_next(1, "flush", under=".log")
+            scene.count("failed_flushes")
+        elif what == 3:
+            faults.fail_next(chance.randint(1, 3), "writev")
+            scene.count("failed_writes")
+        else:
+            operation = chance.choice(("put", "flush_folder", "open", "delete", "truncate", "map"))
+            faults.fail_next(1, operation)
+            scene.count("failed_operations")
+        await scene.pause(chance, TROUBLE_MS)
+        scene.world.heal_disk(broker_id)
+
+
+# the network
+
+
+async def network(scene: Scene, chance: random.Random) -> None:
+    """Cut, slow and broken connections, between any two hosts."""
+    world = scene.world
+    while not scene.over:
+        await scene.pause(chance, CALM_MS)
+        servers = ["control", *(host.name for host in world.brokers.values())]
+        one = chance.choice(servers)
+        other = chance.choice([name for name in [*servers, *scene.client_hosts] if name != one])
+        what = chance.randrange(4)
+        if what == 0:
+            world.partition_network(one, other)
+        elif what == 1:
+            world.slow_network(one, other, 0.01, chance.choice((0.05, 0.5)))
+        else:
+            world.reset_connections(one, other)
+            scene.count("network_resets")
+            continue
+        await scene.pause(chance, 2 * TROUBLE_MS)
+        world.heal_network()
+
+
+# the controller
+
+
+async def controller(scene: Scene, chance: random.Random) -> None:
+    """Controllers that are killed, replaced while they stand still, or whose journal fails."""
+    world = scene.world
+    while not scene.over:
+        await scene.pause(chance, CALM_MS)
+        what = chance.randrange(5)
+        if world.control.node is None:
+            await asyncio.sleep(0.5)
+        elif what == 0:
+            await world.kill_control_plane()
+            await scene.pause(chance, TROUBLE_MS)
+            await world.start_control_plane()
+        elif what in (1, 2):
+            await _replace(scene, chance)
+        elif what == 3:
+            world.control.disk.faults.fail_next(
+                chance.choice((1, 1, 2)), "put_if_absent", after=chance.random() < 0.7
+            )
+            scene.count("journal_faults")
+        else:
+            world.control.disk.fill(chance.choice((0, 1000)))
+            await scene.pause(chance, TROUBLE_MS)
+            world.control.disk.heal()
+            scene.count("journal_faults")
+
+
+async def _replace(scene: Scene, chance: random.Random) -> None:
+    """A second controller on the same journal while the first stands still, then both."""
+    world = scene.world
+    world.pause_control_plane()
+    await scene.pause(chance, TROUBLE_MS)
+    if chance.random() < 0.7:
+        await world.start_control_plane()
+        await scene.pause(chance, TROUBLE_MS)
+    world.resume_control_plane()
+
+
+NEMESES: dict[str, Fault] = {
+    "brokers": brokers,
+    "disks": disks,
+    "network": network,
+    "controller": controller,
+}

@@ -1,0 +1,101 @@
+"""Producers without producer ids: batches sent once, several at a time on one connection.
+
+Owns: what such a client may conclude from an answer.  Must not know how it is checked.
+"""
+
+import asyncio
+import random
+
+from history import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.connection import Connection
+from sparklog.client.deadline import Deadline
+from sparklog.errors import ErrorCode
+from sparklog.types import Compression
+from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_once
+from workloads.scene import Scene, Values, encoded
+
+#: Codes that are answered before anything is written.
+REFUSALS = frozenset(
+    {
+        *(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH),
+        *(ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD),
+        *(ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TIMESTAMP, ErrorCode.NOT_ENOUGH_REPLICAS),
+    }
+)
+TIMEOUT_S = 5.0
+CODECS = (Compression.NONE, Compression.NONE, Compression.LZ4, Compression.ZSTD)
+
+
+async def run(scene: Scene, name: str, chance: random.Random) -> None:
+    values = Values(name, chance)
+    async with await scene.world.cluster_client(name) as cluster:
+        while not scene.over:
+            log = chance.choice(scene.logs)
+            batches = [values.some() for _ in range(chance.choice((1, 2, 4)))]
+            await send_together(scene, cluster, log, name, batches, chance)
+            await scene.pause(chance, 400)
+
+
+async def send_together(
+    scene: Scene,
+    cluster: ClusterClient,
+    log: LogId,
+    name: str,
+    batches: list[tuple[bytes, ...]],
+    chance: random.Random,
+) -> None:
+    """Send batches in a row, without waiting for answers in between."""
+    try:
+        connection = await connect_leader(cluster, log, Deadline(TIMEOUT_S), name)
+    except NotSentError:
+        return
+    acks, codec = chance.choice((1, -1, -1)), chance.choice(CODECS)
+    stream = f"{name} at {scene.history.position}"
+    sends = [
+        _send(scene, cluster, log, stream, values, acks, codec, connection) for values in batches
+    ]
+    await asyncio.gather(*sends)
+
+
+async def _send(
+    scene: Scene,
+    cluster: ClusterClient,
+    log: LogId,
+    stream: str,
+    values: tuple[bytes, ...],
+    acks: int,
+    codec: Compression,
+    connection: Connection,
+) -> None:
+    history, op = scene.history, scene.history.new_op()
+    history.record(
+        ProduceInvoked(op=op, log=log, producer=connection.client_id, values=values, stream=stream)
+    )
+    batch = encoded(values, scene.wall_ms, codec)
+    try:
+        code, base_offset = await produce_once(
+            cluster, log, batch, acks=acks, timeout_s=TIMEOUT_S, connection=connection
+        )
+    except NotSentError as error:
+        history.record(ProduceRefused(op=op, code=f"not sent: {error}"))
+    except NoAnswerError as error:
+        scene.count("unknown_outcomes")
+        history.record(ProduceUnknown(op=op, reason=str(error)))
+    else:
+        record_answer(scene, op, code, base_offset)
+    if connection.closed:
+        cluster.expire_topics()
+
+
+def record_answer(scene: Scene, op: int, code: ErrorCode, base_offset: int) -> None:
+    """What one answer to a batch that was sent once says."""
+    if code == ErrorCode.NONE:
+        scene.count("acked_writes")
+        scene.history.record(ProduceAcked(op=op, base_offset=base_offset))
+    elif code in REFUSALS:
+        scene.history.record(ProduceRefused(op=op, code=code.name))
+    else:
+        scene.count("unknown_outcomes")
+        scene.history.record(ProduceUnknown(op=op, reason=code.name))

@@ -1,0 +1,98 @@
+"""What all workloads of a run share: the world, the history, the topics, the end.
+
+Owns: the topics that live as long as the run, values that nobody else sends, and when to stop.
+Must not know what a workload does.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from history import History, LogId
+from world import EPOCH_MS, World
+
+from sparklog.driver.control_plane import ControlPlane
+from sparklog.executors.broker import Broker
+from sparklog.types import Compression
+from sparklog.wire.builder import Record, encode_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic that exists; ``leaders`` by partition."""
+
+    name: str
+    topic_id: UUID
+    configs: Mapping[str, str]
+    leaders: tuple[int, ...]
+
+    @property
+    def logs(self) -> tuple[LogId, ...]:
+        return tuple(LogId(self.name, self.topic_id, n) for n in range(len(self.leaders)))
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """``topics`` are there from the beginning to the end."""
+
+    world: World
+    history: History
+    topics: list[Topic] = field(default_factory=list)
+    #: Topics that come and go, while they are known to be there.
+    passing: dict[str, Topic] = field(default_factory=dict)
+    #: Brokers that were asked to stop.
+    stopping: set[int] = field(default_factory=set)
+    #: Every process that was ever started.
+    control_planes: list[ControlPlane] = field(default_factory=list)
+    brokers: list[Broker] = field(default_factory=list)
+    #: Hosts of the clients.
+    client_hosts: list[str] = field(default_factory=list)
+    over: bool = False
+
+    @property
+    def logs(self) -> list[LogId]:
+        return [log for topic in self.topics for log in topic.logs]
+
+    @property
+    def now_ms(self) -> int:
+        return self.world.now_ms()
+
+    @property
+    def wall_ms(self) -> int:
+        """The time of day, for records."""
+        return EPOCH_MS + self.world.now_ms()
+
+    def count(self, what: str, number: int = 1) -> None:
+        self.world.counters[what] += number
+
+    async def pause(self, chance: random.Random, longest_ms: int) -> None:
+        """A while, often a short one."""
+        await asyncio.sleep(chance.random() ** 2 * longest_ms / 1000)
+
+
+class Values:
+    """Values that tell who sent them: no two are equal in a run."""
+
+    def __init__(self, producer: str, chance: random.Random) -> None:
+        self.producer = producer
+        self._chance = chance
+        self._sent = 0
+
+    def next(self) -> bytes:
+        self._sent += 1
+        padding = self._chance.choice((0, 0, 30, 300))
+        return f"{self.producer}/{self._sent}".encode() + b"." * padding
+
+    def some(self) -> tuple[bytes, ...]:
+        """The values of one batch."""
+        return tuple(self.next() for _ in range(self._chance.choice((1, 1, 2, 5))))
+
+
+def encoded(
+    values: Iterable[bytes], now_ms: int, compression: Compression = Compression.NONE, **more: int
+) -> bytes:
+    """A batch of records without keys."""
+    records = [Record(value=value, timestamp=now_ms) for value in values]
+    return encode_batch(records, compression=compression, **more)  # type: ignore[arg-type]
