@@ -18,7 +18,7 @@ from typing import Any
 from sparklog.driver.control_plane import ControlPlane, ControlPlaneOptions, ForeignClusterError
 from sparklog.driver.journal import JournalError
 from sparklog.errors import ConfigError, SparklogError, StartError, StorageError
-from sparklog.process import die_with_parent
+from sparklog.process import die_with_parent, raise_descriptor_limit
 
 logger = logging.getLogger("sparklog.driver")
 
@@ -35,6 +35,7 @@ _KINDS: tuple[tuple[type[SparklogError], str], ...] = (
 
 def main() -> int:
     die_with_parent()
+    raise_descriptor_limit()
     os.umask(0o077)  # the journal holds the cluster's secret
     logging.basicConfig(
         stream=sys.stderr,

@@ -39,7 +39,9 @@ from sparklog.metadata import (
     Record,
     encode_records,
 )
+from sparklog.process import descriptors_max
 from sparklog.service.dispatch import Dispatcher
+from sparklog.service.settings import changed_config, server_limits
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
 from sparklog.surroundings import SYSTEM, Surroundings
@@ -84,6 +86,7 @@ class ControlPlane:
         self._journal = Journal(open_backend(options.journal_dir))
         self._end: asyncio.Future[None]
         self._started_ms = surroundings.wall_ms()
+        self._changed_settings: Mapping[str, str] = {}
         self._dispatcher: Dispatcher | None = None
         self._server: Server
         self._controller: Controller
@@ -123,7 +126,8 @@ class ControlPlane:
             self.options.listen_host,
             self.options.port,
             self._receive,
-            max_frame_bytes=self.config.socket_request_max_bytes,
+            limits=server_limits(self.config, descriptors_max()),
+            door=self._receive_at_door,
         )
         try:
             image = await run_blocking(self._take_over)
@@ -141,6 +145,7 @@ class ControlPlane:
         )
         self._feed = MetadataFeed(lambda: self.image)
         self._begin_again()
+        self._apply_settings()
         self._dispatcher = Dispatcher(handlers(self))
 
     async def run(self) -> None:
@@ -180,6 +185,14 @@ class ControlPlane:
         while True:
             await asyncio.sleep(interval_s)
             self.decide(TimePassed())
+
+    def _apply_settings(self) -> None:
+        """What all brokers were told at run time holds for this node too."""
+        changed = self.image.broker_overrides(None)
+        if changed != self._changed_settings:
+            self._changed_settings = changed
+            config = changed_config(self.config, changed)
+            self._server.set_limits(server_limits(config, descriptors_max()))
 
     def _begin_again(self) -> None:
         """A controller that knows what is durable, and nothing else."""
@@ -248,6 +261,13 @@ class ControlPlane:
             return ()
         return self._dispatcher(connection, frames)
 
+    def _receive_at_door(
+        self, connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[Answer]:
+        if self._dispatcher is None:
+            return self._receive(connection, frames)
+        return self._dispatcher.at_door(connection, frames)
+
     def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer:
         """Handle a request that a member passed on."""
         answers = self._receive(connection, deque([frame]))
@@ -307,6 +327,7 @@ class ControlPlane:
         return decision.response
 
     def _publish(self, encoded_records: bytes) -> None:
+        self._apply_settings()
         self._feed.publish(encoded_records)
 
     def status(self) -> dict[str, Any]:
@@ -326,6 +347,8 @@ class ControlPlane:
             "brokers_alive": len(image.alive_brokers()),
             "topics": len(image.topics),
             "connections": len(server.connections),
+            "connections_refused": server.connections_refused,
+            "connections_idle": server.connections_idle,
             "frames_refused": server.frames_refused,
             "errors": dispatcher.errors,
             "requests": {str(key): count for key, count in sorted(dispatcher.requests.items())},

@@ -19,13 +19,14 @@ from typing import Any
 from sparklog.errors import ConfigError, LockedError, SparklogError, StorageError
 from sparklog.executors.broker import Broker, BrokerOptions
 from sparklog.executors.broker_folder import BrokerStartError
-from sparklog.process import die_with_parent
+from sparklog.process import die_with_parent, raise_descriptor_limit
 
 logger = logging.getLogger("sparklog.executors")
 
 
 def main() -> int:
     die_with_parent()
+    raise_descriptor_limit()
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,

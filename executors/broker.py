@@ -24,8 +24,10 @@ from sparklog.executors.counters import BrokerCounters
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import BrokerIdentity, Registration
 from sparklog.metadata import ClusterImage
+from sparklog.process import descriptors_max
 from sparklog.service.dispatch import Dispatcher
 from sparklog.service.handler import ApiHandler
+from sparklog.service.settings import server_limits
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.surroundings import SYSTEM, Surroundings
@@ -73,6 +75,8 @@ class Broker:
             secret = bytes.fromhex(options.secret)
         except (ConfigError, ValueError) as error:
             raise BrokerStartError("config", str(error)) from error
+        for ignored in self.config.ignored:
+            logger.warning("the setting %s has no effect here", ignored)
         name = f"broker-{options.broker_id}"
         self._secret = secret
         self._path = name
@@ -140,7 +144,8 @@ class Broker:
             options.listen_host,
             options.port,
             self._dispatcher,
-            max_frame_bytes=self.config.socket_request_max_bytes,
+            limits=server_limits(self._table.broker_config, descriptors_max()),
+            door=self._dispatcher.at_door,
         )
         await registration.register(self._identity(self._folder, self._server))
         # The controller has committed the registration, so its image lacks no topic.
@@ -284,6 +289,8 @@ class Broker:
             "partitions_led": sum(partition.is_leader for partition in table),
             "offline": {str(tp): str(error) for tp, error in table.offline.items()},
             "connections": len(server.connections),
+            "connections_refused": server.connections_refused,
+            "connections_idle": server.connections_idle,
             "frames_refused": server.frames_refused,
             "wire_bytes_in": server.bytes_received,
             "wire_bytes_out": server.bytes_sent,
@@ -298,7 +305,10 @@ class Broker:
     async def _apply(self, image: ClusterImage) -> None:
         """Roles are taken only while the image shows this process behind its broker id."""
         lead = self._registration.is_registered
+        before = self.table.broker_config
         await self.table.apply(image, lead=lead)
+        if self.table.broker_config is not before and self._server is not None:
+            self._server.set_limits(server_limits(self.table.broker_config, descriptors_max()))
         if not lead:
             self.table.drop_roles()
 

@@ -25,6 +25,7 @@ from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.executors.purgatory import Purgatory
 from sparklog.executors.timers import Timers
 from sparklog.metadata import ClusterImage, PartitionImage
+from sparklog.service.settings import changed_config
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
@@ -52,9 +53,9 @@ class PartitionTable:
         self.readers: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.writers: Purgatory[TopicPartition] = Purgatory(self.timers)
         self._folder = folder
-        self._settings = dict(settings)
         self._broker_overrides: dict[str, str] = {}
-        self.broker_config = BrokerConfig.resolve(self._settings)
+        self._start_config = BrokerConfig.resolve(settings)
+        self.broker_config = self._start_config
         self._files = FileCache(self.broker_config.log_open_files_max)
         self._flusher = Flusher(now_ms, self.carry_out)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -318,7 +319,7 @@ class PartitionTable:
         overrides = image.broker_overrides(self.node_id)
         if overrides != self._broker_overrides:
             self._broker_overrides = overrides
-            self.broker_config = BrokerConfig.resolve({**self._settings, **overrides})
+            self.broker_config = changed_config(self._start_config, overrides)
 
     def _topic_config(self, topic: str) -> TopicConfig:
         """Resolved once per change, not once per partition and commit."""

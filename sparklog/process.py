@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import queue
+import resource
 import select
 import signal
 import subprocess
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
@@ -64,6 +66,20 @@ def set_parent_death_signal(signal_number: int) -> None:
     """Arm (or with 0 disarm) the parent-death signal of this process."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many files and sockets as the system allows, as a JVM does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # macOS has a lower limit than the one it names
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def descriptors_max() -> int:
+    """How many files and sockets this process may have open."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def python_command(module: str) -> list[str]:

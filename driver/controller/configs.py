@@ -48,7 +48,10 @@ def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
 def alter_configs(
     image: ClusterImage, config: BrokerConfig, request: IncrementalAlterConfigsRequest
 ) -> Decision:
-    """Each resource is changed as a whole or not at all."""
+    """Each resource is changed as a whole or not at all.
+
+    ``config`` is what nodes are started with, before any change at run time.
+    """
     times = Counter((r.resource_type, r.resource_name) for r in request.resources)
     records: list[ConfigChanged] = []
     responses: list[AlterConfigsResourceResponse] = []
@@ -92,15 +95,45 @@ def _alter_resource(
     for name, times in Counter(names).items():
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes {name} twice")
+    values = {change.name: _operate(resource, change) for change in request.configs}
+    if request.resource_type == ResourceType.BROKER:
+        _check_together(image, config, request.resource_name, _merged(resource.overrides, values))
     return [
         ConfigChanged(
             resource_type=int(request.resource_type),
             resource_name=request.resource_name,
-            name=change.name,
-            value=_operate(resource, change),
+            name=name,
+            value=value,
         )
-        for change in request.configs
+        for name, value in values.items()
     ]
+
+
+def _merged(overrides: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**overrides, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _check_together(
+    image: ClusterImage, config: BrokerConfig, broker: str, overrides: Mapping[str, str]
+) -> None:
+    """Refuse what single settings do not show, for every broker that it would hold for."""
+    own = {
+        name: values
+        for (kind, name), values in image.configs.items()
+        if kind == ResourceType.BROKER and name
+    }
+    shared = image.broker_overrides(None)
+    each = (
+        [{**shared, **overrides}]
+        if broker
+        else [overrides, *({**overrides, **o} for o in own.values())]
+    )
+    try:
+        for changes in each:
+            config.overlay(changes)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _find_resource(
@@ -114,7 +147,7 @@ def _find_resource(
             kind="topic",
             settings=TOPIC_SETTING_BY_NAME,
             overrides=image.topic_overrides(name),
-            defaults=_topic_defaults(config),
+            defaults=_topic_defaults(config.overlay(image.broker_overrides(None))),
         )
     if request.resource_type == ResourceType.BROKER:
         if name and name not in map(str, image.brokers):

@@ -5,7 +5,7 @@ asks, and how or when the records become durable: the shell commits them in the 
 were decided, and throws this controller away when it cannot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 from uuid import UUID
@@ -22,6 +22,7 @@ from sparklog.driver.controller.producer_ids import (
 from sparklog.driver.controller.sessions import Sessions, fence_silent, heartbeat, report_loss
 from sparklog.driver.controller.topics import create_partitions, create_topics, delete_topics
 from sparklog.metadata import ClusterImage
+from sparklog.service.settings import changed_config
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -72,7 +73,9 @@ class Controller:
         now_ms: int,
     ) -> None:
         self.image = image
+        self._start_config = config
         self._config = config
+        self._config_changes: Mapping[str, str] = {}
         self._new_id = new_id
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.grant_grace(image, now_ms)
@@ -96,7 +99,7 @@ class Controller:
         assert self._own_producer_ids.next_id <= self._own_producer_ids.end
 
     def _decide(self, event: Event, now_ms: int) -> Decision:
-        image, sessions, config = self.image, self._sessions, self._config
+        image, sessions, config = self.image, self._sessions, self._present_config()
         match event:
             case TimePassed():
                 return fence_silent(image, sessions, config, now_ms)
@@ -115,10 +118,18 @@ class Controller:
             case CreatePartitionsRequest():
                 return create_partitions(image, event)
             case IncrementalAlterConfigsRequest():
-                return alter_configs(image, config, event)
+                return alter_configs(image, self._start_config, event)
             case AllocateProducerIdsRequest():
                 return allocate_producer_ids(image, event)
             case InitProducerIdRequest():
                 return init_producer_id(image, self._own_producer_ids)
             case _:
                 assert_never(event)
+
+    def _present_config(self) -> BrokerConfig:
+        """With what all brokers were told at run time."""
+        changes = self.image.broker_overrides(None)
+        if changes != self._config_changes:
+            self._config_changes = changes
+            self._config = changed_config(self._start_config, changes)
+        return self._config

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from uuid import UUID
 
-from sparklog.config import TOPIC_SETTINGS, BrokerConfig, TopicConfig
+from sparklog.config import TOPIC_SETTINGS, BrokerConfig, Setting, TopicConfig
 from sparklog.driver.controller.assignments import PlacementDraft, check_replication_factor
 from sparklog.driver.controller.configs import check_topic_configs, unique_names
 from sparklog.driver.controller.decision import Decision
@@ -189,16 +189,20 @@ def _described(
         CreatableTopicConfigs(
             name=setting.name,
             value=setting.render(getattr(values, setting.field)),
-            config_source=(
-                ConfigSource.DYNAMIC_TOPIC_CONFIG
-                if setting.name in overrides
-                else ConfigSource.STATIC_BROKER_CONFIG
-                if setting.broker_name in config.topic_defaults
-                else ConfigSource.DEFAULT_CONFIG
-            ),
+            config_source=_source(setting, config, overrides),
         )
         for setting in TOPIC_SETTINGS
     )
+
+
+def _source(setting: Setting, config: BrokerConfig, overrides: dict[str, str]) -> ConfigSource:
+    if setting.name in overrides:
+        return ConfigSource.DYNAMIC_TOPIC_CONFIG
+    if setting.field in config.changed_defaults:
+        return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    if setting.field in config.topic_defaults:
+        return ConfigSource.STATIC_BROKER_CONFIG
+    return ConfigSource.DEFAULT_CONFIG
 
 
 # -- deleting

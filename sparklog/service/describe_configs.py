@@ -1,15 +1,18 @@
 """DescribeConfigs (key 32) v1-4: settings of topics and of this node, and where each comes from.
 
 A topic's setting is its own override, else a broker's default (changed at run time, or given at
-start), else Kafka's default; synonyms list all of them, the one in force first (KIP-226).
+start), else Kafka's default; synonyms list all of them, the one in force first (KIP-226).  As in
+Kafka, a default that is told in hours is not among the synonyms of a setting in milliseconds.
 A broker answers for itself and, with an empty name, for what all brokers were given at run time.
+No setting is sensitive.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Final
 
-from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTINGS, Setting
+from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTINGS, BrokerConfig, Setting
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import check_topic_name
@@ -28,6 +31,7 @@ _TYPES: Final[Mapping[str, int]] = {
     "BOOLEAN": 1,
     "STRING": 2,
     "INT": 3,
+    "SHORT": 4,
     "LONG": 5,
     "DOUBLE": 6,
     "LIST": 7,
@@ -137,34 +141,57 @@ def _entries(
 def _topic_entry(
     setting: Setting, overrides: Mapping[str, str], levels: tuple[_Level, ...]
 ) -> DescribeConfigsResourceResult:
-    synonyms = []
+    rows = tuple(BROKER_SETTING_BY_NAME[synonym.name] for synonym in setting.synonyms)
+    given = _given(rows, levels)
+    synonyms = given + _defaults(rows) if given else _from(rows[0].name, _defaults(rows))
     if setting.name in overrides:
-        synonyms.append(
-            _synonym(setting.name, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG)
-        )
-    if setting.broker_name is not None:
-        synonyms += _broker_synonyms(setting.broker_name, setting, levels)
+        value = overrides[setting.name]
+        source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+        synonyms = [_synonym(setting.name, value, source), *synonyms]
+    elif given:
+        config = BrokerConfig.resolve({given[0].name: given[0].value or ""})
+        value = setting.render(config.topic_defaults[setting.field])
     else:
-        synonyms.append(_default(setting.name, setting))
-    return _entry(setting, setting.name, synonyms, read_only=False)
+        value = setting.render(setting.default)
+    return _entry(setting, value, synonyms, read_only=False)
 
 
 def _broker_entry(setting: Setting, levels: tuple[_Level, ...]) -> DescribeConfigsResourceResult:
-    synonyms = _broker_synonyms(setting.name, setting, levels)
-    return _entry(setting, setting.name, synonyms, read_only=not setting.dynamic)
+    rows = _rows_with(setting)
+    synonyms = _from(setting.name, _given(rows, levels) + _defaults(rows))
+    value = synonyms[0].value if synonyms else None
+    return _entry(setting, value, synonyms, read_only=not setting.dynamic)
 
 
-def _broker_synonyms(
-    name: str, setting: Setting, levels: tuple[_Level, ...]
-) -> list[DescribeConfigsSynonym]:
-    given = [
-        _synonym(name, level.texts[name], level.source) for level in levels if name in level.texts
+def _rows_with(setting: Setting) -> tuple[Setting, ...]:
+    """A broker's setting among those that mean the same, in the order in which they count."""
+    for topic_setting in TOPIC_SETTINGS:
+        names = [synonym.name for synonym in topic_setting.synonyms]
+        if setting.name in names:
+            return tuple(BROKER_SETTING_BY_NAME[name] for name in names)
+    return (setting,)
+
+
+def _given(rows: tuple[Setting, ...], levels: tuple[_Level, ...]) -> list[DescribeConfigsSynonym]:
+    return [
+        _synonym(row.name, level.texts[row.name], level.source)
+        for level in levels
+        for row in rows
+        if row.name in level.texts
     ]
-    return [*given, _default(name, setting)]
 
 
-def _default(name: str, setting: Setting) -> DescribeConfigsSynonym:
-    return _synonym(name, setting.render(setting.default), ConfigSource.DEFAULT_CONFIG)
+def _defaults(rows: tuple[Setting, ...]) -> list[DescribeConfigsSynonym]:
+    return [
+        _synonym(row.name, row.render(row.default), ConfigSource.DEFAULT_CONFIG)
+        for row in rows
+        if row.default is not None
+    ]
+
+
+def _from(name: str, synonyms: list[DescribeConfigsSynonym]) -> list[DescribeConfigsSynonym]:
+    """As Kafka shows them: without those in front of the name itself."""
+    return list(dropwhile(lambda synonym: synonym.name != name, synonyms))
 
 
 def _synonym(name: str, value: str, source: ConfigSource) -> DescribeConfigsSynonym:
@@ -172,13 +199,17 @@ def _synonym(name: str, value: str, source: ConfigSource) -> DescribeConfigsSyno
 
 
 def _entry(
-    setting: Setting, name: str, synonyms: list[DescribeConfigsSynonym], *, read_only: bool
+    setting: Setting,
+    value: str | None,
+    synonyms: list[DescribeConfigsSynonym],
+    *,
+    read_only: bool,
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=name,
-        value=synonyms[0].value,
+        name=setting.name,
+        value=value,
         read_only=read_only,
-        config_source=synonyms[0].source,
+        config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=tuple(synonyms),
         config_type=_TYPES[setting.kind],
         documentation=setting.doc,

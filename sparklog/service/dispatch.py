@@ -9,7 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service import api_versions
@@ -22,10 +22,17 @@ from sparklog.wire.codec import (
     encode_response,
     response_type,
 )
+from sparklog.wire.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.private import MemberHelloRequest, MemberProofRequest
 
 __all__ = ["ApiHandler", "Dispatcher", "RequestContext"]
 
 logger = logging.getLogger(__name__)
+
+#: What a member asks before it has proved to be one.
+_DOOR_KEYS: Final = frozenset(
+    message.API_KEY for message in (ApiVersionsRequest, MemberHelloRequest, MemberProofRequest)
+)
 
 
 class Dispatcher:
@@ -82,6 +89,19 @@ class Dispatcher:
         if handler.repeats is not None:
             handler.repeats.learn(context, frame, request)
         return (self._answer(handler, header, request, response),)
+
+    def at_door(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+        """The transport's door: nothing but a member's proof is handled.
+
+        Raises FrameError for everything else; the transport closes the connection.
+        """
+        api_key = decode_request_header(frames[0])[0].api_key
+        if api_key not in _DOOR_KEYS:
+            raise FrameError("too many connections: only members of the cluster may still connect")
+        answers = self(connection, frames)
+        if connection.member:
+            connection.welcome()
+        return answers
 
     def _repeated(
         self,

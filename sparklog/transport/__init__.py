@@ -6,6 +6,7 @@ means.
 """
 
 from sparklog.transport.client import ClientConnection, connect
+from sparklog.transport.limits import ServerLimits
 from sparklog.transport.outbox import Reply, reply_size
 from sparklog.transport.server import Answer, Handler, Parked, Server, ServerConnection, serve
 from sparklog.transport.wire import Buffer
@@ -19,6 +20,7 @@ __all__ = [
     "Reply",
     "Server",
     "ServerConnection",
+    "ServerLimits",
     "connect",
     "reply_size",
     "serve",

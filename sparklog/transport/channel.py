@@ -14,7 +14,6 @@ from sparklog.transport.wire import SocketWire, Wire
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_FRAME_BYTES_MAX = 104_857_600
 #: Unsent bytes of one connection (regions included) at which it takes no more work.
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from sparklog.errors import ConnectError, FrameError
-from sparklog.transport.channel import DEFAULT_FRAME_BYTES_MAX, UNSENT_BYTES_MAX, Channel
+from sparklog.transport.channel import UNSENT_BYTES_MAX, Channel
+from sparklog.transport.limits import DEFAULT_FRAME_BYTES_MAX
 from sparklog.transport.wire import Buffer
 from sparklog.types import Endpoint
 from sparklog.wire.owned_frames import OwnedFrameDecoder

@@ -1,7 +1,10 @@
 """The server's end: requests in, answers out in the order of the requests.
 
-Owns: listening, the limit of connections, parked answers, back pressure and draining.  Must not
-know what a frame means.
+Owns: listening, who may connect, parked answers, back pressure and draining.  Must not know what a
+frame means.
+
+A client that does not read its answers is not read from, and holds no more than
+``UNSENT_BYTES_MAX`` and one answer; if it makes no progress at all it is idle and will be closed.
 """
 
 import asyncio
@@ -17,7 +20,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from sparklog.errors import DecodeError, FrameError, StartError
-from sparklog.transport.channel import DEFAULT_FRAME_BYTES_MAX, UNSENT_BYTES_MAX, Channel
+from sparklog.transport.channel import UNSENT_BYTES_MAX, Channel
+from sparklog.transport.idle import IdleWatch
+from sparklog.transport.limits import ConnectionCount, ServerLimits
 from sparklog.transport.outbox import Reply, release_all, reply_size
 from sparklog.wire.frames import FrameDecoder
 
@@ -25,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Requests of one connection that may wait for their answer before reading pauses.
 PARKED_REPLIES_MAX = 512
-DEFAULT_CONNECTIONS_MAX = 10_000
+#: Connections over a limit that may still prove that they are a member's; the oldest gives way.
+DOOR_CONNECTIONS_MAX = 32
 
 _BACKLOG = 1024
 #: What the loop may take to notice that a connection was cut.
@@ -70,10 +76,14 @@ class ServerConnection(Channel):
     """
 
     def __init__(self, server: "Server") -> None:
-        super().__init__(FrameDecoder(server.frame_bytes_max))
+        super().__init__(FrameDecoder(server.limits.frame_bytes_max))
         self.member = False
+        self.address = ""
         self.state: dict[str, Any] = {}
         self._server = server
+        self._handler = server.handler
+        self._stirred = True
+        self._looks_idle = 0
         self._frames: deque[memoryview] = deque()
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
@@ -108,10 +118,37 @@ class ServerConnection(Channel):
             self._pause()
             self._close_if_done()
 
+    def welcome(self) -> None:
+        """Who waited at the door has proved to be a member."""
+        self._handler = self._server.handler
+        self._server.leave_door(self)
+
+    def wait_at_door(self, door: Handler) -> None:
+        """Until ``welcome``, ``door`` handles the requests; it may raise FrameError."""
+        self._handler = door
+
+    def looked_at(self, looks_max: int) -> None:
+        """Close a client that sent nothing and took nothing for so many looks in a row.
+
+        One that waits for an answer of ours is not idle.
+        """
+        owed = bool(self._slots) and not (self._out and self._out.unsent)
+        if self._stirred or owed:
+            self._stirred = False
+            self._looks_idle = 0
+            return
+        self._looks_idle += 1
+        if self._looks_idle >= looks_max:
+            self._server.connections_idle += 1
+            logger.info("connection of %s closed: it was idle", self.peer)
+            self.abort()
+
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        name = transport.get_extra_info("peername")
+        self.address = name[0] if name else ""
         if not self._server.admit(self):
             self.abort()
 
@@ -119,6 +156,7 @@ class ServerConnection(Channel):
         if self._ending or self.closed:
             return
         self._server.bytes_received += nbytes
+        self._stirred = True
         try:
             self._frames.extend(self._decoder.buffer_updated(nbytes))
         except FrameError as error:
@@ -170,15 +208,18 @@ class ServerConnection(Channel):
 
     def _refuse(self, error: Exception) -> None:
         self._flush()  # what was asked before is still owed
-        self._server.frames_refused += 1
-        logger.warning("connection of %s closed: %s", self.peer, error)
+        if self._handler is not self._server.handler:
+            self._server.refuse(self, str(error))
+        else:
+            self._server.frames_refused += 1
+            logger.warning("connection of %s closed: %s", self.peer, error)
         self.abort()
 
     def _handle_frames(self) -> bool:
         """True when it stopped because too much is owed."""
-        handler, frames = self._server.handler, self._frames
+        frames = self._frames
         while frames:
-            for answer in handler(self, frames):
+            for answer in self._handler(self, frames):
                 if isinstance(answer, Parked):
                     self._park(answer)
                 elif answer is not None:
@@ -276,7 +317,10 @@ class ServerConnection(Channel):
         if out.unsent:
             before = out.unsent
             out.flush()
-            self._server.bytes_sent += max(before - out.unsent, 0)
+            sent = before - out.unsent
+            if sent > 0:
+                self._server.bytes_sent += sent
+                self._stirred = True
 
     def _writable(self) -> None:
         self._flush()
@@ -290,22 +334,35 @@ class ServerConnection(Channel):
 
 
 class Server:
-    """A listening socket and its connections.  ``close()`` drains it."""
+    """A listening socket and its connections.  ``close()`` drains it.
 
-    def __init__(self, handler: Handler, frame_bytes_max: int, connections_max: int) -> None:
+    ``door`` handles the requests of connections over a limit; without it they are closed.
+    """
+
+    def __init__(self, handler: Handler, limits: ServerLimits, door: "Handler | None") -> None:
         self.handler = handler
-        self.frame_bytes_max = frame_bytes_max
-        self.connections_max = connections_max
+        self.limits = limits
         self.host = ""
         self.port = 0
         self.connections: set[ServerConnection] = set()
         self.connections_refused = 0
+        self.connections_idle = 0
         self.frames_refused = 0
         self.bytes_received = 0
         self.bytes_sent = 0
+        self._door = door
+        self._at_door: dict[ServerConnection, None] = {}
+        self._count = ConnectionCount()
+        self._idle = IdleWatch(self.connections)
         self._listener: asyncio.Server | None = None
         self._closing = False
         self._all_gone: asyncio.Event = asyncio.Event()
+
+    def set_limits(self, limits: ServerLimits) -> None:
+        """What is open stays; the frame size counts for new connections."""
+        if limits.idle_ms_max != self.limits.idle_ms_max:
+            self._idle.set_limit(limits.idle_ms_max)
+        self.limits = limits
 
     async def listen(self, host: str, port: int) -> None:
         """Bind and accept.  Raises StartError when the address cannot be had.
@@ -328,6 +385,7 @@ class Server:
         except OSError as error:
             raise _no_address(host, port, error) from error
         self.host, self.port = self._listener.sockets[0].getsockname()[:2]
+        self._idle.set_limit(self.limits.idle_ms_max)
 
     async def close(self, grace_s: float = 5.0) -> None:
         """Stop accepting, send the answers that are owed, then close.
@@ -345,6 +403,7 @@ class Server:
             for connection in sorted(self.connections, key=_peer):
                 connection.abort()
             await self._gone_within(_CUT_TIME_S)
+        self._idle.stop()
 
     async def _gone_within(self, timeout_s: float) -> bool:
         if self.connections:
@@ -353,23 +412,46 @@ class Server:
         return not self.connections
 
     def admit(self, connection: ServerConnection) -> bool:
-        """Whether a new connection may stay."""
-        if self._closing or len(self.connections) >= self.connections_max:
-            self.connections_refused += 1
-            logger.warning(
-                "connection of %s refused: %d of %d are open",
-                connection.peer,
-                len(self.connections),
-                self.connections_max,
-            )
+        """Whether a new connection may stay, if only at the door."""
+        objection = self._count.objection(connection.address, self.limits)
+        if self._closing or (objection and self._door is None):
+            self.refuse(connection, objection or "the server is stopping")
             return False
+        if objection and self._door is not None:
+            self._wait_at_door(connection, self._door)
         self.connections.add(connection)
+        self._count.add(connection.address)
         return True
 
+    def refuse(self, connection: ServerConnection, reason: str) -> None:
+        """Count it, and say so, but not once per try of every client."""
+        self.connections_refused += 1
+        if self.connections_refused.bit_count() == 1:
+            logger.warning(
+                "connection of %s refused: %s (%d refused so far)",
+                connection.peer,
+                reason,
+                self.connections_refused,
+            )
+
     def forget(self, connection: ServerConnection) -> None:
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._count.remove(connection.address)
+            self.leave_door(connection)
         if not self.connections:
             self._all_gone.set()
+
+    def leave_door(self, connection: ServerConnection) -> None:
+        self._at_door.pop(connection, None)
+
+    def _wait_at_door(self, connection: ServerConnection, door: Handler) -> None:
+        while len(self._at_door) >= DOOR_CONNECTIONS_MAX:
+            oldest = next(iter(self._at_door))
+            self.leave_door(oldest)
+            oldest.abort()
+        self._at_door[connection] = None
+        connection.wait_at_door(door)
 
 
 async def serve(
@@ -377,11 +459,15 @@ async def serve(
     port: int,
     handler: Handler,
     *,
-    max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
-    max_connections: int = DEFAULT_CONNECTIONS_MAX,
+    limits: ServerLimits | None = None,
+    door: "Handler | None" = None,
 ) -> Server:
-    """Answer frames at an address (port 0: any free one).  Raises StartError."""
-    server = Server(handler, max_frame_bytes, max_connections)
+    """Answer frames at an address (port 0: any free one).  Raises StartError.
+
+    ``door`` is for members of the cluster that connect when clients use up the limits: it handles
+    nothing but their proof.
+    """
+    server = Server(handler, limits or ServerLimits(), door)
     await server.listen(host, port)
     return server
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PURE = (
     "sparklog/errors.py",
     "sparklog/types.py",
-    "sparklog/config.py",
+    "sparklog/config",
     "sparklog/metadata",
     "sparklog/metadata.py",
     "sparklog/wire",

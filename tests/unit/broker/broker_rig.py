@@ -24,6 +24,11 @@ from sparklog.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from sparklog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -198,6 +203,19 @@ class Client:
         (result,) = response.topics
         assert result.error_code == 0, result
         return UUID(str(result.topic_id))
+
+    async def alter(self, kind: int, name: str, **values: str | None) -> None:
+        """Set settings, or delete them (None)."""
+        changes = tuple(
+            AlterableConfig(
+                name=key.replace("_", "."), config_operation=int(value is None), value=value
+            )
+            for key, value in values.items()
+        )
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
+        response = await self.ask(IncrementalAlterConfigsRequest(resources=(resource,)))
+        (result,) = response.responses
+        assert result.error_code == 0, result
 
     async def produce(
         self,

@@ -7,7 +7,8 @@ from sparklog.driver.controller import Decision
 from sparklog.driver.controller.configs import ConfigOperation
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged, ProducerIdsAllocated
-from sparklog.types import ResourceType
+from sparklog.types import ConfigSource, ResourceType
+from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -135,7 +136,11 @@ def test_lists_are_appended_to_starting_from_the_default() -> None:
         (resource(TOPIC, "a", (SET, "retention.ms", "x")), ErrorCode.INVALID_CONFIG),
         (resource(TOPIC, "a", (SET, "retention.ms", None)), ErrorCode.INVALID_CONFIG),
         (resource(TOPIC, "a", (APPEND, "retention.ms", "1")), ErrorCode.INVALID_CONFIG),
-        (resource(BROKER, "", (SET, "log.retention.ms", "1")), ErrorCode.INVALID_CONFIG),
+        (resource(BROKER, "", (SET, "log.retention.hours", "1")), ErrorCode.INVALID_CONFIG),
+        (resource(BROKER, "", (SET, "log.retention.ms", "0")), ErrorCode.INVALID_CONFIG),
+        (resource(BROKER, "", (SET, "max.connections.per.ip", "0")), ErrorCode.INVALID_CONFIG),
+        (resource(BROKER, "", (SET, "ssl.keystore.location", "/k")), ErrorCode.INVALID_CONFIG),
+        (resource(TOPIC, "a", (SET, "delete.retention.ms", "1")), ErrorCode.INVALID_CONFIG),
         (
             resource(TOPIC, "a", *[(SET, "retention.ms", "1")] * 2),
             ErrorCode.INVALID_REQUEST,
@@ -144,6 +149,34 @@ def test_lists_are_appended_to_starting_from_the_default() -> None:
 )
 def test_what_cannot_be_set_is_refused(wanted: AlterConfigsResource, code: ErrorCode) -> None:
     assert refused(with_topic(), wanted)[0] == code
+
+
+def test_settings_must_fit_together_for_every_broker_that_they_hold_for() -> None:
+    under_test = with_topic()
+    none, some = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    assert under_test.handle(
+        alter(resource(BROKER, "1", (SET, none, "0"), (SET, some, "127.0.0.1:5")))
+    ).records == (
+        altered(BROKER, "1", none, "0"),
+        altered(BROKER, "1", some, "127.0.0.1:5"),
+    )
+    code, message = refused(under_test, resource(BROKER, "1", (DELETE, some, None)))
+    assert (code, message) == (
+        ErrorCode.INVALID_CONFIG,
+        "max.connections.per.ip=0 refuses everybody; give max.connections.per.ip.overrides too, or "
+        "a number from 1",
+    )
+    assert refused(under_test, resource(BROKER, "", (SET, some, "nobody:x")))[0] == code
+    assert refused(under_test, resource(BROKER, "", (SET, none, "0")))[0] == code
+
+
+def test_what_brokers_were_told_at_run_time_decides_for_topics_too() -> None:
+    under_test = with_topic()
+    under_test.handle(alter(resource(BROKER, "", (SET, "log.retention.ms", "77"))))
+    response = under_test.create("b").response
+    assert isinstance(response, CreateTopicsResponse)
+    by_name = {c.name: (c.value, c.config_source) for c in response.topics[0].configs or ()}
+    assert by_name["retention.ms"] == ("77", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def test_an_unknown_operation_is_refused() -> None:

@@ -17,7 +17,7 @@ from sparklog.service import (
     metadata,
 )
 from sparklog.service.dispatch import Dispatcher
-from sparklog.transport import Parked, Server, ServerConnection
+from sparklog.transport import Parked, Server, ServerConnection, ServerLimits
 from sparklog.wire.codec import encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
@@ -77,7 +77,7 @@ def test_whatever_comes_in_is_answered_or_refused(frames: list[bytes]) -> None:
                 *members.handlers(b"secret"),
             ]
         )
-        connection = ServerConnection(Server(dispatcher, 1000, 1))
+        connection = ServerConnection(Server(dispatcher, ServerLimits(frame_bytes_max=1000), None))
         for frame in frames:
             try:
                 (reply,) = dispatcher(connection, deque([memoryview(frame)]))

@@ -61,7 +61,7 @@ def test_a_topic_s_override_is_above_the_broker_s_values_and_the_default() -> No
             synonyms=(
                 DescribeConfigsSynonym(name="retention.ms", value="1000", source=1),
                 DescribeConfigsSynonym(name="log.retention.ms", value="5000", source=2),
-                DescribeConfigsSynonym(name="log.retention.ms", value="604800000", source=5),
+                DescribeConfigsSynonym(name="log.retention.hours", value="168", source=5),
             ),
         ),
     )
@@ -73,6 +73,33 @@ def test_a_topic_without_overrides_shows_what_the_broker_was_started_with() -> N
         ("cleanup.policy", "delete", 5, 7),
         ("segment.bytes", "4096", 4, 3),
     ]
+
+
+def test_a_default_told_in_hours_is_shown_in_milliseconds() -> None:
+    cluster = image()
+    for settings, value, synonyms in (
+        ({}, "604800000", []),
+        (
+            {"log.roll.hours": "2"},
+            "7200000",
+            [("log.roll.hours", "2", 4), ("log.roll.hours", "168", 5)],
+        ),
+        (
+            {"log.roll.hours": "2", "log.roll.ms": "7"},
+            "7",
+            [("log.roll.ms", "7", 4), ("log.roll.hours", "2", 4), ("log.roll.hours", "168", 5)],
+        ),
+    ):
+        handler = describe_configs.handler(lambda: cluster, node_id=1, settings=settings)
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC, resource_name="half", configuration_keys=("segment.ms",)
+        )
+        request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True)
+        response = ask_once([handler], request, 4)
+        assert isinstance(response, DescribeConfigsResponse)
+        (found,) = response.results[0].configs
+        assert found.value == value
+        assert [(s.name, s.value, s.source) for s in found.synonyms] == synonyms
 
 
 def test_all_settings_are_listed_when_none_is_named_with_documentation_on_request() -> None:
@@ -90,7 +117,9 @@ def test_a_broker_answers_for_itself() -> None:
     assert [c.name for c in found.configs] == sorted(BROKER_SETTING_BY_NAME)
     by_name = {c.name: (c.value, c.config_source, c.read_only) for c in found.configs}
     assert by_name["num.partitions"] == ("6", 4, True)
-    assert by_name["log.retention.ms"] == ("5000", 2, True)
+    assert by_name["log.retention.ms"] == ("5000", 2, False)
+    assert by_name["log.retention.hours"] == ("168", 5, True)
+    assert by_name["log.roll.ms"] == (None, 5, False)
     assert by_name["producer.id.expiration.ms"] == ("77", 3, False)
     assert by_name["auto.create.topics.enable"] == ("true", 5, True)
 

@@ -19,6 +19,7 @@ from sparklog.transport import (
     Reply,
     Server,
     ServerConnection,
+    ServerLimits,
     connect,
     serve,
 )
@@ -39,14 +40,23 @@ def echo(_connection: ServerConnection, payload: memoryview) -> Reply:
 Handler = Callable[[ServerConnection, memoryview], Answer]
 
 
-def run_with(handler: Handler, test: Callable[[Server], Awaitable[None]], **limits: int) -> None:
-    """``handler`` takes one frame at a time."""
+def run_with(
+    handler: Handler,
+    test: Callable[[Server], Awaitable[None]],
+    limits: ServerLimits | None = None,
+    door: Handler | None = None,
+) -> None:
+    """``handler`` takes one frame at a time, and so does ``door``."""
 
     def take_one(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         return (handler(connection, frames.popleft()),)
 
+    def take_at_door(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+        assert door is not None
+        return (door(connection, frames.popleft()),)
+
     async def main() -> None:
-        server = await serve(HOST, 0, take_one, **limits)
+        server = await serve(HOST, 0, take_one, limits=limits, door=take_at_door if door else None)
         try:
             async with asyncio.timeout(20):
                 await test(server)
@@ -322,7 +332,7 @@ def test_a_lying_length_costs_the_connection_only(sent: bytes) -> None:
         assert server.frames_refused == 1
         client.close()
 
-    run_with(echo, test, max_frame_bytes=1000)
+    run_with(echo, test, ServerLimits(frame_bytes_max=1000))
 
 
 @pytest.mark.parametrize("error", [DecodeError("nonsense"), RuntimeError("a bug")])
@@ -377,7 +387,7 @@ def test_connections_over_the_limit_are_closed_at_once() -> None:
         third.close()
         clients[1].close()
 
-    run_with(echo, test, max_connections=2)
+    run_with(echo, test, ServerLimits(connections_max=2))
 
 
 def test_close_sends_the_answers_that_are_owed_and_refuses_new_work() -> None:

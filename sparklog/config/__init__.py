@@ -1,0 +1,32 @@
+"""Settings as values: one table of names, types, defaults, ranges and docs.
+
+Owns: every setting that a topic or a broker understands, under Kafka's name where Kafka has one,
+and what is said of those of Kafka's that mean nothing here.  Must not know who uses a setting or
+where its value is stored.
+"""
+
+from sparklog.config.broker import BROKER_SETTING_BY_NAME, BROKER_SETTINGS, BrokerConfig
+from sparklog.config.foreign import FOREIGN_SETTINGS, ForeignSetting, find_foreign
+from sparklog.config.setting import NO_LIMIT, Setting, Synonym, nearest, require_setting
+from sparklog.config.topic import TOPIC_SETTING_BY_NAME, TOPIC_SETTINGS, TopicConfig
+from sparklog.types import Compression
+
+COMPRESSION_NAMES = {c.name.lower(): c for c in Compression}
+
+__all__ = [
+    "BROKER_SETTINGS",
+    "BROKER_SETTING_BY_NAME",
+    "COMPRESSION_NAMES",
+    "FOREIGN_SETTINGS",
+    "NO_LIMIT",
+    "TOPIC_SETTINGS",
+    "TOPIC_SETTING_BY_NAME",
+    "BrokerConfig",
+    "ForeignSetting",
+    "Setting",
+    "Synonym",
+    "TopicConfig",
+    "find_foreign",
+    "nearest",
+    "require_setting",
+]

@@ -1,0 +1,301 @@
+"""The settings of brokers: the table, and their values resolved.
+
+Owns: what a broker can be told, the broker-wide defaults of topic settings among it, and the rules
+between settings.  Must not know who uses a setting.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from typing import Any
+
+from sparklog.config.foreign import find_foreign
+from sparklog.config.setting import Setting, require_setting
+from sparklog.config.topic import TOPIC_SETTINGS
+from sparklog.errors import ConfigError
+from sparklog.types import MAX_INT32, MAX_INT64
+
+
+def _parse_overrides(text: str) -> dict[str, int]:
+    """``address:count`` pairs.  Raises ValueError."""
+    counts: dict[str, int] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        address, _, count = pair.rpartition(":")
+        counts[str(ip_address(address.strip("[] ")))] = int(count)
+    if any(count < 0 for count in counts.values()):
+        raise ValueError(text)
+    return counts
+
+
+def _check_overrides(text: str) -> str | None:
+    try:
+        _parse_overrides(text)
+    except ValueError:
+        return "pairs of an address and a number, such as 127.0.0.1:200,10.0.0.7:5"
+    return None
+
+
+BROKER_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="auto.create.topics.enable",
+        kind="BOOLEAN",
+        default=True,
+        dynamic=False,
+        doc="Create a topic when a client that allows it asks for its metadata.",
+    ),
+    Setting(
+        name="num.partitions",
+        kind="INT",
+        default=1,
+        minimum=1,
+        maximum=10_000,
+        dynamic=False,
+        doc="Partitions of a topic that is created without a number.",
+    ),
+    Setting(
+        name="default.replication.factor",
+        kind="INT",
+        default=1,
+        minimum=1,
+        maximum=32,
+        dynamic=False,
+        doc="Replicas of a topic that is created without a number.",
+    ),
+    Setting(
+        name="socket.request.max.bytes",
+        kind="INT",
+        default=104_857_600,
+        minimum=1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Largest request frame; a larger one closes its connection.",
+    ),
+    Setting(
+        name="max.connections",
+        kind="INT",
+        default=MAX_INT32,
+        minimum=0,
+        maximum=MAX_INT32,
+        doc="Open connections of a node; it also keeps some of the files that it may open for its "
+        "logs. One more is closed at once, unless it proves to be a member's.",
+    ),
+    Setting(
+        name="max.connections.per.ip",
+        kind="INT",
+        default=MAX_INT32,
+        minimum=0,
+        maximum=MAX_INT32,
+        doc="Open connections of a node from one address; 0 needs overrides.",
+    ),
+    Setting(
+        name="max.connections.per.ip.overrides",
+        kind="STRING",
+        default="",
+        check=_check_overrides,
+        doc="Numbers for single addresses (not host names) in place of max.connections.per.ip, "
+        "such as 127.0.0.1:200,10.0.0.7:5.",
+    ),
+    Setting(
+        name="connections.max.idle.ms",
+        kind="LONG",
+        default=600_000,
+        minimum=-1,
+        maximum=MAX_INT64,
+        dynamic=False,
+        doc="A connection on which nothing moved for so long, and up to a quarter longer, is "
+        "closed, also one whose client does not read its answers; -1 for never.",
+    ),
+    Setting(
+        name="fetch.max.bytes",
+        kind="INT",
+        default=57_671_680,
+        minimum=1024,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Largest answer to one fetch.",
+    ),
+    Setting(
+        name="broker.session.timeout.ms",
+        kind="INT",
+        default=9_000,
+        minimum=100,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Silence after which the controller fences a broker.",
+    ),
+    Setting(
+        name="broker.heartbeat.interval.ms",
+        kind="INT",
+        default=2_000,
+        minimum=10,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Time between two heartbeats of a broker.",
+    ),
+    Setting(
+        name="log.retention.check.interval.ms",
+        kind="LONG",
+        default=300_000,
+        minimum=1,
+        maximum=MAX_INT64,
+        dynamic=False,
+        doc="Time between two looks for segments to delete.",
+    ),
+    Setting(
+        name="log.flush.offset.checkpoint.interval.ms",
+        kind="INT",
+        default=60_000,
+        minimum=1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Time between two writings of the recovery points.",
+    ),
+    Setting(
+        name="log.open.files.max",
+        kind="INT",
+        default=400,
+        minimum=8,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Log files and index maps kept open; the least recently used is closed (not in Kafka).",
+    ),
+    Setting(
+        name="producer.id.expiration.ms",
+        kind="INT",
+        default=86_400_000,
+        minimum=1,
+        maximum=MAX_INT32,
+        doc="Idle time after which a partition forgets a producer id.",
+    ),
+)
+
+
+def _broker_default(setting: Setting, position: int) -> Setting:
+    """The row of a broker-wide default of a topic setting."""
+    synonym = setting.synonyms[position]
+    last = position == len(setting.synonyms) - 1
+    unit = "" if synonym.factor == 1 else f" In units of {synonym.factor} ms."
+    return Setting(
+        name=synonym.name,
+        kind=synonym.kind or setting.kind,
+        default=setting.default // synonym.factor
+        if last and synonym.factor > 1
+        else setting.default
+        if last
+        else None,
+        minimum=setting.minimum if synonym.minimum is None else synonym.minimum,
+        maximum=MAX_INT32 if synonym.kind == "INT" else setting.maximum,
+        choices=setting.choices,
+        doc=f"Default of the topic setting {setting.name}. {setting.doc}{unit}",
+        dynamic=position == 0,
+    )
+
+
+BROKER_SETTING_BY_NAME: Mapping[str, Setting] = {s.name: s for s in BROKER_SETTINGS} | {
+    synonym.name: _broker_default(setting, position)
+    for setting in TOPIC_SETTINGS
+    for position, synonym in enumerate(setting.synonyms)
+}
+
+
+_OWN_NAMES = frozenset(setting.name for setting in BROKER_SETTINGS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings of one broker, resolved, with the topic defaults that were overridden for it.
+
+    ``changed_defaults`` are the topic defaults that were given at run time; ``ignored`` are names
+    of Kafka's that were given and have no effect here.
+    """
+
+    auto_create_topics_enable: bool = True
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    socket_request_max_bytes: int = 104_857_600
+    max_connections: int = MAX_INT32
+    max_connections_per_ip: int = MAX_INT32
+    max_connections_per_ip_overrides: str = ""
+    connections_max_idle_ms: int = 600_000
+    fetch_max_bytes: int = 57_671_680
+    broker_session_timeout_ms: int = 9_000
+    broker_heartbeat_interval_ms: int = 2_000
+    log_retention_check_interval_ms: int = 300_000
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+    log_open_files_max: int = 400
+    producer_id_expiration_ms: int = 86_400_000
+    topic_defaults: Mapping[str, Any] = field(default_factory=dict)
+    changed_defaults: frozenset[str] = frozenset()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def connections_max_by_address(self) -> dict[str, int]:
+        return _parse_overrides(self.max_connections_per_ip_overrides)
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str]) -> "BrokerConfig":
+        """Settings by Kafka's names -> values.  Raises ConfigError naming the wrong one."""
+        config = cls(**_read(overrides))
+        config._check()
+        return config
+
+    def overlay(self, overrides: Mapping[str, str]) -> "BrokerConfig":
+        """With what was changed at run time on top.  Raises ConfigError."""
+        changed = _read(overrides)
+        defaults = changed["topic_defaults"]
+        kept = {
+            "topic_defaults": {**self.topic_defaults, **defaults},
+            "changed_defaults": self.changed_defaults | defaults.keys(),
+            "ignored": self.ignored,
+        }
+        config = replace(self, **{**changed, **kept})
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        """The rules between settings."""
+        if self.max_connections_per_ip == 0 and not self.connections_max_by_address:
+            raise ConfigError(
+                "max.connections.per.ip=0 refuses everybody; give max.connections.per.ip.overrides "
+                "too, or a number from 1"
+            )
+        if self.topic_defaults.get("retention_ms") == 0:
+            raise ConfigError(
+                "log.retention.ms=0 (or minutes, or hours) would delete at once; expected at least "
+                "1, or -1 for never"
+            )
+
+
+def _read(overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of BrokerConfig that settings give."""
+    fields: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    ignored: list[str] = []
+    for name, text in overrides.items():
+        if _is_ignored(name):
+            ignored.append(name)
+            continue
+        setting = require_setting(BROKER_SETTING_BY_NAME, name, "broker")
+        if name in _OWN_NAMES:
+            fields[setting.field] = setting.parse(text)
+        else:
+            defaults[name] = setting.parse(text)
+    return {**fields, "topic_defaults": _topic_defaults(defaults), "ignored": tuple(ignored)}
+
+
+def _is_ignored(name: str) -> bool:
+    foreign = None if name in BROKER_SETTING_BY_NAME else find_foreign(name)
+    return foreign is not None and foreign.ignored
+
+
+def _topic_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Broker-wide values by the field of the topic setting; of synonyms the first counts."""
+    found: dict[str, Any] = {}
+    for setting in TOPIC_SETTINGS:
+        for synonym in setting.synonyms:
+            if synonym.name in given:
+                value = given[synonym.name]
+                scaled = value * synonym.factor if synonym.factor > 1 and value > 0 else value
+                found[setting.field] = scaled
+                break
+    return found

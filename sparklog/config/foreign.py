@@ -1,0 +1,182 @@
+"""Settings of Kafka's that mean nothing here, and what is said when they are given.
+
+Owns: the list.  Those that only tune Kafka's own machinery are ignored (with a warning when a
+broker starts), so that a ``server.properties`` can be brought along; those that promise something
+which would not be kept are refused.  Must not know the settings that are understood.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignSetting:
+    """``names`` may end in ``*``.  Only at a broker's start is an ``ignored`` one let pass."""
+
+    names: tuple[str, ...]
+    reason: str
+    ignored: bool = False
+
+    def covers(self, name: str) -> bool:
+        return any(
+            name.startswith(known[:-1]) if known.endswith("*") else name == known
+            for known in self.names
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
+    ForeignSetting(
+        names=_names(
+            """
+            background.threads num.io.threads num.network.threads queued.max.requests
+            queued.max.request.bytes num.replica.alter.log.dirs.threads
+            fetch.purgatory.purge.interval.requests log.initial.task.delay.ms
+            producer.purgatory.purge.interval.requests request.timeout.ms
+            delete.records.purgatory.purge.interval.requests
+            socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms
+            controlled.shutdown.* server.max.startup.time.ms
+            initial.broker.registration.timeout.ms log.dir.failure.timeout.ms
+            """
+        ),
+        reason="it tunes threads, queues and timers that a broker here does not have",
+        ignored=True,
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            metric.reporters metrics.* auto.include.jmx.reporter telemetry.*
+            """
+        ),
+        reason="there are no JVM metrics; sparklog status shows a node's counters",
+        ignored=True,
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            replica.* num.replica.fetchers auto.leader.rebalance.enable leader.* follower.*
+            replication.*
+            """
+        ),
+        reason="partitions have one replica, which nobody follows or throttles",
+        ignored=True,
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            group.* offset.* offsets.* share.* consumer.*
+            """
+        ),
+        reason="there are no consumer groups",
+        ignored=True,
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            transaction.* transactional.*
+            """
+        ),
+        reason="there is no transaction coordinator",
+        ignored=True,
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            log.cleaner.* delete.retention.ms min.cleanable.dirty.ratio
+            min.compaction.lag.ms max.compaction.lag.ms
+            """
+        ),
+        reason="topics are not compacted",
+        ignored=True,
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            remote.* local.retention.ms local.retention.bytes log.local.*
+            """
+        ),
+        reason="there is no remote tier; all segments are local",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            compression.gzip.level compression.lz4.level compression.zstd.level
+            """
+        ),
+        reason="batches are stored as the producer compressed them, so the producer sets the level",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            zookeeper.* inter.broker.* control.plane.listener.name
+            log.message.format.version message.format.version
+            log.message.downconversion.enable message.downconversion.enable
+            log.message.timestamp.difference.max.ms message.timestamp.difference.max.ms
+            broker.id.generation.enable reserved.broker.max.id
+            """
+        ),
+        reason="Kafka 4 has removed it",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            process.roles node.id broker.id controller.* metadata.*
+            eligible.leader.replicas.enable unstable.*
+            """
+        ),
+        reason="the control plane gives brokers their ids and keeps the cluster's state in the "
+        "journal; see journal_dir",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            listeners advertised.listeners listener.* early.start.listeners port host.name
+            """
+        ),
+        reason="a broker listens at its executor's host; see listen_host and advertised_host "
+        "of start()",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            broker.rack rack
+            """
+        ),
+        reason="hosts and executors, which brokers report themselves, are what replicas are "
+        "spread over",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            ssl.* sasl.* security.* principal.* authorizer.* super.users password.*
+            delegation.* allow.everyone.* connection.failed.authentication.delay.ms
+            connections.max.reauth.ms
+            """
+        ),
+        reason="clients are neither authenticated nor encrypted; keep the listeners in a "
+        "network that you trust",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            quota.* client.quota.* alter.log.dirs.* max.connection.creation.rate
+            """
+        ),
+        reason="there are no quotas",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            create.topic.policy.class.name alter.config.policy.class.name
+            """
+        ),
+        reason="Java classes cannot be loaded",
+    ),
+)
+
+
+def find_foreign(name: str) -> ForeignSetting | None:
+    """What there is to say about a setting of Kafka's that is not understood here."""
+    return next((foreign for foreign in FOREIGN_SETTINGS if foreign.covers(name)), None)

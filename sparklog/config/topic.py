@@ -1,0 +1,242 @@
+"""The settings of topics: the table, and their values resolved.
+
+Owns: what a topic can be told.  Must not know who uses a setting.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sparklog.config.setting import DAY_MS, NO_LIMIT, Setting, Synonym, require_setting
+from sparklog.types import MAX_INT32, MAX_INT64, TimestampType
+
+TOPIC_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="cleanup.policy",
+        kind="LIST",
+        default=("delete",),
+        choices=("delete",),
+        synonyms=(Synonym(name="log.cleanup.policy"),),
+        doc="What happens to old segments: delete.",
+    ),
+    Setting(
+        name="compression.type",
+        kind="STRING",
+        default="producer",
+        choices=("producer",),
+        synonyms=(Synonym(name="compression.type"),),
+        doc="Batches are stored as the producer compressed them.",
+    ),
+    Setting(
+        name="file.delete.delay.ms",
+        kind="LONG",
+        default=60_000,
+        minimum=0,
+        maximum=MAX_INT64,
+        synonyms=(Synonym(name="log.segment.delete.delay.ms"),),
+        doc="Time between the renaming of a deleted segment to .deleted and its removal.",
+    ),
+    Setting(
+        name="flush.messages",
+        kind="LONG",
+        default=MAX_INT64,
+        minimum=1,
+        maximum=MAX_INT64,
+        synonyms=(Synonym(name="log.flush.interval.messages"),),
+        doc="Records after which the log is flushed to disk before they are acknowledged.",
+    ),
+    Setting(
+        name="flush.ms",
+        kind="LONG",
+        default=MAX_INT64,
+        minimum=0,
+        maximum=MAX_INT64,
+        synonyms=(
+            Synonym(name="log.flush.interval.ms"),
+            Synonym(name="log.flush.scheduler.interval.ms"),
+        ),
+        doc="Longest time that an appended record stays unflushed.",
+    ),
+    Setting(
+        name="index.interval.bytes",
+        kind="INT",
+        default=4096,
+        minimum=0,
+        maximum=MAX_INT32,
+        synonyms=(Synonym(name="log.index.interval.bytes"),),
+        doc="Bytes of log between two index entries.",
+    ),
+    Setting(
+        name="max.message.bytes",
+        kind="INT",
+        default=1_048_588,
+        minimum=0,
+        maximum=MAX_INT32,
+        synonyms=(Synonym(name="message.max.bytes"),),
+        doc="Largest record batch, as sent (compressed).",
+    ),
+    Setting(
+        name="message.timestamp.after.max.ms",
+        kind="LONG",
+        default=3_600_000,
+        minimum=0,
+        maximum=MAX_INT64,
+        synonyms=(Synonym(name="log.message.timestamp.after.max.ms"),),
+        doc="How far a CreateTime may lie after the broker's clock.",
+    ),
+    Setting(
+        name="message.timestamp.before.max.ms",
+        kind="LONG",
+        default=MAX_INT64,
+        minimum=0,
+        maximum=MAX_INT64,
+        synonyms=(Synonym(name="log.message.timestamp.before.max.ms"),),
+        doc="How far a CreateTime may lie before the broker's clock.",
+    ),
+    Setting(
+        name="message.timestamp.type",
+        kind="STRING",
+        default="CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        synonyms=(Synonym(name="log.message.timestamp.type"),),
+        doc="Whose clock stamps the records: the producer's or the broker's.",
+    ),
+    Setting(
+        name="min.insync.replicas",
+        kind="INT",
+        default=1,
+        minimum=1,
+        maximum=MAX_INT32,
+        synonyms=(Synonym(name="min.insync.replicas"),),
+        doc="In-sync replicas that acks=all needs.",
+    ),
+    Setting(
+        name="preallocate",
+        kind="BOOLEAN",
+        default=False,
+        synonyms=(Synonym(name="log.preallocate"),),
+        doc="Preallocate segment files. Accepted for compatibility; has no effect.",
+    ),
+    Setting(
+        name="retention.bytes",
+        kind="LONG",
+        default=NO_LIMIT,
+        minimum=-1,
+        maximum=MAX_INT64,
+        synonyms=(Synonym(name="log.retention.bytes"),),
+        doc="Largest size of a partition before old segments are deleted; -1 for none.",
+    ),
+    Setting(
+        name="retention.ms",
+        kind="LONG",
+        default=7 * DAY_MS,
+        minimum=-1,
+        maximum=MAX_INT64,
+        synonyms=(
+            Synonym(name="log.retention.ms"),
+            Synonym(name="log.retention.minutes", factor=60_000, kind="INT", minimum=-1),
+            Synonym(name="log.retention.hours", factor=3_600_000, kind="INT", minimum=-1),
+        ),
+        doc="Age by record timestamp after which segments are deleted; -1 for never.",
+    ),
+    Setting(
+        name="segment.bytes",
+        kind="INT",
+        default=1_073_741_824,
+        minimum=14,
+        maximum=MAX_INT32,
+        synonyms=(Synonym(name="log.segment.bytes"),),
+        doc="Size at which a segment is rolled.",
+    ),
+    Setting(
+        name="segment.index.bytes",
+        kind="INT",
+        default=10_485_760,
+        minimum=16,
+        maximum=MAX_INT32,
+        synonyms=(Synonym(name="log.index.size.max.bytes"),),
+        doc="Size of an offset index; a full index rolls its segment.",
+    ),
+    Setting(
+        name="segment.jitter.ms",
+        kind="LONG",
+        default=0,
+        minimum=0,
+        maximum=MAX_INT64,
+        synonyms=(
+            Synonym(name="log.roll.jitter.ms"),
+            Synonym(name="log.roll.jitter.hours", factor=3_600_000, kind="INT", minimum=0),
+        ),
+        doc="Largest random time taken off segment.ms.",
+    ),
+    Setting(
+        name="segment.ms",
+        kind="LONG",
+        default=7 * DAY_MS,
+        minimum=1,
+        maximum=MAX_INT64,
+        synonyms=(
+            Synonym(name="log.roll.ms"),
+            Synonym(name="log.roll.hours", factor=3_600_000, kind="INT", minimum=1),
+        ),
+        doc="Span of record timestamps after which a segment is rolled.",
+    ),
+    Setting(
+        name="unclean.leader.election.enable",
+        kind="BOOLEAN",
+        default=False,
+        synonyms=(Synonym(name="unclean.leader.election.enable"),),
+        doc="Whether a replica that may lack acknowledged records may lead.",
+    ),
+)
+
+TOPIC_SETTING_BY_NAME: Mapping[str, Setting] = {s.name: s for s in TOPIC_SETTINGS}
+
+
+class TopicDefaults(Protocol):
+    """Brokers' settings, as topics see them."""
+
+    @property
+    def topic_defaults(self) -> Mapping[str, Any]:
+        """Values by the field of the topic setting; what is missing has Kafka's default."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The settings of one topic, resolved; times in milliseconds, sizes in bytes."""
+
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_type: str = "producer"
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = MAX_INT64
+    flush_ms: int = MAX_INT64
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = MAX_INT64
+    message_timestamp_type: str = "CreateTime"
+    min_insync_replicas: int = 1
+    preallocate: bool = False
+    retention_bytes: int = NO_LIMIT
+    retention_ms: int = 7 * DAY_MS
+    segment_bytes: int = 1_073_741_824
+    segment_index_bytes: int = 10_485_760
+    segment_jitter_ms: int = 0
+    segment_ms: int = 7 * DAY_MS
+    unclean_leader_election_enable: bool = False
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.message_timestamp_type == "LogAppendTime":
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], broker: TopicDefaults) -> "TopicConfig":
+        """Topic overrides on top of the broker's defaults.  Raises ConfigError."""
+        values = dict(broker.topic_defaults)
+        for name, text in overrides.items():
+            setting = require_setting(TOPIC_SETTING_BY_NAME, name, "topic")
+            values[setting.field] = setting.parse(text)
+        return cls(**values)

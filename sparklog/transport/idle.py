@@ -1,0 +1,57 @@
+"""Closing connections that have been idle for too long, with one timer for all of a server's.
+
+Owns: when to look.  Must not know what makes a connection idle.
+
+A connection notes that it stirred, without a clock; so it is closed between one and
+``1 + 1 / LOOKS`` times the limit after its last byte.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+#: Looks in a row at which a connection has not stirred before it is closed.
+LOOKS: Final = 4
+_INTERVAL_S_MIN: Final = 0.001
+
+
+class Idler(Protocol):
+    """A connection as the watch sees it."""
+
+    peer: str
+
+    def looked_at(self, looks_max: int) -> None:
+        """Close when nothing stirred for so many looks in a row."""
+
+
+class IdleWatch:
+    """``set_limit`` starts it; ``stop`` it."""
+
+    def __init__(self, connections: Iterable[Idler]) -> None:
+        self._connections = connections
+        self._interval_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set_limit(self, idle_ms_max: int) -> None:
+        """Negative: never."""
+        self.stop()
+        if idle_ms_max >= 0:
+            self._interval_s = max(idle_ms_max / 1000 / LOOKS, _INTERVAL_S_MIN)
+            self._plan()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _plan(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._look)
+
+    def _look(self) -> None:
+        self._plan()
+        for connection in sorted(self._connections, key=_peer):
+            connection.looked_at(LOOKS)
+
+
+def _peer(connection: Idler) -> str:
+    return connection.peer

@@ -1,0 +1,59 @@
+"""What a server allows its clients: how many connections, from whom, and how long they may be idle.
+
+Owns: the limits as values, and the count of connections by address.  Must not know sockets or what
+a frame means.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.types import MAX_INT32
+
+DEFAULT_FRAME_BYTES_MAX: Final = 104_857_600
+DEFAULT_IDLE_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """``idle_ms_max`` negative: connections may be idle for ever.
+
+    ``connections_max_by_address`` overrides ``connections_per_address_max``.
+    """
+
+    frame_bytes_max: int = DEFAULT_FRAME_BYTES_MAX
+    connections_max: int = MAX_INT32
+    connections_per_address_max: int = MAX_INT32
+    connections_max_by_address: Mapping[str, int] = field(default_factory=dict)
+    idle_ms_max: int = DEFAULT_IDLE_MS
+
+
+class ConnectionCount:
+    """Open connections, by the address of their peer."""
+
+    def __init__(self) -> None:
+        self._by_address: Counter[str] = Counter()
+        self._total = 0
+
+    def add(self, address: str) -> None:
+        self._total += 1
+        self._by_address[address] += 1
+
+    def remove(self, address: str) -> None:
+        self._total -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def objection(self, address: str, limits: ServerLimits) -> str:
+        """Which limit one more connection from an address would exceed; empty for none."""
+        if self._total >= limits.connections_max:
+            return f"{self._total} are open, max.connections is {limits.connections_max}"
+        allowed = limits.connections_max_by_address.get(address, limits.connections_per_address_max)
+        if self._by_address[address] >= allowed:
+            return (
+                f"{self._by_address[address]} are open from {address}, max.connections.per.ip "
+                f"or its override is {allowed}"
+            )
+        return ""

@@ -1,0 +1,147 @@
+"""The tables of settings: defaults, ranges, synonyms, rules, and what Kafka has and we have not."""
+
+from dataclasses import fields
+
+import pytest
+
+from sparklog.config import (
+    BROKER_SETTING_BY_NAME,
+    BROKER_SETTINGS,
+    FOREIGN_SETTINGS,
+    TOPIC_SETTING_BY_NAME,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    Setting,
+    TopicConfig,
+    find_foreign,
+)
+from sparklog.errors import ConfigError
+
+ALL = {**BROKER_SETTING_BY_NAME, **TOPIC_SETTING_BY_NAME}
+NUMBERS = [s for s in ALL.values() if s.kind in ("SHORT", "INT", "LONG", "DOUBLE")]
+LIMITS = [
+    (setting, int(limit), step)
+    for setting in NUMBERS
+    for limit, step in ((setting.minimum, -1), (setting.maximum, 1))
+    if limit is not None
+]
+
+
+def test_the_values_of_a_new_config_are_the_defaults_of_the_table() -> None:
+    topic, broker = TopicConfig(), BrokerConfig()
+    assert {s.field: s.default for s in TOPIC_SETTINGS} == {
+        field.name: getattr(topic, field.name) for field in fields(topic)
+    }
+    derived = {"topic_defaults", "changed_defaults", "ignored"}
+    assert {s.field: s.default for s in BROKER_SETTINGS} == {
+        field.name: getattr(broker, field.name)
+        for field in fields(broker)
+        if field.name not in derived
+    }
+
+
+def test_every_number_has_a_range_and_every_setting_a_sentence_and_a_default_that_fits() -> None:
+    for setting in ALL.values():
+        assert setting.doc.endswith("."), setting.name
+        if setting in NUMBERS:
+            assert setting.minimum is not None, setting.name
+            assert setting.maximum is not None, setting.name
+        if setting.default is not None:
+            assert setting.parse(setting.render(setting.default)) == setting.default, setting.name
+
+
+@pytest.mark.parametrize(
+    ("setting", "limit", "step"), LIMITS, ids=[f"{s.name} {limit}" for s, limit, _ in LIMITS]
+)
+def test_the_limit_itself_is_taken_and_one_beyond_is_refused(
+    setting: Setting, limit: int, step: int
+) -> None:
+    assert setting.parse(str(limit)) == limit
+    with pytest.raises(ConfigError, match=rf"^{setting.name}='{limit + step}': expected \w+ at "):
+        setting.parse(str(limit + step))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention.ms", "1_000"),
+        ("retention.ms", "٣"),
+        ("retention.ms", ""),
+        ("retention.ms", "1e3"),
+        ("preallocate", "yes"),
+        ("message.timestamp.type", "Createtime"),
+        ("cleanup.policy", "compact"),
+        ("max.connections.per.ip.overrides", "localhost:1"),
+        ("max.connections.per.ip.overrides", "127.0.0.1"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:-1"),
+    ],
+)
+def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ALL[name].parse(text)
+
+
+def test_overrides_by_address_are_read_with_and_without_brackets() -> None:
+    config = BrokerConfig.resolve(
+        {"max.connections.per.ip.overrides": "127.0.0.1:2, ::1:3,[2001:DB8::1]:0,"}
+    )
+    assert config.connections_max_by_address == {"127.0.0.1": 2, "::1": 3, "2001:db8::1": 0}
+
+
+@pytest.mark.parametrize(
+    ("given", "segment_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log.roll.hours": "2"}, 7_200_000),
+        ({"log.roll.hours": "2", "log.roll.ms": "5"}, 5),
+    ],
+)
+def test_of_synonyms_the_first_counts_whatever_their_order(
+    given: dict[str, str], segment_ms: int
+) -> None:
+    assert TopicConfig.resolve({}, BrokerConfig.resolve(given)).segment_ms == segment_ms
+
+
+def test_retention_of_minus_one_hours_is_for_ever() -> None:
+    broker = BrokerConfig.resolve({"log.retention.hours": "-1"})
+    assert TopicConfig.resolve({}, broker).retention_ms == -1
+
+
+def test_a_change_at_run_time_lies_over_what_was_given_at_start() -> None:
+    start = BrokerConfig.resolve({"log.retention.hours": "1", "max.connections": "7"})
+    changed = start.overlay({"log.retention.ms": "5", "producer.id.expiration.ms": "9"})
+    assert TopicConfig.resolve({}, changed).retention_ms == 5
+    assert (changed.max_connections, changed.producer_id_expiration_ms) == (7, 9)
+    assert changed.changed_defaults == {"retention_ms"}
+    assert start.overlay({}) == start
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip.overrides"),
+        ({"log.retention.ms": "0"}, "log.retention.ms=0"),
+        ({"log.retention.hours": "0"}, "log.retention.ms=0"),
+        ({"ssl.keystore.location": "/k"}, "neither authenticated nor encrypted"),
+        ({"listeners": "PLAINTEXT://:9092"}, "listen_host"),
+        ({"num.partition": "1"}, "did you mean num.partitions"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_with_the_remedy(
+    given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BrokerConfig.resolve(given)
+
+
+def test_what_only_tunes_kafka_s_machinery_is_ignored_and_named() -> None:
+    config = BrokerConfig.resolve({"num.io.threads": "8", "offsets.topic.replication.factor": "1"})
+    assert config.ignored == ("num.io.threads", "offsets.topic.replication.factor")
+    with pytest.raises(ConfigError, match=r"num\.io\.threads cannot be set here"):
+        TopicConfig.resolve({"num.io.threads": "8"}, config)
+
+
+def test_no_setting_is_both_understood_and_foreign() -> None:
+    assert [name for name in ALL if find_foreign(name) is not None] == []
+    names = [name for foreign in FOREIGN_SETTINGS for name in foreign.names]
+    assert len(names) == len(set(names))
