@@ -23,6 +23,7 @@ from sparklog.executors.producer_ids import Allocate, ProducerIds
 from sparklog.service import (
     describe_cluster,
     describe_configs,
+    describe_topic_partitions,
     find_coordinator,
     members,
     metadata,
@@ -66,6 +67,9 @@ def broker_handlers(
         offset_for_leader_epoch.handler(table),
         describe_configs.handler(lambda: table.image, node_id=table.node_id, settings=settings),
         describe_cluster.handler(lambda: table.image),
+        describe_topic_partitions.handler(
+            lambda: table.image, table.broker_config.max_request_partition_size_limit
+        ),
         *members.handlers(secret, random_bytes),
         stop_node.handler(ask_to_stop),
         node_status.handler(status),

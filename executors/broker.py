@@ -243,13 +243,18 @@ class Broker:
         """
         table, config = self.table, self.config
         retention_s = config.log_retention_check_interval_ms / 1000
-        checkpoint_s = config.log_flush_offset_checkpoint_interval_ms / 1000
+        checkpoint_ms = min(
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+        )
+        expiry_s = config.producer_id_expiration_check_interval_ms / 1000
         work: list[Coroutine[Any, Any, None]] = [
             self._registration.watch(self._apply),
             self._registration.heartbeat(),
             _every(retention_s, _synchronous(table.clean_up)),
             _every(PURGE_S, table.purge_deleted),
-            _every(checkpoint_s, table.write_checkpoints),
+            _every(checkpoint_ms / 1000, table.write_checkpoints),
+            _every(expiry_s, _synchronous(table.expire_producers)),
             _wait_for(self._stop_asked),
         ]
         tasks = [asyncio.create_task(each) for each in work]

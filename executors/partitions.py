@@ -174,7 +174,7 @@ class PartitionTable:
     # upkeep
 
     def clean_up(self) -> None:
-        """Retention and the expiry of producers, for every partition."""
+        """Retention, for every partition."""
         now_ms = self.now_ms()
         for partition in self:
             try:
@@ -182,6 +182,11 @@ class PartitionTable:
                 self.counters.segments_deleted += deleted
             except SparklogError as error:
                 logger.error("retention of %s failed: %s", partition.topic_partition, error)
+
+    def expire_producers(self) -> None:
+        """Forget the producers that have been idle for too long, in every partition."""
+        now_ms = self.now_ms()
+        for partition in self:
             partition.producers.expire(now_ms, self.broker_config.producer_id_expiration_ms)
 
     async def purge_deleted(self) -> None:

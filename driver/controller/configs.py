@@ -1,13 +1,15 @@
 """Settings of topics and brokers: what may be set, and the changes that a request makes.
 
-Owns: validation, and the four operations of IncrementalAlterConfigs (KIP-339).  Must not know what
+Owns: validation, the four operations of IncrementalAlterConfigs (KIP-339), and the replacement of
+all settings of a resource by AlterConfigs.  Must not know what
 a setting does.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, TypeAlias
 
 from sparklog.config import (
     BROKER_SETTING_BY_NAME,
@@ -21,10 +23,11 @@ from sparklog.driver.controller.decision import Decision
 from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
 from sparklog.types import ResourceType
+from sparklog.wire.messages import alter_configs as alter_configs_messages
+from sparklog.wire.messages import incremental_alter_configs
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -37,46 +40,6 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
-    """Settings of a new topic in their canonical text.  Raises KafkaError(INVALID_CONFIG)."""
-    return {
-        name: _canonical(_setting(TOPIC_SETTING_BY_NAME, name, "topic"), text)
-        for name, text in values.items()
-    }
-
-
-def alter_configs(
-    image: ClusterImage, config: BrokerConfig, request: IncrementalAlterConfigsRequest
-) -> Decision:
-    """Each resource is changed as a whole or not at all.
-
-    ``config`` is what nodes are started with, before any change at run time.
-    """
-    times = Counter((r.resource_type, r.resource_name) for r in request.resources)
-    records: list[ConfigChanged] = []
-    responses: list[AlterConfigsResourceResponse] = []
-    for resource in request.resources:
-        error: KafkaError | None = None
-        try:
-            if times[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
-            records += _alter_resource(image, config, resource)
-        except KafkaError as refusal:
-            error = refusal
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=error.code if error else ErrorCode.NONE,
-                error_message=error.message if error else None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return Decision(
-        records=() if request.validate_only else tuple(records),
-        response=IncrementalAlterConfigsResponse(responses=tuple(responses)),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resource:
     """What the operations on one resource need to know about it."""
@@ -87,15 +50,104 @@ class _Resource:
     defaults: Mapping[str, str]
 
 
+#: A resource of either request.
+_Request: TypeAlias = (
+    "incremental_alter_configs.AlterConfigsResource | alter_configs_messages.AlterConfigsResource"
+)
+#: The values that a request asks for, None for those to delete.
+_Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
+
+
+def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
+    """Settings of a new topic in their canonical text.  Raises KafkaError(INVALID_CONFIG)."""
+    return {
+        name: _canonical(_setting(TOPIC_SETTING_BY_NAME, name, "topic"), text)
+        for name, text in values.items()
+    }
+
+
+def change_configs(
+    image: ClusterImage,
+    config: BrokerConfig,
+    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
+) -> Decision:
+    """Each resource is changed as a whole or not at all.
+
+    ``config`` is what nodes are started with, before any change at run time.
+    """
+    if isinstance(request, AlterConfigsRequest):
+        return _replace_configs(image, config, request)
+    return _alter_configs(image, config, request)
+
+
+def _alter_configs(
+    image: ClusterImage, config: BrokerConfig, request: IncrementalAlterConfigsRequest
+) -> Decision:
+    records, refusals = _alter(image, config, request.resources, _operated)
+    return Decision(
+        records=() if request.validate_only else tuple(records),
+        response=IncrementalAlterConfigsResponse(
+            responses=tuple(
+                incremental_alter_configs.AlterConfigsResourceResponse(
+                    error_code=refusal.code if refusal else ErrorCode.NONE,
+                    error_message=refusal.message if refusal else None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, refusal in zip(request.resources, refusals, strict=True)
+            )
+        ),
+    )
+
+
+def _replace_configs(
+    image: ClusterImage, config: BrokerConfig, request: AlterConfigsRequest
+) -> Decision:
+    """What a resource has and the request does not name is deleted."""
+    records, refusals = _alter(image, config, request.resources, _replaced)
+    return Decision(
+        records=() if request.validate_only else tuple(records),
+        response=AlterConfigsResponse(
+            responses=tuple(
+                alter_configs_messages.AlterConfigsResourceResponse(
+                    error_code=refusal.code if refusal else ErrorCode.NONE,
+                    error_message=refusal.message if refusal else None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, refusal in zip(request.resources, refusals, strict=True)
+            )
+        ),
+    )
+
+
+def _alter(
+    image: ClusterImage, config: BrokerConfig, resources: Sequence[_Request], change: _Change
+) -> tuple[list[ConfigChanged], list[KafkaError | None]]:
+    """The records of all resources, and the refusal of each one."""
+    times = Counter((r.resource_type, r.resource_name) for r in resources)
+    records: list[ConfigChanged] = []
+    refusals: list[KafkaError | None] = []
+    for resource in resources:
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+            records += _alter_resource(image, config, resource, change)
+            refusals.append(None)
+        except KafkaError as refusal:
+            refusals.append(refusal)
+    return records, refusals
+
+
 def _alter_resource(
-    image: ClusterImage, config: BrokerConfig, request: AlterConfigsResource
+    image: ClusterImage, config: BrokerConfig, request: _Request, change: _Change
 ) -> list[ConfigChanged]:
     resource = _find_resource(image, config, request)
     names = [change.name for change in request.configs]
     for name, times in Counter(names).items():
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes {name} twice")
-    values = {change.name: _operate(resource, change) for change in request.configs}
+    values = change(resource, request)
     if request.resource_type == ResourceType.BROKER:
         _check_together(image, config, request.resource_name, _merged(resource.overrides, values))
     return [
@@ -136,9 +188,19 @@ def _check_together(
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _find_resource(
-    image: ClusterImage, config: BrokerConfig, request: AlterConfigsResource
-) -> _Resource:
+def _operated(resource: _Resource, request: Any) -> dict[str, str | None]:
+    return {change.name: _operate(resource, change) for change in request.configs}
+
+
+def _replaced(resource: _Resource, request: Any) -> dict[str, str | None]:
+    values: dict[str, str | None] = dict.fromkeys(resource.overrides)
+    for given in request.configs:
+        setting = _changeable(resource, given.name)
+        values[given.name] = _canonical(setting, given.value)
+    return values
+
+
+def _find_resource(image: ClusterImage, config: BrokerConfig, request: _Request) -> _Resource:
     name = request.resource_name
     if request.resource_type == ResourceType.TOPIC:
         if image.topic(name) is None:
@@ -163,15 +225,19 @@ def _find_resource(
     )
 
 
-def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
-    """The override after the change; None for none."""
-    setting = _setting(resource.settings, change.name, resource.kind)
+def _changeable(resource: _Resource, name: str) -> Setting:
+    setting = _setting(resource.settings, name, resource.kind)
     if not setting.dynamic:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{setting.name} is read when a broker starts; give it to the cluster's start instead "
-            "(topics can override the topic settings)",
+            f"{setting.name} is read when a broker starts; give it to the cluster's start instead",
         )
+    return setting
+
+
+def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
+    """The override after the change; None for none."""
+    setting = _changeable(resource, change.name)
     if change.config_operation == ConfigOperation.DELETE:
         return None
     if change.config_operation == ConfigOperation.SET:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.brokers import assign_brokers, register_broker
-from sparklog.driver.controller.configs import alter_configs
+from sparklog.driver.controller.configs import change_configs
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.producer_ids import (
     OwnProducerIds,
@@ -23,6 +23,7 @@ from sparklog.driver.controller.sessions import Sessions, fence_silent, heartbea
 from sparklog.driver.controller.topics import create_partitions, create_topics, delete_topics
 from sparklog.metadata import ClusterImage
 from sparklog.service.settings import changed_config
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -48,6 +49,7 @@ Event = (
     | DeleteTopicsRequest
     | CreatePartitionsRequest
     | IncrementalAlterConfigsRequest
+    | AlterConfigsRequest
     | InitProducerIdRequest
     | RegisterBrokerRequest
     | BrokerHeartbeatRequest
@@ -114,11 +116,11 @@ class Controller:
             case CreateTopicsRequest():
                 return create_topics(image, config, event, self._new_id)
             case DeleteTopicsRequest():
-                return delete_topics(image, event)
+                return delete_topics(image, config, event)
             case CreatePartitionsRequest():
                 return create_partitions(image, event)
-            case IncrementalAlterConfigsRequest():
-                return alter_configs(image, self._start_config, event)
+            case IncrementalAlterConfigsRequest() | AlterConfigsRequest():
+                return change_configs(image, self._start_config, event)
             case AllocateProducerIdsRequest():
                 return allocate_producer_ids(image, event)
             case InitProducerIdRequest():

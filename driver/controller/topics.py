@@ -208,12 +208,19 @@ def _source(setting: Setting, config: BrokerConfig, overrides: dict[str, str]) -
 # -- deleting
 
 
-def delete_topics(image: ClusterImage, request: DeleteTopicsRequest) -> Decision:
+def delete_topics(
+    image: ClusterImage, config: BrokerConfig, request: DeleteTopicsRequest
+) -> Decision:
     times = Counter(_identity(image, wanted) for wanted in request.topics)
     records: list[Record] = []
     responses: list[DeletableTopicResult] = []
     for wanted in request.topics:
         try:
+            if not config.delete_topic_enable:
+                raise KafkaError(
+                    ErrorCode.TOPIC_DELETION_DISABLED,
+                    "the cluster was started with delete.topic.enable=false",
+                )
             topic = _find_topic(image, wanted)
             if times[topic.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")

@@ -5,6 +5,7 @@ Owns: the list of what node 0 serves.  Must not know how anything is decided.
 
 from sparklog.driver.handlers import (
     allocate_producer_ids,
+    alter_configs,
     assign_brokers,
     broker_heartbeat,
     create_partitions,
@@ -24,6 +25,7 @@ from sparklog.driver.handlers.node import Node
 from sparklog.service import (
     describe_cluster,
     describe_configs,
+    describe_topic_partitions,
     find_coordinator,
     members,
     metadata,
@@ -42,6 +44,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         delete_topics,
         create_partitions,
         incremental_alter_configs,
+        alter_configs,
         init_producer_id,
         register_broker,
         broker_heartbeat,
@@ -52,6 +55,9 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
     return (
         metadata.handler(lambda: node.image, create),
         describe_cluster.handler(lambda: node.image),
+        describe_topic_partitions.handler(
+            lambda: node.image, node.config.max_request_partition_size_limit
+        ),
         describe_configs.handler(
             lambda: node.image, node_id=CONTROLLER_NODE_ID, settings=node.settings
         ),

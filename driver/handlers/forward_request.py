@@ -14,6 +14,7 @@ from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.transport import Parked, Reply, ServerConnection
 from sparklog.wire.codec import decode_request_header
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -29,6 +30,7 @@ FORWARDED: Final = frozenset(
         DeleteTopicsRequest,
         CreatePartitionsRequest,
         IncrementalAlterConfigsRequest,
+        AlterConfigsRequest,
     )
 )
 

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and IncrementalAlterConfigs (keys 19, 20, 37, 44).
+"""CreateTopics, DeleteTopics, CreatePartitions and the two AlterConfigs (keys 19, 20, 37, 33, 44).
 
 A broker passes them to the controller as they came and its answer back.  While the controller is
 away every item is refused with NOT_CONTROLLER, which clients retry.
@@ -15,6 +15,7 @@ from sparklog.service.refusals import (
     refuse_create_partitions,
     refuse_create_topics,
     refuse_delete_topics,
+    refuse_replace_configs,
 )
 from sparklog.transport import Reply
 from sparklog.wire.codec import (
@@ -23,6 +24,7 @@ from sparklog.wire.codec import (
     encode_response,
     request_header_bytes,
 )
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -50,6 +52,7 @@ def handlers(forward: Forward) -> Sequence[ApiHandler]:
             (DeleteTopicsRequest, refuse_delete_topics),
             (CreatePartitionsRequest, refuse_create_partitions),
             (IncrementalAlterConfigsRequest, refuse_alter_configs),
+            (AlterConfigsRequest, refuse_replace_configs),
         )
     )
 

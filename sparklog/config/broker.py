@@ -71,6 +71,35 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Largest request frame; a larger one closes its connection.",
     ),
     Setting(
+        name="socket.listen.backlog.size",
+        kind="INT",
+        default=1024,
+        minimum=1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Connections that the kernel has accepted and the node has not yet (50 in Kafka).",
+    ),
+    Setting(
+        name="socket.receive.buffer.bytes",
+        kind="INT",
+        default=-1,
+        minimum=-1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="SO_RCVBUF of connections; -1, the default, lets the system find out what is best "
+        "(102400 in Kafka).",
+    ),
+    Setting(
+        name="socket.send.buffer.bytes",
+        kind="INT",
+        default=-1,
+        minimum=-1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="SO_SNDBUF of connections; -1, the default, lets the system find out what is best "
+        "(102400 in Kafka).",
+    ),
+    Setting(
         name="max.connections",
         kind="INT",
         default=MAX_INT32,
@@ -115,6 +144,22 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Largest answer to one fetch.",
     ),
     Setting(
+        name="max.request.partition.size.limit",
+        kind="INT",
+        default=2_000,
+        minimum=1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Most partitions in one answer of DescribeTopicPartitions.",
+    ),
+    Setting(
+        name="delete.topic.enable",
+        kind="BOOLEAN",
+        default=True,
+        dynamic=False,
+        doc="Whether topics can be deleted.",
+    ),
+    Setting(
         name="broker.session.timeout.ms",
         kind="INT",
         default=9_000,
@@ -151,6 +196,16 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Time between two writings of the recovery points.",
     ),
     Setting(
+        name="log.flush.start.offset.checkpoint.interval.ms",
+        kind="INT",
+        default=60_000,
+        minimum=1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Time between two writings of the log start offsets. They are written together with "
+        "the recovery points, at the shorter of the two times.",
+    ),
+    Setting(
         name="log.open.files.max",
         kind="INT",
         default=400,
@@ -166,6 +221,15 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         minimum=1,
         maximum=MAX_INT32,
         doc="Idle time after which a partition forgets a producer id.",
+    ),
+    Setting(
+        name="producer.id.expiration.check.interval.ms",
+        kind="INT",
+        default=600_000,
+        minimum=1,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Time between two looks for producer ids to forget.",
     ),
 )
 
@@ -213,17 +277,24 @@ class BrokerConfig:
     num_partitions: int = 1
     default_replication_factor: int = 1
     socket_request_max_bytes: int = 104_857_600
+    socket_listen_backlog_size: int = 1024
+    socket_receive_buffer_bytes: int = -1
+    socket_send_buffer_bytes: int = -1
     max_connections: int = MAX_INT32
     max_connections_per_ip: int = MAX_INT32
     max_connections_per_ip_overrides: str = ""
     connections_max_idle_ms: int = 600_000
     fetch_max_bytes: int = 57_671_680
+    max_request_partition_size_limit: int = 2_000
+    delete_topic_enable: bool = True
     broker_session_timeout_ms: int = 9_000
     broker_heartbeat_interval_ms: int = 2_000
     log_retention_check_interval_ms: int = 300_000
     log_flush_offset_checkpoint_interval_ms: int = 60_000
+    log_flush_start_offset_checkpoint_interval_ms: int = 60_000
     log_open_files_max: int = 400
     producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)
     changed_defaults: frozenset[str] = frozenset()
     ignored: tuple[str, ...] = ()

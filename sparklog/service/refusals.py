@@ -5,6 +5,8 @@ Must not know why a request is refused.
 """
 
 from sparklog.errors import KafkaError
+from sparklog.wire.messages import alter_configs
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -67,6 +69,20 @@ def refuse_create_partitions(
                 name=topic.name, error_code=error.code, error_message=error.message
             )
             for topic in request.topics
+        )
+    )
+
+
+def refuse_replace_configs(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=tuple(
+            alter_configs.AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
         )
     )
 

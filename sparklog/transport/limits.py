@@ -19,10 +19,16 @@ DEFAULT_IDLE_MS: Final = 600_000
 class ServerLimits:
     """``idle_ms_max`` negative: connections may be idle for ever.
 
+    Buffers of the kernel that are not positive are the system's choice; they, and ``backlog``,
+    count when a server begins to listen.
+
     ``connections_max_by_address`` overrides ``connections_per_address_max``.
     """
 
     frame_bytes_max: int = DEFAULT_FRAME_BYTES_MAX
+    backlog: int = 1024
+    receive_buffer_bytes: int = -1
+    send_buffer_bytes: int = -1
     connections_max: int = MAX_INT32
     connections_per_address_max: int = MAX_INT32
     connections_max_by_address: Mapping[str, int] = field(default_factory=dict)

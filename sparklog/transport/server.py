@@ -33,7 +33,6 @@ PARKED_REPLIES_MAX = 512
 #: Connections over a limit that may still prove that they are a member's; the oldest gives way.
 DOOR_CONNECTIONS_MAX = 32
 
-_BACKLOG = 1024
 #: What the loop may take to notice that a connection was cut.
 _CUT_TIME_S = 1.0
 
@@ -379,13 +378,24 @@ class Server:
                 lambda: ServerConnection(self),
                 *address[:2],
                 family=family,
-                backlog=_BACKLOG,
+                backlog=self.limits.backlog,
                 reuse_address=True,
             )
         except OSError as error:
             raise _no_address(host, port, error) from error
+        self._size_buffers(self._listener)
         self.host, self.port = self._listener.sockets[0].getsockname()[:2]
         self._idle.set_limit(self.limits.idle_ms_max)
+
+    def _size_buffers(self, listener: asyncio.Server) -> None:
+        """Connections inherit the sizes of the socket that they are accepted at."""
+        limits = self.limits
+        for option, size in (
+            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+            (socket.SO_SNDBUF, limits.send_buffer_bytes),
+        ):
+            if size > 0:
+                listener.sockets[0].setsockopt(socket.SOL_SOCKET, option, size)
 
     async def close(self, grace_s: float = 5.0) -> None:
         """Stop accepting, send the answers that are owed, then close.

@@ -69,6 +69,9 @@ APIS: dict[int, ApiEntry] = {
         max_version=4,
         flexible_from=4,
     ),
+    33: ApiEntry(
+        name="AlterConfigs", module="alter_configs", min_version=0, max_version=2, flexible_from=2
+    ),
     35: ApiEntry(
         name="DescribeLogDirs",
         module="describe_log_dirs",
@@ -95,6 +98,13 @@ APIS: dict[int, ApiEntry] = {
         module="describe_cluster",
         min_version=0,
         max_version=2,
+        flexible_from=0,
+    ),
+    75: ApiEntry(
+        name="DescribeTopicPartitions",
+        module="describe_topic_partitions",
+        min_version=0,
+        max_version=0,
         flexible_from=0,
     ),
 }

@@ -8,6 +8,8 @@ from sparklog.driver.controller.configs import ConfigOperation
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged, ProducerIdsAllocated
 from sparklog.types import ConfigSource, ResourceType
+from sparklog.wire.messages import alter_configs
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.create_topics import CreateTopicsResponse
 from sparklog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -192,9 +194,41 @@ def test_the_refusal_of_a_setting_read_at_start_says_so() -> None:
     wanted = resource(BROKER, "1", (SET, "num.partitions", "3"))
     assert refused(with_topic(), wanted) == (
         ErrorCode.INVALID_CONFIG,
-        "num.partitions is read when a broker starts; give it to the cluster's start instead "
-        "(topics can override the topic settings)",
+        "num.partitions is read when a broker starts; give it to the cluster's start instead",
     )
+
+
+def test_replacing_deletes_what_is_not_named() -> None:
+    under_test = with_topic()
+    under_test.handle(
+        alter(resource(TOPIC, "a", (SET, "retention.ms", "5"), (SET, "segment.ms", "6")))
+    )
+
+    def replacement(*pairs: tuple[str, str | None]) -> AlterConfigsRequest:
+        configs = tuple(alter_configs.AlterableConfig(name=n, value=v) for n, v in pairs)
+        wanted = alter_configs.AlterConfigsResource(
+            resource_type=TOPIC, resource_name="a", configs=configs
+        )
+        return AlterConfigsRequest(resources=(wanted,))
+
+    assert under_test.handle(replacement(("segment.ms", "7"), ("flush.ms", "8"))) == Decision(
+        records=(
+            altered(TOPIC, "a", "retention.ms", None),
+            altered(TOPIC, "a", "segment.ms", "7"),
+            altered(TOPIC, "a", "flush.ms", "8"),
+        ),
+        response=AlterConfigsResponse(
+            responses=(
+                alter_configs.AlterConfigsResourceResponse(resource_type=TOPIC, resource_name="a"),
+            )
+        ),
+    )
+    for refused_pairs in ([("segment.ms", None)], [("segment.ms", "x")], [("nothing", "1")]):
+        decision = under_test.handle(replacement(*refused_pairs))
+        assert isinstance(decision.response, AlterConfigsResponse)
+        assert decision.records == ()
+        assert decision.response.responses[0].error_code == ErrorCode.INVALID_CONFIG
+    assert under_test.image.topic_overrides("a") == {"segment.ms": "7", "flush.ms": "8"}
 
 
 def test_a_resource_that_is_named_twice_is_refused() -> None:

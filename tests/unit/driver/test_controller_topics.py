@@ -397,3 +397,13 @@ def test_a_topic_that_is_named_twice_is_refused() -> None:
     assert isinstance(decision.response, CreatePartitionsResponse)
     codes = [result.error_code for result in decision.response.results]
     assert (decision.records, codes) == ((), [ErrorCode.INVALID_REQUEST] * 2)
+
+
+def test_topics_stay_where_their_deletion_is_disabled() -> None:
+    under_test = ControllerUnderTest(delete_topic_enable="false")
+    under_test.register(1)
+    under_test.create("a")
+    decision = under_test.handle(DeleteTopicsRequest(topics=(DeleteTopicState(name="a"),)))
+    assert isinstance(decision.response, DeleteTopicsResponse)
+    codes = [response.error_code for response in decision.response.responses]
+    assert (decision.records, codes) == ((), [ErrorCode.TOPIC_DELETION_DISABLED])

@@ -133,6 +133,23 @@ def test_a_limit_that_shrinks_keeps_what_is_open() -> None:
     run(test, ServerLimits())
 
 
+def test_the_kernel_s_buffers_are_as_large_as_asked_for() -> None:
+    async def test(server: Server) -> None:
+        client = await client_of(server)
+        assert await client.request([b"x"]) == b"x"
+        (connection,) = server.connections
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        sizes = [
+            sock.getsockopt(socket.SOL_SOCKET, option)
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)
+        ]
+        assert sizes == [2 * 10_000, 2 * 20_000]  # the kernel doubles them for its own needs
+        client.close()
+
+    run(test, ServerLimits(receive_buffer_bytes=10_000, send_buffer_bytes=20_000))
+
+
 def test_refusals_are_said_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
     async def test(server: Server) -> None:
         for _ in range(9):

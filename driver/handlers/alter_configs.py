@@ -1,0 +1,23 @@
+"""AlterConfigs (key 33) v0-2: all settings of a topic or of brokers, replaced at once.
+
+What a resource has and the request does not name is deleted; IncrementalAlterConfigs came in its
+place, and older tools still send it.
+"""
+
+from sparklog.driver.handlers.node import Decide
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.service.refusals import refuse_replace_configs
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
+
+
+def handler(decide: Decide) -> ApiHandler:
+    def handle(_context: RequestContext, request: AlterConfigsRequest) -> Handled:
+        return decide(request)
+
+    return ApiHandler(
+        api_key=AlterConfigsRequest.API_KEY,
+        min_version=AlterConfigsRequest.MIN_VERSION,
+        max_version=AlterConfigsRequest.MAX_VERSION,
+        handle=handle,
+        error_response=refuse_replace_configs,
+    )

@@ -1,0 +1,133 @@
+"""DescribeTopicPartitions (key 75) v0: topics page by page, with their eligible replicas (KIP-966).
+
+Topics come in the order of their names, all of them when none is named; a cursor says where the
+next page begins.  A page holds at most ``max.request.partition.size.limit`` partitions, or fewer
+if the client says so.  Deviation: authorized operations are all of them, because there are no
+access rules.
+"""
+
+from collections.abc import Callable, Iterable
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
+from sparklog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.metadata import TOPIC_OPERATIONS
+from sparklog.types import NO_NODE
+from sparklog.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+
+
+def handler(image: Callable[[], ClusterImage], partitions_max: int) -> ApiHandler:
+    """``partitions_max`` is the most that one answer holds, whatever the client asks for."""
+
+    def handle(_context: RequestContext, request: DescribeTopicPartitionsRequest) -> object:
+        cursor = request.cursor
+        if cursor is not None and cursor.partition_index < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the cursor begins at partition {cursor.partition_index}",
+            )
+        limit = max(min(partitions_max, request.response_partition_limit), 1)
+        return _page(image(), request, cursor or Cursor(), limit)
+
+    return ApiHandler(
+        api_key=DescribeTopicPartitionsRequest.API_KEY,
+        min_version=DescribeTopicPartitionsRequest.MIN_VERSION,
+        max_version=DescribeTopicPartitionsRequest.MAX_VERSION,
+        handle=handle,
+        error_response=_error_response,
+    )
+
+
+def _page(
+    image: ClusterImage, request: DescribeTopicPartitionsRequest, start: Cursor, limit: int
+) -> DescribeTopicPartitionsResponse:
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    left = limit
+    for name in _names(image, request, start):
+        if not left:
+            return _ended(topics, ResponseCursor(topic_name=name))
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(_refused(name, _reason(name)))
+            continue
+        first = start.partition_index if name == start.topic_name else 0
+        numbers = range(first, min(first + left, len(topic.partitions)))
+        topics.append(_topic(image, topic, numbers))
+        left -= len(numbers)
+        if first + len(numbers) < len(topic.partitions):
+            next_one = ResponseCursor(topic_name=name, partition_index=first + len(numbers))
+            return _ended(topics, next_one)
+    return _ended(topics, None)
+
+
+def _names(
+    image: ClusterImage, request: DescribeTopicPartitionsRequest, start: Cursor
+) -> list[str]:
+    names = {topic.name for topic in request.topics} or image.topics.keys()
+    return sorted(name for name in names if name >= start.topic_name)
+
+
+def _ended(
+    topics: Iterable[DescribeTopicPartitionsResponseTopic], cursor: ResponseCursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
+
+
+def _topic(
+    image: ClusterImage, topic: TopicImage, numbers: range
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=tuple(_partition(image, n, topic.partitions[n]) for n in numbers),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(
+    image: ClusterImage, number: int, state: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    """Of those that were last known to have everything, only the ones that lost it since."""
+    known = (*state.isr, *state.eligible)
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=number,
+        leader_id=state.leader if image.is_alive(state.leader) else NO_NODE,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=state.replicas,
+        isr_nodes=state.isr,
+        eligible_leader_replicas=state.eligible,
+        last_known_elr=tuple(r for r in state.last_known if r not in known),
+        offline_replicas=tuple(r for r in state.replicas if not image.is_alive(r)),
+    )
+
+
+def _reason(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _error_response(
+    request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
+    return _ended((_refused(topic.name, error.code) for topic in request.topics), None)
