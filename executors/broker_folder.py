@@ -121,8 +121,10 @@ class BrokerFolder:
         The log starts first: a recovery point that deletion has moved must not be found without the
         log start that moved it.
         """
-        self.half.put(f"{self.path}/{LOG_STARTS}", encode_offsets(log_starts))
-        self.half.put(f"{self.path}/{RECOVERY_POINTS}", encode_offsets(recovery_points))
+        self.half.put(f"{self.path}/{LOG_STARTS}", encode_offsets(dict(sorted(log_starts.items()))))
+        self.half.put(
+            f"{self.path}/{RECOVERY_POINTS}", encode_offsets(dict(sorted(recovery_points.items())))
+        )
 
     def write_clean_marker(self, broker_epoch: int) -> None:
         """The last thing of a clean stop (``CleanShutdownFileHandler``)."""
