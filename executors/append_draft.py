@@ -14,6 +14,7 @@ from sparklog.executors.batch_rules import (
     read_client_batch,
     stamp_batch,
 )
+from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.partition_values import ACKS_ALL, ACKS_NONE
 from sparklog.executors.producer_entry import ProducerEntry
 from sparklog.executors.producer_state import (
@@ -90,6 +91,11 @@ class AppendDraft:
     def last(self) -> BatchHeader | None:
         """The last batch that is written."""
         return self.headers[-1] if self.headers else None
+
+    @property
+    def aborted(self) -> AbortedTxn | None:
+        """What the marker aborts, if this is one."""
+        return None if self.ended is None else self.ended.aborted
 
     def has_room(self, size: int) -> bool:
         """Whether a batch of this size still goes into the same segment."""

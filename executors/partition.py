@@ -15,6 +15,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.append_draft import AppendDraft
 from sparklog.executors.log.log import Log
+from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.offset_lookup import end_of_epoch, look_up
 from sparklog.executors.partition_values import (
     ACKS_ALL,
@@ -273,20 +274,25 @@ class Partition:
                 f"offset {offset} of {self.topic_partition} is outside "
                 f"[{self.log.log_start_offset}, {self.log.log_end_offset}]",
             )
+        committed = isolation is Isolation.READ_COMMITTED
         records: Region | None = None
         size = 0
+        aborted: tuple[AbortedTxn, ...] = ()
         if offset < end and (max_bytes > 0 or min_one):
             try:
-                found = self.log.read(offset, max_bytes, end_offset=end, min_one=min_one)
+                found = self.log.read(
+                    offset, max_bytes, end_offset=end, min_one=min_one, with_aborted=committed
+                )
             except _DISK_ERRORS as error:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-            records, size = found.region, found.size
+            records, size, aborted = found.region, found.size, found.aborted
         return PartitionRead(
             records=records,
             size=size,
             high_watermark=self.high_watermark,
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log.log_start_offset,
+            aborted=aborted,
         )
 
     def record_follower(self, replica_id: int, offset: int) -> list[Effect]:
@@ -391,7 +397,7 @@ class Partition:
         effects: tuple[Effect, ...] = ()
         if draft.headers:
             try:
-                self.log.append(draft.buffers, draft.headers, now_ms)
+                self.log.append(draft.buffers, draft.headers, now_ms, draft.aborted)
             except _DISK_ERRORS as error:
                 failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                 return [v if isinstance(v, KafkaError) else failure for _, _, v in draft.verdicts]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from sparklog.errors import KafkaError
+from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
 from sparklog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from sparklog.wire.batch import Buffer
@@ -76,6 +77,7 @@ class Appended(NamedTuple):
 class PartitionRead:
     """Records of a read and the marks that travel with them; ``records`` None when there are none.
 
+    ``aborted``: transactions with data among them, for who reads committed data.
     Whoever takes the region sends or releases it.
     """
 
@@ -84,3 +86,4 @@ class PartitionRead:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    aborted: tuple[AbortedTxn, ...] = ()

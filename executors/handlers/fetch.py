@@ -15,6 +15,7 @@ from typing import Any
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.leader_hints import leader_hint
+from sparklog.executors.partition_values import PartitionRead
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
 from sparklog.service.handler import ApiHandler, RequestContext
@@ -24,6 +25,7 @@ from sparklog.types import Isolation, TopicPartition
 from sparklog.wire.codec import RequestHeader
 from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
 from sparklog.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -267,7 +269,7 @@ class _Fetch:
             high_watermark=read.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
-            aborted_transactions=() if self._isolation else None,
+            aborted_transactions=_aborted(read) if self._isolation else None,
             records=records,
         )
         return data, read.size
@@ -283,6 +285,13 @@ class _Fetch:
         )
         leader = LeaderIdAndEpoch(leader_id=hint.node_id, leader_epoch=hint.leader_epoch)
         return replace(data, current_leader=leader)
+
+
+def _aborted(read: PartitionRead) -> tuple[AbortedTransaction, ...]:
+    return tuple(
+        AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+        for txn in read.aborted
+    )
 
 
 def _failed(number: int, code: ErrorCode) -> PartitionData:

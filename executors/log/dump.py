@@ -15,6 +15,7 @@ from sparklog.executors.log.names import (
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     parse_file_name,
 )
 from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
@@ -22,11 +23,14 @@ from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, decode_snapshot
 from sparklog.executors.log.scan import ScanWindow, header_damage
 from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
+from sparklog.executors.log.txn_index import AbortedTxn, unpack_txn_index
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import Compression, TimestampType
 from sparklog.wire.builder import Record, decode_records
+from sparklog.wire.control import marker_of
 
 __all__ = [
+    "AbortedTxn",
     "BatchDump",
     "Damage",
     "EpochEntry",
@@ -41,7 +45,9 @@ __all__ = [
     "dump_records",
     "dump_segment",
     "dump_time_index",
+    "dump_txn_index",
     "identify",
+    "marker_of",
 ]
 
 
@@ -51,6 +57,7 @@ class FileKind(Enum):
     SEGMENT = LOG_SUFFIX
     OFFSET_INDEX = INDEX_SUFFIX
     TIME_INDEX = TIME_INDEX_SUFFIX
+    TXN_INDEX = TXN_INDEX_SUFFIX
     SNAPSHOT = SNAPSHOT_SUFFIX
     EPOCHS = EPOCH_CHECKPOINT
     METADATA = PARTITION_METADATA
@@ -154,3 +161,8 @@ def dump_offset_index(data: bytes, base_offset: int) -> list[OffsetPosition]:
 def dump_time_index(data: bytes, base_offset: int) -> list[TimestampOffset]:
     """Entries of a ``.timeindex``, without the empty slots of a preallocated one."""
     return unpack_time_index(data, base_offset)
+
+
+def dump_txn_index(data: bytes, base_offset: int) -> list[AbortedTxn]:
+    """Entries of a ``.txnindex``.  Raises DecodeError naming the byte."""
+    return unpack_txn_index(data, base_offset)

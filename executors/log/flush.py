@@ -151,6 +151,8 @@ def make_job(
     paths = [segment.log_path for segment in segments if segment.next_offset > point]
     for segment in sealed:
         paths += [segment.offset_index.path, segment.time_index.path]
+        if segment.txn_index.entries:
+            paths.append(segment.txn_index.path)
     paths += [snapshots.path(offset) for offset in snapshots.offsets if offset >= point]
     return FlushJob(
         half=half,

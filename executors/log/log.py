@@ -27,13 +27,14 @@ from sparklog.executors.log.roll import fits_relative, roll_jitter_ms, roll_reas
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import AppendInfo, LogRead, restore_producers
 from sparklog.executors.log.snapshots import ProducerState
+from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import OffsetTimestamp, TopicPartition
 from sparklog.wire.batch import BatchHeader, Buffer
 
 __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 
-#: Files that a log which is being closed may have open besides the shared ones.
+#: Files that a log may have open while it is being closed.
 _CLOSING_FILES = 4
 
 
@@ -163,13 +164,17 @@ class Log:
     # append
 
     def append(
-        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int
+        self,
+        buffers: Sequence[Buffer],
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        aborted: AbortedTxn | None = None,
     ) -> AppendInfo:
         """Write batches that are stamped and checked; ``headers`` are theirs, as stamped.
 
-        ``buffers`` joined are the batches, in order, from the log's end on.  Starts a new segment
-        first when a rule says so.  A failure changes nothing.  Producer state is not touched.
-        Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).
+        ``buffers`` joined are the batches, in order, from the log's end on; ``aborted`` is what the
+        marker among them aborts.  Starts a new segment first when a rule says so.  A failure
+        changes nothing.  Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).
         """
         self._require_writable()
         size = sum(map(len, buffers))
@@ -182,19 +187,17 @@ class Log:
             )
         rolled = self._roll_if_due(size, headers, now_ms)
         active = self._segments.active
-        position = active.append(buffers, headers, now_ms)
+        if aborted is None:
+            position = active.append(buffers, headers, now_ms)
+        else:
+            self._names_changed = True  # its index entry may be the first of a new file
+            position = self._segments.append_marker(buffers, headers, now_ms, aborted)
         if headers[-1].partition_leader_epoch > self.leader_epochs.latest_epoch:
             for header in headers:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
         self._flush.appended(now_ms)
-        return AppendInfo(
-            base_offset=headers[0].base_offset,
-            last_offset=headers[-1].last_offset,
-            segment_base_offset=active.base_offset,
-            position=position,
-            size=size,
-            rolled=rolled,
-        )
+        first, last = headers[0].base_offset, headers[-1].last_offset
+        return AppendInfo(first, last, active.base_offset, position, size, rolled)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment and start a new one at the log's end; nothing if it is empty."""
@@ -204,17 +207,24 @@ class Log:
     # read
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        with_aborted: bool = False,
     ) -> LogRead:
         """Whole batches of one segment, from the one that holds ``offset`` on.
 
         None that ends at or above ``end_offset``; at most ``max_bytes``, but at least one batch
-        when ``min_one``.  Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end].
+        when ``min_one``.  ``with_aborted``: and the aborted transactions that have data there.
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end].
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise self._out_of_range(offset)
         end_offset = min(end_offset, self.log_end_offset)
-        return self._segments.read(offset, max_bytes, end_offset, min_one)
+        return self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetTimestamp | None:
         """The first record with at least this timestamp, or None; exact in any order of times."""

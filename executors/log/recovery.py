@@ -124,6 +124,8 @@ class _Loader:
     segments: list[Segment] = field(default_factory=list)
     epochs: EpochCache = field(default_factory=EpochCache)
     report: RecoveryReport = field(default_factory=RecoveryReport)
+    #: Segments that were read whole, by base offset: whether control batches are in them.
+    with_markers: dict[int, bool] = field(default_factory=dict)
 
     def load(self, found: list[str]) -> None:
         """Fill in the fields above, and set both offsets to what they are from now on."""
@@ -142,6 +144,7 @@ class _Loader:
         if not epochs_known:
             self._learn_epochs()
         self._settle()
+        self._load_txn_indexes(set(names))
 
     def _sweep(self, names: list[str]) -> list[str]:
         """Finish deletions, and drop what belongs to no segment."""
@@ -204,7 +207,7 @@ class _Loader:
     def _learn_epochs(self) -> None:
         self.epochs.clear()
         for segment in self.segments:
-            for header in segment.headers_from(segment.base_offset):
+            for header, _ in segment.batches_from(segment.base_offset):
                 self._note_epoch(header)
 
     def _note_epoch(self, header: BatchHeader) -> None:
@@ -257,6 +260,18 @@ class _Loader:
         # Nobody will read this segment again to see whether the new indexes are whole.
         for path in segment.paths[1:]:
             self.half.flush(path)
+
+    def _load_txn_indexes(self, present: set[str]) -> None:
+        """Take over those of trusted segments; the others are made anew from the markers."""
+        for segment in self.segments:
+            index, with_markers = segment.txn_index, self.with_markers.get(segment.base_offset)
+            is_there = index.path.rpartition("/")[2] in present
+            if with_markers:
+                index.stale = True
+            elif is_there and with_markers is None:
+                index.load(segment.next_offset)
+            elif is_there:
+                index.replace([])
 
     def _require_whole(self, segment: Segment, following: Segment) -> None:
         if not self._follows(segment, following):
@@ -317,8 +332,11 @@ class _Loader:
         A damaged tail is cut off, unless it holds offsets below ``check_end``.
         """
         builder = IndexBuilder(segment.base_offset, self.config.index_interval_bytes)
+        self.with_markers[segment.base_offset] = False
 
         def visit(header: BatchHeader, position: int) -> None:
+            if header.is_control:
+                self.with_markers[segment.base_offset] = True
             builder.add(header.last_offset, position, header.size, header.max_timestamp)
             self._note_epoch(header)
 

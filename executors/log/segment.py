@@ -1,10 +1,11 @@
-"""One segment: a log file with its offset and time index.
+"""One segment: a log file with its offset, time and transaction index.
 
 Owns: appending to it, finding offsets and timestamps in it, cutting it, sealing it.  Must not know
 the other segments, when to roll or what to delete.
 
-The indexes only speed lookups up.  An offset entry is believed when the batch at its position ends
-at its offset; otherwise both indexes are rebuilt from the log.
+Offset and time index only speed lookups up.  An offset entry is believed when the batch at its
+position ends at its offset; otherwise both indexes are rebuilt from the log.  The transaction index
+is no such hint: recovery answers for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +20,14 @@ from sparklog.executors.log.names import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     file_name,
 )
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.record_search import first_largest_record, first_record
 from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans, marker_at
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
+from sparklog.executors.log.txn_index import TxnIndex
 from sparklog.storage_backends.base import FileHalf, FileHandle, Region
 from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
 from sparklog.wire.batch import BatchHeader, Buffer
@@ -56,6 +59,7 @@ class Segment:
         "offset_index",
         "size",
         "time_index",
+        "txn_index",
     )
 
     def __init__(
@@ -74,6 +78,7 @@ class Segment:
         self.log_path = self.path(LOG_SUFFIX)
         self.offset_index = OffsetIndex(half, files, self.path(INDEX_SUFFIX), base_offset)
         self.time_index = TimeIndex(half, files, self.path(TIME_INDEX_SUFFIX), base_offset)
+        self.txn_index = TxnIndex(half, files, self.path(TXN_INDEX_SUFFIX), base_offset)
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = now_ms
@@ -136,6 +141,7 @@ class Segment:
         self._files = files
         self.offset_index.attach(files)
         self.time_index.attach(files)
+        self.txn_index.attach(files)
 
     def activate(self, config: TopicConfig) -> None:
         """Take appends, with these settings."""
@@ -174,6 +180,7 @@ class Segment:
         self.time_index.extend(builder.times)
         self.offset_index.trim()
         self.time_index.trim()
+        self.txn_index.trim()
         self._index_size_max = 0
         self.indexes_unflushed = True
 
@@ -192,6 +199,7 @@ class Segment:
         self.size = found.position
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
         try:
             self.load_tail()
         except IndexDamageError:
@@ -207,6 +215,7 @@ class Segment:
     def close(self) -> None:
         for path in self.paths:
             self._files.drop(path)
+        self.txn_index.close()
 
     # reading
 
@@ -235,6 +244,12 @@ class Segment:
     def region(self, position: int, size: int) -> Region:
         return self._handle().region(position, size)
 
+    def offset_at(self, position: int) -> int:
+        """The base offset of the batch that begins there; at the end, the next offset."""
+        if position >= self.size:
+            return self.next_offset
+        return next(iter_spans(self._handle(), position, self.size)).base_offset
+
     def first_at_or_after(self, timestamp: int, start_offset: int) -> OffsetTimestamp | None:
         """The first record at or above ``start_offset`` with at least this timestamp."""
         if not self.time_index.is_sound(self.next_offset):
@@ -260,15 +275,9 @@ class Segment:
                 return found
         return self._scan_for_largest(start_offset)
 
-    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Headers of the batches that end at or after ``offset``.  Use it up at once."""
-        first = self.locate(offset)
-        if first is not None:
-            for header, _ in iter_headers(self._handle(), first.position, self.size):
-                yield header
-
-    def replay_from(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
-        """As ``headers_from``, with what the control batches among them say."""
+    def batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
+        """Headers, and the markers of control batches, of the batches that end at or after
+        ``offset``.  Use it up at once."""
         first = self.locate(offset)
         if first is not None:
             handle = self._handle()

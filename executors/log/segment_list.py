@@ -5,15 +5,18 @@ or durability.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
+from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
 from sparklog.types import OffsetTimestamp
+from sparklog.wire.batch import BatchHeader, Buffer
 
 
 class AppendInfo(NamedTuple):
@@ -31,21 +34,25 @@ class AppendInfo(NamedTuple):
 class LogRead:
     """Whole batches; the first may begin below the offset that was asked for.
 
-    ``region`` is None when there is nothing (size 0); else whoever took it releases it.
+    ``aborted``: transactions with data among them, when they were asked for.  ``region`` is None
+    when there is nothing (size 0); else whoever took it releases it.
     """
 
     region: Region | None
     size: int
     first_offset: int
+    aborted: tuple[AbortedTxn, ...] = ()
 
 
 class SegmentList:
     """Oldest first; never empty; the last one is active."""
 
-    __slots__ = ("_segments",)
+    __slots__ = ("_segments", "may_have_aborted")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._segments = list(segments)
+        #: Whether transaction indexes are worth a look.
+        self.may_have_aborted = any(segment.txn_index.entries for segment in self._segments)
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -76,6 +83,28 @@ class SegmentList:
     def append(self, segment: Segment) -> None:
         self._segments.append(segment)
 
+    def append_marker(
+        self,
+        buffers: Sequence[Buffer],
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        aborted: AbortedTxn,
+    ) -> int:
+        """Write the batch that aborts a transaction, and its entry in the transaction index.
+
+        The entry comes first: a marker without it would make aborted data readable.  Returns and
+        raises as ``Segment.append``.
+        """
+        active = self.active
+        active.txn_index.append(aborted)
+        try:
+            position = active.append(buffers, headers, now_ms)
+        except (StorageError, CorruptLogError):
+            active.txn_index.undo()
+            raise
+        self.may_have_aborted = True
+        return position
+
     def remove(self, segment: Segment) -> None:
         self._segments.remove(segment)
 
@@ -103,7 +132,9 @@ class SegmentList:
             yield self._segments[index]
             index += 1
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, min_one: bool) -> LogRead:
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, min_one: bool, with_aborted: bool
+    ) -> LogRead:
         """See ``Log.read``; the offsets are in range."""
         if offset < end_offset:
             for segment in self.from_offset(offset):
@@ -113,9 +144,23 @@ class SegmentList:
                 position, size, first_offset = found
                 if size == 0:
                     break
+                aborted: tuple[AbortedTxn, ...] = ()
+                if with_aborted and self.may_have_aborted:
+                    aborted = self.collect_aborted(offset, segment.offset_at(position + size))
                 region = segment.region(position, size)
-                return LogRead(region=region, size=size, first_offset=first_offset)
+                return LogRead(region=region, size=size, first_offset=first_offset, aborted=aborted)
         return LogRead(region=None, size=0, first_offset=offset)
+
+    def collect_aborted(self, start: int, end: int) -> tuple[AbortedTxn, ...]:
+        """Aborted transactions with offsets in [start, end), in the order of their markers."""
+        found: list[AbortedTxn] = []
+        for segment in self.from_offset(start):
+            if segment.txn_index.entries:
+                more, complete = segment.txn_index.collect(start, end)
+                found += more
+                if complete:
+                    break
+        return tuple(found)
 
     def first_at_or_after(self, timestamp: int, start_offset: int) -> OffsetTimestamp | None:
         """The first record from ``start_offset`` on with at least this timestamp."""
@@ -152,18 +197,26 @@ def restore_producers(
     """Producer state as of the log's end; how many batches had to be read again.
 
     Snapshots that are missing where segments begin are written again: once retention has deleted
-    the segments before them, older snapshots lead nowhere.
+    the segments before them, older snapshots lead nowhere.  Transaction indexes that are stale are
+    made anew on the way, which for their sake begins before the first of them.
     """
     snapshots.keep_between(segments[0].base_offset, segments.end_offset)
-    known = snapshots.load_latest(producers, now_ms)
+    stale = [segment.base_offset for segment in segments if segment.txn_index.stale]
+    known = snapshots.load_latest(producers, now_ms, at_most=min(stale, default=None))
     start = segments[0].base_offset if known is None else known
     replayed = 0
     for segment in segments.from_offset(start):
         if segment.base_offset > start:
             snapshots.write(segment.base_offset, producers.to_snapshot())
-        for header, marker in segment.replay_from(start):
-            producers.replay(header, now_ms, marker)
+        aborted: list[AbortedTxn] = []
+        for header, marker in segment.batches_from(start):
+            txn = producers.replay(header, now_ms, marker)
+            if txn is not None:
+                aborted.append(txn)
             replayed += 1
+        if segment.txn_index.stale:
+            segment.txn_index.replace(aborted)
+            segments.may_have_aborted = segments.may_have_aborted or bool(aborted)
     return replayed
 
 

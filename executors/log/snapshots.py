@@ -65,10 +65,15 @@ class SnapshotFiles:
         self._half.put(self.path(offset), data)
         self._add(offset)
 
-    def load_latest(self, producers: ProducerState, now_ms: int) -> int | None:
-        """Load the newest snapshot that is whole; its offset.  Damaged ones are deleted."""
-        while self.offsets:
-            offset = self.offsets[-1]
+    def load_latest(
+        self, producers: ProducerState, now_ms: int, at_most: int | None = None
+    ) -> int | None:
+        """Load the newest snapshot that is whole; its offset.  Damaged ones are deleted.
+
+        ``at_most``: none from above this offset, which stay as they are.
+        """
+        while usable := [o for o in self.offsets if at_most is None or o <= at_most]:
+            offset = usable[-1]
             try:
                 producers.load_snapshot(self._half.read(self.path(offset)), now_ms)
             except DecodeError:

@@ -42,7 +42,9 @@ def _dump_file(path: Path, records: bool, as_json: bool) -> bool:
 
     found = identify(path.name)
     if found is None:
-        raise DecodeError(f"{path}: a file of a log ends in .log, .index, .timeindex or .snapshot")
+        raise DecodeError(
+            f"{path}: a file of a log ends in .log, .index, .timeindex, .txnindex or .snapshot"
+        )
     kind, base_offset = found
     rows = [_plain(row) for row in _rows(path, kind, base_offset, records)]
     if as_json:
@@ -67,6 +69,8 @@ def _rows(path: Path, kind: "FileKind", base_offset: int, records: bool) -> Iter
             return map(asdict, log_dump.dump_offset_index(data, base_offset))
         if kind is kinds.TIME_INDEX:
             return map(asdict, log_dump.dump_time_index(data, base_offset))
+        if kind is kinds.TXN_INDEX:
+            return [txn._asdict() for txn in log_dump.dump_txn_index(data, base_offset)]
         if kind is kinds.SNAPSHOT:
             return map(asdict, log_dump.decode_snapshot(data))
         if kind is kinds.EPOCHS:
@@ -92,7 +96,8 @@ def _segment_rows(path: Path, records: bool) -> Iterator[Row]:
             yield asdict(found)
             if records:
                 try:
-                    yield from map(_record_row, dump_records(handle, found))
+                    to_row = _control_row if found.is_control else _record_row
+                    yield from map(to_row, dump_records(handle, found))
                 except SparklogError as error:
                     yield {"damage": str(error), "position": found.position, "bytes_left": 0}
 
@@ -106,6 +111,21 @@ def _record_row(record: Any) -> Row:
         "key": as_json_value(record.key),
         "value": as_json_value(record.value),
         "headers": [[name, as_json_value(value)] for name, value in record.headers],
+    }
+
+
+def _control_row(record: Any) -> Row:
+    """A marker by its name; other control records as they are."""
+    from sparklog.executors.log.dump import marker_of
+
+    marker = marker_of(record)
+    if marker is None:
+        return _record_row(record)
+    return {
+        "offset": record.offset,
+        "record_timestamp": record.timestamp,
+        "end_txn_marker": marker.control_type,
+        "coordinator_epoch": marker.coordinator_epoch,
     }
 
 

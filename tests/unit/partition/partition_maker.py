@@ -58,7 +58,15 @@ class Maker:
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     files: FileCache = field(default_factory=lambda: FileCache(16))
 
-    def open(self, state: PartitionImage | None = None, **settings: object) -> Partition:
+    def open(
+        self,
+        state: PartitionImage | None = None,
+        *,
+        clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        **settings: object,
+    ) -> Partition:
         config = TopicConfig(**settings)  # type: ignore[arg-type]
         producers = ProducerStateManager(TP)
         log = Log.open(
@@ -69,6 +77,9 @@ class Maker:
             files=self.files,
             producers=producers,
             now_ms=NOW,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
             topic_id=TOPIC_ID,
         )
         partition = Partition(
