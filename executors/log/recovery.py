@@ -304,6 +304,11 @@ class _Loader:
         """
         return self.recovery_point if self.recovery_point > self.log_start_offset else 0
 
+    @property
+    def _gapless_from(self) -> int:
+        """From where on offsets have no gaps: what nobody flushed, only appends have touched."""
+        return MAX_INT64 if "compact" in self.config.cleanup_policy else self.recovery_point
+
     def _recover(self) -> None:
         """Read every segment from the one that holds the recovery point on."""
         segments, first, whole = self.segments, self._first_untrusted(), True
@@ -312,7 +317,9 @@ class _Loader:
                 self._drop_from(index)
                 break
             self._count(segments_recovered=1)
-            whole = self._rebuild(segments[index], check_end=self._promised_end)
+            whole = self._rebuild(
+                segments[index], check_end=self._promised_end, gapless_from=self._gapless_from
+            )
 
     def _follows(self, before: Segment, segment: Segment, whole: bool = True) -> bool:
         """Whether nothing is lost between two segments.
@@ -326,7 +333,7 @@ class _Loader:
         gaps = leapt or "compact" in self.config.cleanup_policy
         return gap == 0 or (gap > 0 and gaps and whole)
 
-    def _rebuild(self, segment: Segment, *, check_end: int) -> bool:
+    def _rebuild(self, segment: Segment, *, check_end: int, gapless_from: int = MAX_INT64) -> bool:
         """Check every batch, rebuild the indexes; whether the segment was whole.
 
         A damaged tail is cut off, unless it holds offsets below ``check_end``.
@@ -342,7 +349,7 @@ class _Loader:
 
         handle = self.half.open(segment.log_path)
         try:
-            scan = scan_batches(handle, segment.base_offset, visit)
+            scan = scan_batches(handle, segment.base_offset, visit, gapless_from=gapless_from)
             self._count(bytes_scanned=handle.size())
             if scan.damage is not None:
                 if scan.next_offset < check_end:

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from sparklog.executors.log.roll import fits_relative
 from sparklog.storage_backends.base import FileHandle
-from sparklog.types import Compression
+from sparklog.types import MAX_INT64, Compression
 from sparklog.wire.batch import (
     BATCH_OVERHEAD,
     COMPRESSION_MASK,
@@ -35,9 +35,17 @@ class Scan:
 
 
 def scan_batches(
-    handle: FileHandle, base_offset: int, visit: Callable[[BatchHeader, int], None]
+    handle: FileHandle,
+    base_offset: int,
+    visit: Callable[[BatchHeader, int], None],
+    *,
+    gapless_from: int = MAX_INT64,
 ) -> Scan:
-    """Visit header and position of every sound batch, in order, up to the first that is not."""
+    """Visit header and position of every sound batch, in order, up to the first that is not.
+
+    A batch's checksum leaves its offset out.  From ``gapless_from`` on, where nothing but appends
+    can have been, a batch that does not follow the one before is damage too.
+    """
     window = ScanWindow(handle)
     position, next_offset = 0, base_offset
     while position < window.size:
@@ -46,7 +54,7 @@ def scan_batches(
             damage: str | None = f"a batch header is cut off after {window.size - position} bytes"
         else:
             damage = header_damage(header, window.size - position) or _misplaced(
-                header, base_offset, next_offset
+                header, base_offset, next_offset, gapless=next_offset >= gapless_from
             )
             if damage is None:
                 damage = window.checksum_damage(header, position)
@@ -107,9 +115,13 @@ def header_damage(header: BatchHeader, bytes_left: int) -> str | None:
     return None
 
 
-def _misplaced(header: BatchHeader, base_offset: int, next_offset: int) -> str | None:
+def _misplaced(
+    header: BatchHeader, base_offset: int, next_offset: int, *, gapless: bool
+) -> str | None:
     if header.base_offset < next_offset:
         return f"base offset is {header.base_offset} where {next_offset} or more must follow"
+    if gapless and header.base_offset > next_offset:
+        return f"base offset is {header.base_offset} where {next_offset} must follow"
     if not fits_relative(base_offset, header.last_offset):
         return f"last offset {header.last_offset} is too far from the segment's {base_offset}"
     return None
