@@ -146,10 +146,13 @@ def truncate_one_batch_too_many() -> list[Patch]:
     real = recovery_module.scan_batches
 
     def scan_batches(
-        handle: FileHandle, base_offset: int, visit: Callable[[BatchHeader, int], None]
+        handle: FileHandle,
+        base_offset: int,
+        visit: Callable[[BatchHeader, int], None],
+        **more: int,
     ) -> Scan:
         batches: list[tuple[BatchHeader, int]] = []
-        scan = real(handle, base_offset, lambda header, at: batches.append((header, at)))
+        scan = real(handle, base_offset, lambda header, at: batches.append((header, at)), **more)
         if scan.damage is not None and batches:
             header, position = batches.pop()
             scan = replace(scan, valid_size=position, next_offset=header.base_offset)

@@ -90,6 +90,17 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """Records that a consumer gave one after the other, the first of them at ``offset``."""
+
+    asked: int
+    reader: str
+    log: LogId
+    offset: int
+    records: tuple[tuple[int, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchDamaged:
     """A read that was answered with bytes that are no sound batches."""
 
@@ -215,6 +226,7 @@ Event: TypeAlias = (
     | ProduceRefused
     | ProduceUnknown
     | Fetched
+    | Consumed
     | FetchDamaged
     | EndListed
     | TopicCreateInvoked
@@ -288,6 +300,12 @@ class History:
     def each(self, kind: type[E]) -> Iterator[tuple[int, E]]:
         """Position and event, for the events of one kind."""
         return ((at, event) for at, event in enumerate(self.events) if isinstance(event, kind))
+
+    def reads(self) -> Iterator[tuple[int, Fetched | Consumed]]:
+        """Position and event of everything that gave records."""
+        for at, event in enumerate(self.events):
+            if isinstance(event, Fetched | Consumed):
+                yield at, event
 
     def ends(self, kind: type[E]) -> dict[int, tuple[int, E]]:
         """Position and event of the outcomes of one kind, by operation."""

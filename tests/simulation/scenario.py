@@ -22,6 +22,7 @@ from workloads import (
     consume,
     delete_records,
     ending,
+    follow,
     idempotent,
     library,
     nemesis,
@@ -46,6 +47,7 @@ STEADY: Mapping[str, Workload] = {
 }
 OFTEN: Mapping[str, Workload] = {
     "library": library.run,
+    "consumer": follow.run,
     "topics": topics.run,
     "settings": settings.run,
     "cutter": delete_records.run,

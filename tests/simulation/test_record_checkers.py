@@ -18,6 +18,7 @@ from final_state import FinalBatch, FinalLog, FinalState
 from history import (
     BrokerDied,
     BrokerStopped,
+    Consumed,
     DeleteRecordsInvoked,
     EndListed,
     Event,
@@ -221,6 +222,8 @@ def test_reads_have_no_gaps() -> None:
     assert gapless.check(read(1, 1, 3), FinalState()) == [
         f"{NAME}: a read from 1 gave the offsets [1, 3]"
     ]
+    late = Consumed(asked=0, reader="c", log=LOG, offset=1, records=((2, b"v"),))
+    assert gapless.check(History.of(late), FinalState()) == [f"{NAME}: a read from 1 began at 2"]
 
 
 def test_an_offset_keeps_its_record() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from final_state import FinalLog, FinalState
-from history import Fetched, History, LogId
+from history import History, LogId
 
 from checkers.promises import Promises
 
@@ -25,7 +25,7 @@ def check(history: History, final: FinalState) -> list[str]:
         found += _repeated(log, once, state.records().items())
         found += _repeated_sequences(log, state)
     seen: dict[LogId, dict[int, bytes | None]] = defaultdict(dict)
-    for _, read in history.each(Fetched):
+    for _, read in history.reads():
         # What a loss took may have been written again elsewhere.
         if read.log not in final.logs and not promises.may_be_lost(read.log, 0, history.position):
             seen[read.log].update(read.records)

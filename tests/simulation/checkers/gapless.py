@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from final_state import FinalLog, FinalState
-from history import Fetched, History, LogId
+from history import Consumed, Fetched, History, LogId
 
 
 def check(history: History, final: FinalState) -> list[str]:
     found: list[str] = []
     for log, state in final.logs.items():
         found += _in_log(log, state)
-    for _, read in history.each(Fetched):
+    for _, read in history.reads():
         found += _in_read(read)
     return found
 
@@ -30,7 +30,7 @@ def _in_log(log: LogId, state: FinalLog) -> Iterator[str]:
         yield f"{log} ends at {state.end}, its last batch at {expected}"
 
 
-def _in_read(read: Fetched) -> Iterator[str]:
+def _in_read(read: Fetched | Consumed) -> Iterator[str]:
     offsets = [offset for offset, _ in read.records]
     if not offsets:
         return

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from final_state import FinalState
-from history import Fetched, History, LogId, Write
+from history import History, LogId, Write
 
 
 def check(history: History, final: FinalState) -> list[str]:
     sent = {(write.log, value): write for write in history.writes() for value in write.sent.values}
     found: list[str] = []
-    for at, read in history.each(Fetched):
+    for at, read in history.reads():
         found += _ghosts(sent, read.log, read.records, at)
     for log, state in final.logs.items():
         found += _ghosts(sent, log, state.records().items(), history.position)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from final_state import FinalState
-from history import Fetched, History, LogId
+from history import History, LogId
 
 from checkers.promises import Promises
 
@@ -39,7 +39,7 @@ def check(history: History, final: FinalState) -> list[str]:
 
 
 def _sights(history: History, final: FinalState) -> Iterator[Sight]:
-    for at, read in history.each(Fetched):
+    for at, read in history.reads():
         for offset, value in read.records:
             yield Sight(at, read.asked, read.log, offset, value, read.reader)
     for write, base_offset in history.base_offsets():
