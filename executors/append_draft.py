@@ -1,9 +1,11 @@
 """Batches of clients on their way into one partition, up to the one write that puts them there.
 
 Owns: the judgement of several batches, each seeing those before it although none is written yet,
-and what they make together.  Must not know roles, logs or what an acknowledgement waits for.
+what they make together, and what comes of each.  Must not know roles, logs or what an
+acknowledgement waits for.
 """
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from sparklog.config import TopicConfig
@@ -15,7 +17,13 @@ from sparklog.executors.batch_rules import (
     stamp_batch,
 )
 from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.partition_values import ACKS_ALL, ACKS_NONE
+from sparklog.executors.partition_values import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
+    Effect,
+)
 from sparklog.executors.producer_entry import ProducerEntry
 from sparklog.executors.producer_state import (
     Accepted,
@@ -96,6 +104,43 @@ class AppendDraft:
     def aborted(self) -> AbortedTxn | None:
         """What the marker aborts, if this is one."""
         return None if self.ended is None else self.ended.aborted
+
+    def outcomes(
+        self,
+        wait_for: Callable[[int, int], AckWait | None],
+        effects: tuple[Effect, ...],
+        *,
+        log_start_offset: int,
+        flush_owed: bool,
+    ) -> list[Appended | KafkaError]:
+        """What becomes of every batch that was taken, now that the draft is written.
+
+        ``wait_for`` is asked with acks and an end offset; ``effects`` go with the last batch.
+        """
+        last = self.last
+        outcomes: list[Appended | KafkaError] = []
+        for acks, end_offset, verdict in self.verdicts:
+            wait = wait_for(acks, end_offset) if acks == ACKS_ALL or flush_owed else None
+            if isinstance(verdict, KafkaError):
+                outcomes.append(verdict if wait is None else Appended(refusal=verdict, wait=wait))
+                continue
+            if isinstance(verdict, BatchHeader):
+                size, append_time = verdict.size, self.append_time
+            else:
+                by_broker = self.append_time != NO_TIMESTAMP
+                size, append_time = 0, verdict.timestamp if by_broker else NO_TIMESTAMP
+            outcomes.append(
+                Appended(
+                    base_offset=verdict.base_offset,
+                    last_offset=verdict.last_offset,
+                    log_append_time=append_time,
+                    log_start_offset=log_start_offset,
+                    size=size,
+                    wait=wait,
+                    effects=effects if verdict is last else (),
+                )
+            )
+        return outcomes
 
     def has_room(self, size: int) -> bool:
         """Whether a batch of this size still goes into the same segment."""

@@ -135,6 +135,7 @@ class Broker:
             settings=options.settings,
             counters=self.counters,
             now_ms=self.surroundings.wall_ms,
+            random_bytes=self.surroundings.random_bytes,
         )
         await registration.fetch_image()
         self._check_identity(registration.image, self._folder)
@@ -299,8 +300,10 @@ class Broker:
             "frames_refused": server.frames_refused,
             "wire_bytes_in": server.bytes_received,
             "wire_bytes_out": server.bytes_sent,
-            "delayed_fetches": len(table.readers),
+            "delayed_fetches": len(table.readers) + len(table.followers),
             "delayed_produces": len(table.writers),
+            "delayed_deletes": len(table.deleters),
+            **table.sessions.as_json(),
             "requests": {str(key): count for key, count in dispatcher.requests.items()},
             "undecodable": dispatcher.undecodable,
             "request_errors": dispatcher.errors,
@@ -323,7 +326,7 @@ class Broker:
         self, *, tell_controller: bool, meanwhile: "asyncio.Task[None] | None" = None
     ) -> None:
         if self._table is not None:
-            self._table.readers.close()
+            self._table.close_readers()
         if self._server is not None:
             await self._server.close(DRAIN_S)
         if self._folder is not None:

@@ -8,12 +8,13 @@ A parked acknowledgement is an ``AckWait``: the shell asks ``is_settled`` again 
 ``WakeWriters``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.append_draft import AppendDraft
+from sparklog.executors.followers import Followers
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.offset_lookup import end_of_epoch, look_up
@@ -26,8 +27,11 @@ from sparklog.executors.partition_values import (
     FlushLog,
     PartitionRead,
     SentBatch,
+    WakeDeleters,
+    WakeFollowers,
     WakeReaders,
     WakeWriters,
+    wake_all,
 )
 from sparklog.executors.producer_state import ProducerStateManager, TransactionEnd
 from sparklog.metadata import PartitionImage
@@ -36,13 +40,12 @@ from sparklog.types import (
     NO_LEADER_EPOCH,
     NO_NODE,
     NO_OFFSET,
-    NO_TIMESTAMP,
     Isolation,
     OffsetSpec,
     OffsetTimestamp,
     TopicPartition,
 )
-from sparklog.wire.batch import BatchHeader, Buffer
+from sparklog.wire.batch import Buffer
 
 #: What a log raises when its files, not the request, are at fault.
 _DISK_ERRORS = (StorageError, CorruptLogError)
@@ -72,7 +75,7 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self._node_id = node_id
         self._epoch_start_offset = NO_OFFSET
-        self._follower_ends: dict[int, int] = {}
+        self._followers = Followers()
         self._flush_promised = NO_OFFSET
         self._unread_bytes = 0
         producers.transactions.replicate(self.high_watermark)
@@ -103,7 +106,7 @@ class Partition:
         )
         if changed and self.is_leader and self.log.offline is None:
             self._epoch_start_offset = self.log.log_end_offset
-            self._follower_ends.clear()
+            self._followers.clear()
             self.log.assign_leader_epoch(state.leader_epoch)
         effects = self._advance_high_watermark() if self.is_leader else []
         return [*effects, *self._wake_all()] if changed else effects
@@ -293,12 +296,18 @@ class Partition:
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log.log_start_offset,
             aborted=aborted,
+            end_offset=end,
         )
 
-    def record_follower(self, replica_id: int, offset: int) -> list[Effect]:
-        """A follower's fetch offset says how far its log reaches."""
-        self._follower_ends[replica_id] = offset
-        return self._advance_high_watermark()
+    def record_follower(
+        self, replica_id: int, offset: int, log_start_offset: int = NO_OFFSET
+    ) -> list[Effect]:
+        """A follower's fetch says how far its log reaches, and where it starts."""
+        started = self._followers.record(replica_id, offset, log_start_offset)
+        effects = self._advance_high_watermark()
+        return (
+            [*effects, WakeDeleters(topic_partition=self.topic_partition)] if started else effects
+        )
 
     def find_offset(
         self, timestamp: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
@@ -329,8 +338,21 @@ class Partition:
 
     # cleaning
 
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """The smallest log start of the replicas on brokers that live; -1 where one is not known.
+
+        Raises NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR.
+        """
+        self.require_leader()
+        assert self.state is not None
+        others = (i for i in self.state.replicas if i != self._node_id and is_alive(i))
+        return min([self.log.log_start_offset, *self._followers.starts(others)])
+
     def delete_records(self, offset: int) -> tuple[int, list[Effect]]:
-        """Move the log start; -1 means the high watermark.  The new low watermark and effects."""
+        """Move this replica's log start; -1 means the high watermark.
+
+        Gives the offset below which nothing shall be left on any replica, and effects.
+        """
         self.require_leader()
         target = self.high_watermark if offset == NO_OFFSET else offset
         if not 0 <= target <= self.high_watermark:
@@ -343,7 +365,7 @@ class Partition:
             self.log.advance_log_start(target)
         except _DISK_ERRORS as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return self.log.log_start_offset, self._wake_all()
+        return target, self._wake_all()
 
     def check_invariants(self) -> None:
         log = self.log
@@ -407,36 +429,15 @@ class Partition:
                 self.producers.apply_end(draft.ended)
             self._unread_bytes += draft.size
             effects = (*self._promise_flush(now_ms), *self._advance_high_watermark())
-        return self._outcomes(draft, effects)
-
-    def _outcomes(
-        self, draft: AppendDraft, effects: tuple[Effect, ...]
-    ) -> list[Appended | KafkaError]:
-        log_start_offset, last, flush_owed = self.log.log_start_offset, draft.last, self.flush_owed
-        outcomes: list[Appended | KafkaError] = []
-        for acks, end_offset, verdict in draft.verdicts:
-            waits = acks == ACKS_ALL or flush_owed
-            wait = self._wait_for(acks, end_offset) if waits else None
-            if isinstance(verdict, KafkaError):
-                outcomes.append(verdict if wait is None else Appended(refusal=verdict, wait=wait))
-                continue
-            if isinstance(verdict, BatchHeader):
-                size, append_time = verdict.size, draft.append_time
-            else:
-                by_broker = draft.append_time != NO_TIMESTAMP
-                size, append_time = 0, verdict.timestamp if by_broker else NO_TIMESTAMP
-            outcomes.append(
-                Appended(
-                    base_offset=verdict.base_offset,
-                    last_offset=verdict.last_offset,
-                    log_append_time=append_time,
-                    log_start_offset=log_start_offset,
-                    size=size,
-                    wait=wait,
-                    effects=effects if verdict is last else (),
-                )
-            )
-        return outcomes
+            if self.state is not None and len(self.state.replicas) > 1:
+                followers = WakeFollowers(topic_partition=self.topic_partition, size=draft.size)
+                effects = (*effects, followers)
+        return draft.outcomes(
+            self._wait_for,
+            effects,
+            log_start_offset=self.log.log_start_offset,
+            flush_owed=self.flush_owed,
+        )
 
     def _wait_for(self, acks: int, end_offset: int) -> AckWait | None:
         if acks == ACKS_NONE:
@@ -473,8 +474,8 @@ class Partition:
         isr, needed = self._insync()
         if self.log.offline is not None or isr < needed:
             return []
-        ends = [self._follower_ends.get(i, 0) for i in self.state.isr if i != self._node_id]
-        reached = min([self._own_end(), *ends])
+        others = [i for i in self.state.isr if i != self._node_id]
+        reached = min([self._own_end(), *self._followers.ends(others)])
         if reached <= self.high_watermark:
             return []
         self.high_watermark = reached
@@ -489,7 +490,4 @@ class Partition:
         ]
 
     def _wake_all(self) -> list[Effect]:
-        return [
-            WakeReaders(topic_partition=self.topic_partition, size=0),
-            WakeWriters(topic_partition=self.topic_partition),
-        ]
+        return wake_all(self.topic_partition)

@@ -27,6 +27,21 @@ class WakeReaders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WakeFollowers:
+    """Look at the followers' delayed fetches again: ``size`` bytes wait to be replicated."""
+
+    topic_partition: TopicPartition
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeDeleters:
+    """Look at parked deletions of records again: a log start has moved, or the role."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WakeWriters:
     """Look at parked acknowledgements again."""
 
@@ -41,7 +56,16 @@ class FlushLog:
     at_ms: int
 
 
-Effect: TypeAlias = WakeReaders | WakeWriters | FlushLog
+Effect: TypeAlias = WakeReaders | WakeFollowers | WakeWriters | WakeDeleters | FlushLog
+
+
+def wake_all(topic_partition: TopicPartition) -> list[Effect]:
+    """Whoever waits for a partition must look at it again."""
+    return [
+        WakeReaders(topic_partition=topic_partition, size=0),
+        WakeWriters(topic_partition=topic_partition),
+        WakeDeleters(topic_partition=topic_partition),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +102,8 @@ class PartitionRead:
     """Records of a read and the marks that travel with them; ``records`` None when there are none.
 
     ``aborted``: transactions with data among them, for who reads committed data.
-    Whoever takes the region sends or releases it.
+    Whoever takes the region sends or releases it.  ``end_offset`` is where this reader's part of
+    the log ends.
     """
 
     records: Region | None
@@ -86,4 +111,5 @@ class PartitionRead:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    end_offset: int
     aborted: tuple[AbortedTxn, ...] = ()

@@ -15,19 +15,28 @@ from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogErro
 from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.complaints import Complaints
 from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.fetch_session import FetchSession
+from sparklog.executors.fetch_sessions import Awaited, FetchSessions
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_folders import delete_folder, is_stray, parse_folder
-from sparklog.executors.partition_values import Effect, FlushLog, WakeReaders, WakeWriters
+from sparklog.executors.partition_values import (
+    Effect,
+    FlushLog,
+    WakeDeleters,
+    WakeFollowers,
+    WakeReaders,
+    WakeWriters,
+)
 from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.executors.purgatory import Purgatory
 from sparklog.executors.timers import Timers
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.service.settings import changed_config
 from sparklog.storage_backends.blocking import run_blocking
-from sparklog.types import TopicPartition
+from sparklog.types import MAX_INT32, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +52,7 @@ class PartitionTable:
         settings: Mapping[str, str],
         counters: BrokerCounters,
         now_ms: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
     ) -> None:
         self.node_id = node_id
         self.image = ClusterImage()
@@ -50,12 +60,19 @@ class PartitionTable:
         self.complaints = Complaints(now_ms)
         self.now_ms = now_ms
         self.timers = Timers()
-        self.readers: Purgatory[TopicPartition] = Purgatory(self.timers)
+        self.readers: Purgatory[Awaited] = Purgatory(self.timers)
+        self.followers: Purgatory[Awaited] = Purgatory(self.timers)
         self.writers: Purgatory[TopicPartition] = Purgatory(self.timers)
+        self.deleters: Purgatory[TopicPartition] = Purgatory(self.timers)
         self._folder = folder
         self._broker_overrides: dict[str, str] = {}
         self._start_config = BrokerConfig.resolve(settings)
         self.broker_config = self._start_config
+        self.sessions = FetchSessions(
+            lambda: self.broker_config.max_incremental_fetch_session_cache_slots,
+            lambda: int.from_bytes(random_bytes(4)) & MAX_INT32,
+        )
+        self._went_offline: set[TopicPartition] = set()
         self._files = FileCache(self.broker_config.log_open_files_max)
         self._flusher = Flusher(now_ms, self.carry_out)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -108,15 +125,52 @@ class PartitionTable:
         for effect in effects:
             match effect:
                 case WakeReaders():
-                    self.readers.wake(effect.topic_partition, effect.size)
+                    self._wake_readers(effect.topic_partition, effect.size)
                 case WakeWriters():
                     self.writers.wake(effect.topic_partition)
+                case WakeFollowers():
+                    self._wake_followers(effect.topic_partition, effect.size)
+                case WakeDeleters():
+                    self.deleters.wake(effect.topic_partition)
                 case FlushLog():
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:
                         self._flusher.plan(partition, effect.at_ms)
                 case _:
                     assert_never(effect)
+
+    def hear(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        """A request met trouble; who waits for the partition learns that it is offline."""
+        self.complaints.hear(topic_partition, error)
+        partition = self._partitions.get(topic_partition)
+        if partition is None or partition.log.offline is None:
+            return
+        if topic_partition not in self._went_offline:
+            self._went_offline.add(topic_partition)
+            asyncio.get_running_loop().call_soon(self._wake_everybody, topic_partition)
+
+    def wake_session(self, session: FetchSession, size: int = 0) -> None:
+        """Look at the fetch of a session that waits, if one does."""
+        (self.followers if session.by_follower else self.readers).wake(session, size)
+
+    def _wake_readers(self, topic_partition: TopicPartition, size: int) -> None:
+        for session in self.sessions.changed(topic_partition):
+            # A high watermark is no news that a follower waits for.
+            if not session.by_follower or not size:
+                self.wake_session(session, size)
+        self.readers.wake(topic_partition, size)
+        if not size:
+            self.followers.wake(topic_partition)
+
+    def _wake_followers(self, topic_partition: TopicPartition, size: int) -> None:
+        for session in self.sessions.changed(topic_partition, followers_only=True):
+            self.wake_session(session, size)
+        self.followers.wake(topic_partition, size)
+
+    def _wake_everybody(self, topic_partition: TopicPartition) -> None:
+        self._wake_readers(topic_partition, 0)
+        self.writers.wake(topic_partition)
+        self.deleters.wake(topic_partition)
 
     # the image
 
@@ -165,6 +219,7 @@ class PartitionTable:
             partition = self._partitions.get(tp)
             if partition is not None:
                 self._update(partition, state, lead)
+        self.deleters.wake_all()  # brokers that are gone are not waited for
 
     def drop_roles(self) -> None:
         """Serve nothing any more, because this broker's right to serve has ended."""
@@ -177,11 +232,14 @@ class PartitionTable:
         """Retention, for every partition."""
         now_ms = self.now_ms()
         for partition in self:
+            log_start_offset = partition.log.log_start_offset
             try:
                 deleted = partition.log.delete_old(now_ms, partition.retention_end)
                 self.counters.segments_deleted += deleted
             except SparklogError as error:
                 logger.error("retention of %s failed: %s", partition.topic_partition, error)
+            if partition.log.log_start_offset != log_start_offset:
+                self._wake_everybody(partition.topic_partition)
 
     def expire_producers(self) -> None:
         """Forget the producers that have been idle for too long, in every partition."""
@@ -205,13 +263,19 @@ class PartitionTable:
 
     async def close(self) -> bool:
         """Flush and close every log, write the checkpoints.  False when one did not close well."""
-        self.readers.close()
+        self.close_readers()
         self.writers.close()
+        self.deleters.close()
         for partition in self:
             await self._flusher.settle(partition)
         closed = [await self._close_log(partition) for partition in self]
         await self.write_checkpoints()
         return all(closed) and not self._offline
+
+    def close_readers(self) -> None:
+        """Answer every fetch that waits, and those to come, with what there is."""
+        self.readers.close()
+        self.followers.close()
 
     async def _close_log(self, partition: Partition) -> bool:
         log = partition.log
@@ -308,8 +372,8 @@ class PartitionTable:
     async def _let_go(self, partition: Partition) -> None:
         """Whoever waits finds the partition gone and answers so."""
         tp = partition.topic_partition
-        self.readers.wake(tp)
-        self.writers.wake(tp)
+        self._went_offline.discard(tp)
+        self._wake_everybody(tp)
         await self._flusher.settle(partition)
         partition.log.close(self.now_ms(), clean=False)
 

@@ -52,13 +52,15 @@ class Owner:
     """Whom answers are for.  Its waiters are dropped when it leaves."""
 
     def __init__(self) -> None:
+        self.left = False
         self._parked: dict[_Parked[Any], None] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def leave(self) -> None:
-        """Drop everything that waits for this owner."""
+        """Drop everything that waits for this owner, or that will."""
+        self.left = True
         for parked in list(self._parked):
             parked.purgatory.drop(parked)
 
@@ -92,6 +94,9 @@ class Purgatory(Generic[KeyT]):
         """Ask ``waiter`` again when one of ``keys`` is woken, at the latest after ``timeout_s``."""
         if self._closed or self._count >= self._waiters_max or timeout_s <= 0:
             waiter.expire()
+            return
+        if owner is not None and owner.left:
+            waiter.drop()
             return
         parked = _Parked(self, waiter, tuple(keys), owner)
         for key in parked.keys:

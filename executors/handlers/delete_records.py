@@ -1,14 +1,22 @@
 """DeleteRecords (key 21) v0-2: move the log start (KIP-107).
 
+An answer waits until no replica on a live broker holds the deleted records any more; alone, a
+leader answers at once.  What was not reached in time is REQUEST_TIMED_OUT beside the low watermark
+so far, as in Kafka.
+
 Deviation: the new log start is on the disk before the answer leaves; Kafka writes it down later.
 """
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.purgatory import Owner
 from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.types import NO_OFFSET
+from sparklog.types import NO_OFFSET, TopicPartition
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -18,18 +26,25 @@ from sparklog.wire.messages.delete_records import (
 )
 
 
+@dataclass(slots=True)
+class _Deletion:
+    """One partition of the answer; ``target`` is where its low watermark must come to yet."""
+
+    topic_partition: TopicPartition
+    result: DeleteRecordsPartitionResult
+    target: int | None = None
+
+
 def handler(table: PartitionTable) -> ApiHandler:
     def handle(
-        _context: RequestContext, request: DeleteRecordsRequest
+        context: RequestContext, request: DeleteRecordsRequest
     ) -> Awaitable[DeleteRecordsResponse]:
-        results = tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(_delete(table, topic.name, part) for part in topic.partitions),
-            )
+        deletions = [
+            [_delete(table, topic.name, part) for part in topic.partitions]
             for topic in request.topics
-        )
-        return _persisted(table, DeleteRecordsResponse(topics=results))
+        ]
+        owner = owner_of(table, context.connection)
+        return _answer(table, request, deletions, owner)
 
     return ApiHandler(
         api_key=DeleteRecordsRequest.API_KEY,
@@ -40,33 +55,99 @@ def handler(table: PartitionTable) -> ApiHandler:
     )
 
 
-async def _persisted(
-    table: PartitionTable, response: DeleteRecordsResponse
+async def _answer(
+    table: PartitionTable,
+    request: DeleteRecordsRequest,
+    deletions: Sequence[Sequence[_Deletion]],
+    owner: Owner,
 ) -> DeleteRecordsResponse:
     try:
         await table.write_checkpoints()
     except StorageError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    return response
-
-
-def _delete(
-    table: PartitionTable, topic: str, part: DeleteRecordsPartition
-) -> DeleteRecordsPartitionResult:
-    try:
-        partition = table.find(topic, part.partition_index)
-        low_watermark, effects = partition.delete_records(part.offset)
-    except KafkaError as error:
-        return _failed(part, error)
-    table.carry_out(effects)
-    return DeleteRecordsPartitionResult(
-        partition_index=part.partition_index, low_watermark=low_watermark
+    pending = [d for topic in deletions for d in topic if not _settle(table, d)]
+    if pending:
+        parked = _ParkedDeletions(table, pending)
+        keys = [deletion.topic_partition for deletion in pending]
+        table.deleters.park(parked, keys, request.timeout_ms / 1000, owner)
+        await parked.done
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=tuple(deletion.result for deletion in group)
+            )
+            for topic, group in zip(request.topics, deletions, strict=True)
+        )
     )
 
 
-def _failed(part: DeleteRecordsPartition, error: KafkaError) -> DeleteRecordsPartitionResult:
+class _ParkedDeletions:
+    """Deletions that other replicas have yet to carry out."""
+
+    def __init__(self, table: PartitionTable, pending: Sequence[_Deletion]) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._table = table
+        self._pending = list(pending)
+
+    def look(self, key: TopicPartition, size: int) -> bool:
+        del size
+        self._pending = [
+            deletion
+            for deletion in self._pending
+            if deletion.topic_partition != key or not _settle(self._table, deletion)
+        ]
+        if not self._pending:
+            self._finish()
+        return not self._pending
+
+    def expire(self) -> None:
+        for deletion in self._pending:
+            deletion.result = DeleteRecordsPartitionResult(
+                partition_index=deletion.topic_partition.partition,
+                low_watermark=deletion.result.low_watermark,
+                error_code=int(ErrorCode.REQUEST_TIMED_OUT),
+            )
+        self._finish()
+
+    def drop(self) -> None:
+        self.done.cancel()
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+def _delete(table: PartitionTable, topic: str, part: DeleteRecordsPartition) -> _Deletion:
+    tp = TopicPartition(topic, part.partition_index)
+    try:
+        target, effects = table.find(topic, part.partition_index).delete_records(part.offset)
+    except KafkaError as error:
+        return _Deletion(tp, _failed(part.partition_index, error))
+    table.carry_out(effects)
+    return _Deletion(tp, _reached(tp, NO_OFFSET), target)
+
+
+def _settle(table: PartitionTable, deletion: _Deletion) -> bool:
+    """Whether there is nothing to wait for any more."""
+    if deletion.target is None:
+        return True
+    tp = deletion.topic_partition
+    try:
+        low_watermark = table.find(tp.topic, tp.partition).low_watermark(table.image.is_alive)
+    except KafkaError as error:
+        deletion.result = _failed(tp.partition, error)
+        return True
+    deletion.result = _reached(tp, low_watermark)
+    return low_watermark >= deletion.target
+
+
+def _reached(tp: TopicPartition, low_watermark: int) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=tp.partition, low_watermark=low_watermark)
+
+
+def _failed(number: int, error: KafkaError) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
-        partition_index=part.partition_index, low_watermark=NO_OFFSET, error_code=int(error.code)
+        partition_index=number, low_watermark=NO_OFFSET, error_code=int(error.code)
     )
 
 
@@ -74,7 +155,8 @@ def _error_response(request: DeleteRecordsRequest, error: KafkaError) -> DeleteR
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=tuple(_failed(part, error) for part in topic.partitions)
+                name=topic.name,
+                partitions=tuple(_failed(part.partition_index, error) for part in topic.partitions),
             )
             for topic in request.topics
         )

@@ -4,16 +4,23 @@ A fetch that finds fewer than min_bytes waits up to max_wait_ms for a partition 
 hold per partition, per request and per broker (``fetch.max.bytes``), but the first partition with
 data gives at least one whole batch (KIP-74).
 
-Deviations: fetch sessions are declined by answering session id 0 (KIP-227 allows it).  Requests
-with a replica id are members' only: they tell the leader how far a follower has come.
+With a session (KIP-227) a request names only what changed, the answer holds only what is news, and
+only partitions in which something happened are looked at.  Requests with a replica id are members'
+only: they tell the leader how far a follower has come.
+
+Deviation: an error answers at once; Kafka lets a fetch wait beside topics that it does not know.
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.executors.fetch_session import FetchedPartition
+from sparklog.executors.fetch_sessions import Awaited
 from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.fetch_scope import Look, Scope, scope_of
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition_values import PartitionRead
 from sparklog.executors.partitions import PartitionTable
@@ -27,10 +34,8 @@ from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
 from sparklog.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -51,7 +56,7 @@ _NO_RECORDS = b""
 class _Attempt:
     """What one look at all partitions found; regions are released unless it is answered."""
 
-    topics: list[tuple[FetchTopic, str, list[PartitionData]]]
+    looks: list[Look] = field(default_factory=list)
     size: int = 0
     failed: bool = False
     regions: int = 0
@@ -69,21 +74,24 @@ class _Attempt:
             region.release()
 
     def release(self) -> None:
-        for _, _, partitions in self.topics:
-            for partition in partitions:
-                _release(partition.records)
+        for look in self.looks:
+            _release(look.data.records)
 
 
 def handler(table: PartitionTable) -> ApiHandler:
     def handle(context: RequestContext, request: FetchRequest) -> Any:
-        _check_session(request)
         replica_id = _replica_id(request)
         if replica_id >= 0 and not context.member:
             raise KafkaError(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 "only brokers of the cluster may fetch with a replica id",
             )
-        fetch = _Fetch(table, request, replica_id, by_id=context.version >= _FIRST_ID_VERSION)
+        by_id = context.version >= _FIRST_ID_VERSION
+        try:
+            scope = scope_of(table, request, replica_id, by_id)
+        except KafkaError as error:
+            return _session_error(error.code)
+        fetch = _Fetch(table, request, replica_id, scope, by_id=by_id)
         attempt = fetch.attempt()
         if request.max_wait_ms <= 0 or fetch.is_enough(attempt):
             return fetch.response(attempt)
@@ -121,15 +129,9 @@ def _error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
     )
 
 
-def _check_session(request: FetchRequest) -> None:
-    if request.session_id != 0:
-        raise KafkaError(
-            ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}"
-        )
-    if request.session_epoch > 0:
-        raise KafkaError(
-            ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"no fetch session epoch {request.session_epoch}"
-        )
+def _session_error(code: ErrorCode) -> FetchResponse:
+    """About no partition: the client sends all of them in its next request."""
+    return FetchResponse(error_code=int(code))
 
 
 def _replica_id(request: FetchRequest) -> int:
@@ -141,12 +143,19 @@ class _Fetch:
     """One fetch request, from the first look to the answer."""
 
     def __init__(
-        self, table: PartitionTable, request: FetchRequest, replica_id: int, *, by_id: bool
+        self,
+        table: PartitionTable,
+        request: FetchRequest,
+        replica_id: int,
+        scope: Scope,
+        *,
+        by_id: bool,
     ) -> None:
         self._answer: asyncio.Future[FetchResponse] | None = None
         self._table = table
         self._request = request
         self._replica_id = replica_id
+        self._scope = scope
         self._by_id = by_id
         committed = request.isolation_level == Isolation.READ_COMMITTED
         self._isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
@@ -156,123 +165,124 @@ class _Fetch:
         self._missing = 0
 
     def attempt(self) -> _Attempt:
-        """Look at every partition in the order of the request."""
-        found = _Attempt(topics=[])
+        """Look at every partition that may have something to tell."""
+        found = _Attempt()
         left = self._bytes_max
-        for topic in self._request.topics:
-            name, code = self._name_of(topic)
-            partitions: list[PartitionData] = []
-            found.topics.append((topic, name, partitions))
-            for part in topic.partitions:
-                if code is not None:
-                    found.failed = True
-                    partitions.append(_failed(part.partition, code))
-                    continue
-                data, size = self._read(name, part, left, found)
-                found.size += size
-                found.failed = found.failed or data.error_code != 0
-                left = max(left - size, 0)
-                partitions.append(data)
+        for part in self._scope.parts():
+            look = self._look_at(part, left, found)
+            found.looks.append(look)
+            found.size += look.size
+            found.failed = found.failed or look.data.error_code != 0
+            left = max(left - look.size, 0)
         return found
 
     def is_enough(self, attempt: _Attempt) -> bool:
-        return attempt.failed or attempt.size >= self._bytes_min or not attempt.topics
+        return attempt.failed or attempt.size >= self._bytes_min or not self._scope.can_wait
 
     def response(self, attempt: _Attempt) -> FetchResponse:
         """The answer; its regions now belong to whoever sends it."""
-        bytes_out = self._table.counters.bytes_out
+        session_id, looks = self._scope.answer(attempt.looks, self._table.now_ms())
         endpoints: dict[int, NodeEndpoint] = {}
-        topics = []
-        for topic, name, partitions in attempt.topics:
-            size = sum(_size(data) for data in partitions)
-            if size:
-                bytes_out[name] += size
-            if attempt.failed:
-                partitions = [self._with_hint(name, data, endpoints) for data in partitions]
-            topics.append(
-                FetchableTopicResponse(
-                    topic=name, topic_id=topic.topic_id, partitions=tuple(partitions)
-                )
-            )
-        return FetchResponse(responses=tuple(topics), node_endpoints=tuple(endpoints.values()))
+        topics: dict[tuple[str, UUID | None], list[PartitionData]] = {}
+        for look in looks:
+            data = look.data
+            if look.size:
+                self._table.counters.bytes_out[look.topic] += look.size
+            elif data.error_code:
+                data = self._with_hint(look.topic, data, endpoints)
+            topics.setdefault((look.topic, look.part.topic_id), []).append(data)
+        return FetchResponse(
+            session_id=session_id,
+            responses=tuple([
+                FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=tuple(partitions))
+                for (name, topic_id), partitions in topics.items()
+            ]),
+            node_endpoints=tuple(endpoints.values()),
+        )  # fmt: skip
 
     def park(self, attempt: _Attempt, owner: Owner) -> "asyncio.Future[FetchResponse]":
         self._missing = self._bytes_min - attempt.size
-        keys = [
-            TopicPartition(name, part.partition)
-            for topic, name, _ in attempt.topics
-            for part in topic.partitions
-        ]
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         self._answer = asyncio.get_running_loop().create_future()
-        self._table.readers.park(self, keys, wait_ms / 1000, owner)
+        purgatory = self._table.readers if self._replica_id < 0 else self._table.followers
+        purgatory.park(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, owner)
         return self._answer
 
-    def look(self, key: TopicPartition, size: int) -> bool:
+    def look(self, key: Awaited, size: int) -> bool:
         """A role that changed wakes with size 0 and is always worth a look."""
         del key
+        assert self._answer is not None
+        if self._scope.overtaken:
+            self._finish(_session_error(ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+            return True
         if 0 < size < self._missing:
             self._missing -= size
             return False
         attempt = self.attempt()
+        if self._answer.done():
+            # A follower's look can move the high watermark, which wakes the same fetch.
+            attempt.release()
+            return True
         if not self.is_enough(attempt):
             self._missing = self._bytes_min - attempt.size
             attempt.release()
             return False
-        self._finish(attempt)
+        self._finish(self.response(attempt))
         return True
 
     def expire(self) -> None:
-        self._finish(self.attempt())
+        self._finish(self.response(self.attempt()))
 
     def drop(self) -> None:
         assert self._answer is not None
+        self._scope.wait_over()
         self._answer.cancel()
 
-    def _finish(self, attempt: _Attempt) -> None:
+    def _finish(self, response: FetchResponse) -> None:
         assert self._answer is not None
-        if self._answer.done():
-            attempt.release()
-        else:
-            self._answer.set_result(self.response(attempt))
+        self._scope.wait_over()
+        self._answer.set_result(response)
 
-    def _name_of(self, topic: FetchTopic) -> tuple[str, ErrorCode | None]:
-        if not self._by_id:
-            return topic.topic, None
+    def _look_at(self, part: FetchedPartition, left: int, found: _Attempt) -> Look:
+        topic = part.topic
         try:
-            return self._table.topic_name(topic.topic_id), None
+            if self._by_id:
+                topic = self._table.topic_name(part.topic_id)
+            return self._read(topic, part, left, found)
         except KafkaError as error:
-            return "", error.code
+            number = part.wanted.partition
+            if topic:
+                self._table.hear(TopicPartition(topic, number), error)
+            return Look(part, topic, _failed(number, error.code))
 
-    def _read(
-        self, topic: str, part: FetchPartition, left: int, found: _Attempt
-    ) -> tuple[PartitionData, int]:
-        table = self._table
-        try:
-            partition = table.find(topic, part.partition)
-            read = partition.read(
-                part.fetch_offset,
-                max(min(part.partition_max_bytes, left), 0),
-                current_leader_epoch=part.current_leader_epoch,
-                replica_id=self._replica_id,
-                isolation=self._isolation,
-                min_one=not found.size,
-            )
-            records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
-        except KafkaError as error:
-            table.complaints.hear(TopicPartition(topic, part.partition), error)
-            return _failed(part.partition, error.code), 0
+    def _read(self, topic: str, part: FetchedPartition, left: int, found: _Attempt) -> Look:
+        table, wanted = self._table, part.wanted
+        partition = table.find(topic, wanted.partition)
+        read = partition.read(
+            wanted.fetch_offset,
+            max(min(wanted.partition_max_bytes, left), 0),
+            current_leader_epoch=wanted.current_leader_epoch,
+            replica_id=self._replica_id,
+            isolation=self._isolation,
+            min_one=not found.size,
+        )
+        records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
         if self._replica_id >= 0:
-            table.carry_out(partition.record_follower(self._replica_id, part.fetch_offset))
+            table.carry_out(
+                partition.record_follower(
+                    self._replica_id, wanted.fetch_offset, wanted.log_start_offset
+                )
+            )
         data = PartitionData(
-            partition_index=part.partition,
+            partition_index=wanted.partition,
             high_watermark=read.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
             aborted_transactions=_aborted(read) if self._isolation else None,
             records=records,
         )
-        return data, read.size
+        drained = not read.size and wanted.fetch_offset >= read.end_offset
+        return Look(part, topic, data, read.size, drained)
 
     def _with_hint(
         self, topic: str, data: PartitionData, endpoints: dict[int, NodeEndpoint]
@@ -298,13 +308,6 @@ def _failed(number: int, code: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=number, error_code=int(code), high_watermark=-1, records=_NO_RECORDS
     )
-
-
-def _size(data: PartitionData) -> int:
-    records = data.records
-    if records is None:
-        return 0
-    return len(records) if isinstance(records, bytes | memoryview) else records.size
 
 
 def _release(records: Any) -> None:

@@ -41,7 +41,7 @@ class Outcome:
 def refused(table: PartitionTable, tp: TopicPartition, error: KafkaError) -> Outcome:
     """The outcome of a batch that changed nothing."""
     table.counters.refused_appends += 1
-    table.complaints.hear(tp, error)
+    table.hear(tp, error)
     return Outcome(tp, _failed(table, tp, error))
 
 

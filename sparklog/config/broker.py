@@ -144,6 +144,15 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Largest answer to one fetch.",
     ),
     Setting(
+        name="max.incremental.fetch.session.cache.slots",
+        kind="INT",
+        default=1000,
+        minimum=0,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Fetch sessions that are kept; clients that get none send all partitions every time.",
+    ),
+    Setting(
         name="max.request.partition.size.limit",
         kind="INT",
         default=2_000,
@@ -285,6 +294,7 @@ class BrokerConfig:
     max_connections_per_ip_overrides: str = ""
     connections_max_idle_ms: int = 600_000
     fetch_max_bytes: int = 57_671_680
+    max_incremental_fetch_session_cache_slots: int = 1000
     max_request_partition_size_limit: int = 2_000
     delete_topic_enable: bool = True
     broker_session_timeout_ms: int = 9_000

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from dataclasses import replace
 
 import pytest
 from broker_rig import Client, Rig, batch, produce_request, run, until
@@ -86,10 +87,8 @@ def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do()
         # An in-sync replica that never fetches: the high watermark stands still.
         state = partition.state
         assert state is not None
-        lonely = type(state)(
-            replicas=(1, 2), isr=(1, 2), last_known=(1, 2), leader=1,
-            leader_epoch=state.leader_epoch, partition_epoch=state.partition_epoch,
-        )  # fmt: skip
+        partition_epoch = state.partition_epoch + 1000  # the image's does not replace it
+        lonely = replace(state, replicas=(1, 2), isr=(1, 2), partition_epoch=partition_epoch)
         partition.take_role(lonely)
         request = produce_request("t", batch(b"a"), 0, -1, LONG_MS)
         frame = b"".join(bytes(p) for p in encode_produce_request(11, 3, "gone", request))

@@ -105,11 +105,12 @@ def test_who_leaves_is_waited_for_no_more() -> None:
         assert (len(owner), len(other)) == (0, 1)
         purgatory.wake("a", 2)
         assert (len(owner), len(other)) == (0, 0)
+        purgatory.park(waiters[3], ["a"], 5, owner)
         assert [(w.dropped, w.expired, len(w.seen)) for w in waiters] == [
             (1, 0, 0),
             (1, 0, 0),
             (0, 0, 1),
-            (0, 0, 1),
+            (1, 0, 1),
         ]
 
     run(test)

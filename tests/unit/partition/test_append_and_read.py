@@ -12,6 +12,8 @@ from sparklog.executors.partition_values import (
     Appended,
     FlushLog,
     PartitionRead,
+    WakeDeleters,
+    WakeFollowers,
     WakeReaders,
     WakeWriters,
 )
@@ -20,7 +22,11 @@ from sparklog.wire.batch import pack_batch, read_header
 from sparklog.wire.builder import decode_records
 
 Open = Callable[..., Partition]
-WAKE = (WakeReaders(topic_partition=TP, size=0), WakeWriters(topic_partition=TP))
+WAKE = (
+    WakeReaders(topic_partition=TP, size=0),
+    WakeWriters(topic_partition=TP),
+    WakeDeleters(topic_partition=TP),
+)
 
 
 def append(partition: Partition, records: object, acks: int = -1, now_ms: int = NOW) -> Appended:
@@ -67,6 +73,7 @@ def test_an_append_is_stamped_written_and_visible(open_partition: Open) -> None:
         high_watermark=3,
         last_stable_offset=3,
         log_start_offset=0,
+        end_offset=3,
     )
     header = read_header(read.records.read())
     assert (header.base_offset, header.partition_leader_epoch) == (2, 3)
@@ -144,6 +151,41 @@ def test_acks_all_waits_for_followers(open_partition: Open) -> None:
     assert [type(effect) for effect in effects] == [WakeReaders, WakeWriters]
     assert partition.is_settled(appended.wait)
     assert values(partition) == [b"a", b"b"]
+
+
+def test_followers_are_woken_by_what_they_lack(open_partition: Open) -> None:
+    partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
+    records = batch(b"a")
+    assert append(partition, records).effects == (
+        WakeFollowers(topic_partition=TP, size=len(records)),
+    )
+    assert partition.read(1, 1000, replica_id=2).end_offset == 1
+    assert append(open_partition(), records).effects == (
+        WakeReaders(topic_partition=TP, size=len(records)),
+        WakeWriters(topic_partition=TP),
+    )
+
+
+def test_the_low_watermark_is_that_of_all_replicas_that_live(open_partition: Open) -> None:
+    partition = open_partition(led(replicas=(1, 2, 3), isr=(1, 2)))
+    append(partition, batch(b"a"))
+    append(partition, batch(b"b"))
+    partition.record_follower(2, 2, 0)
+    assert partition.high_watermark == 2
+    assert partition.delete_records(-1) == (2, list(WAKE))
+    alive = {2, 3}
+    assert partition.low_watermark(alive.__contains__) == -1
+    assert partition.record_follower(3, 1, 1) == [WakeDeleters(topic_partition=TP)]
+    assert partition.low_watermark(alive.__contains__) == 0
+    assert partition.record_follower(2, 2, 2) == [WakeDeleters(topic_partition=TP)]
+    assert partition.record_follower(2, 2, 2) == []
+    assert partition.low_watermark(alive.__contains__) == 1
+    alive.remove(3)
+    assert partition.low_watermark(alive.__contains__) == 2
+    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2, 3), isr=(1, 2)))
+    with pytest.raises(KafkaError) as caught:
+        partition.low_watermark(alive.__contains__)
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_parked_append_fails_when_the_lead_is_lost(open_partition: Open) -> None:
@@ -296,7 +338,12 @@ def test_reads_are_bounded(open_partition: Open) -> None:
     assert partition.read(0, 1).size == sizes[0]
     assert partition.read(0, 1, min_one=False).size == 0
     assert partition.read(3, 1000) == PartitionRead(
-        records=None, size=0, high_watermark=3, last_stable_offset=3, log_start_offset=0
+        records=None,
+        size=0,
+        high_watermark=3,
+        last_stable_offset=3,
+        log_start_offset=0,
+        end_offset=3,
     )
     for offset in (-1, 4):
         with pytest.raises(KafkaError) as caught:
@@ -363,8 +410,10 @@ def test_deleted_records_are_out_of_range(open_partition: Open) -> None:
     with pytest.raises(KafkaError) as caught:
         partition.read(1, 1000)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert partition.delete_records(1)[0] == 2
+    assert partition.delete_records(1)[0] == 1
+    assert partition.low_watermark(lambda _: True) == 2
     assert partition.delete_records(-1)[0] == 4
+    assert partition.low_watermark(lambda _: True) == 4
     for offset in (5, -2):
         with pytest.raises(KafkaError) as caught:
             partition.delete_records(offset)

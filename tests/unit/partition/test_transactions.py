@@ -14,6 +14,7 @@ from sparklog.executors.partition_values import (
     AckWait,
     Appended,
     PartitionRead,
+    WakeFollowers,
     WakeReaders,
     WakeWriters,
 )
@@ -86,7 +87,12 @@ def test_an_open_transaction_holds_back_what_comes_after_its_first_record(
     assert seen(partition, COMMITTED) == [b"a"]
     assert seen(partition, UNCOMMITTED) == [b"a", b"t", b"b"]
     assert read(partition, 1) == PartitionRead(
-        records=None, size=0, high_watermark=3, last_stable_offset=1, log_start_offset=0
+        records=None,
+        size=0,
+        high_watermark=3,
+        last_stable_offset=1,
+        log_start_offset=0,
+        end_offset=1,
     )
     finish(partition, 7, COMMIT)
     assert (partition.high_watermark, partition.last_stable_offset) == (4, 4)
@@ -195,7 +201,7 @@ def test_a_marker_counts_once_it_is_replicated(open_partition: Opener) -> None:
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 0)
     answer = finish(partition, 7, COMMIT)
     assert answer.wait == AckWait(end_offset=3, leader_epoch=0, replicated=True)
-    assert answer.effects == ()
+    assert [type(effect) for effect in answer.effects] == [WakeFollowers]
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 0)
     # Readers are to look again however few bytes the marker has.
     assert partition.record_follower(2, 3) == [
