@@ -10,6 +10,7 @@ chooses: a process that is killed before it never did it, one that is killed aft
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from actors import Killed, current_node
@@ -26,6 +27,13 @@ STALL_S = (0.01, 0.2)
 STALLS_ONE_IN = 50
 
 
+@dataclass(slots=True)
+class _Kill:
+    left: int
+    kill: Callable[[], None]
+    kind: str
+
+
 class HostDisk:
     """The disk of one host; it survives the processes that use it."""
 
@@ -39,7 +47,7 @@ class HostDisk:
         self.slow_s = 0.0
         self._loop = loop
         self._random = random
-        self._kill_at: tuple[int, Callable[[], None]] | None = None
+        self._kill: _Kill | None = None
         self.faults.slow = self._before
 
     def heal(self) -> None:
@@ -51,12 +59,13 @@ class HostDisk:
         """Full, once so many more bytes are used."""
         self.backend.disk.fill_after(more_bytes)
 
-    def kill_after(self, operations: int, kill: Callable[[], None]) -> None:
-        """Have ``kill`` called inside the process, before its so many-th next operation."""
-        self._kill_at = (self.operations + operations, kill)
+    def kill_after(self, operations: int, kill: Callable[[], None], *, kind: str = "") -> None:
+        """Have ``kill`` called inside the process, before its so many-th next operation, of one
+        kind (``flush``, say) or of any."""
+        self._kill = _Kill(operations, kill, kind)
 
     def end_process(self) -> None:
-        self._kill_at = None
+        self._kill = None
         self.backend.end_process()
 
     def lose_power(self) -> int:
@@ -70,21 +79,23 @@ class HostDisk:
             lost += size - kept
             return kept
 
-        self._kill_at = None
+        self._kill = None
         self.backend.crash(keep, lose_names=self._random.random() < 0.5)
         return lost
 
-    def _before(self, _operation: str, _where: str) -> None:
+    def _before(self, operation: str, _where: str) -> None:
         node = current_node()
         if node is None:
             return
         if node.dead:
             raise Killed
         self.operations += 1
-        if self._kill_at is not None and self.operations >= self._kill_at[0]:
-            _, kill = self._kill_at
-            kill()
-            raise Killed
+        plan = self._kill
+        if plan is not None and plan.kind in ("", operation):
+            plan.left -= 1
+            if plan.left <= 0:
+                plan.kill()
+                raise Killed
         if self.slow_s:
             self._loop.hold_for(node, self.slow_s * self._random.random() * 2)
 

@@ -151,11 +151,13 @@ class World:
         self.brokers[broker_id].kill(lose_unflushed=lose_unflushed)
 
     def kill_broker_after(
-        self, broker_id: int, operations: int, *, lose_unflushed: bool = False
+        self, broker_id: int, operations: int, *, lose_unflushed: bool = False, kind: str = ""
     ) -> None:
-        """Kill it inside its so many-th next operation on the disk."""
+        """Kill it inside its so many-th next operation on the disk, of one kind or of any."""
         host = self.brokers[broker_id]
-        host.disk.kill_after(operations, lambda: host.kill(lose_unflushed=lose_unflushed))
+        host.disk.kill_after(
+            operations, lambda: host.kill(lose_unflushed=lose_unflushed), kind=kind
+        )
 
     async def stop_broker(self, broker_id: int) -> None:
         """A clean stop; returns when the process has ended."""

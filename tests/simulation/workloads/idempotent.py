@@ -5,6 +5,7 @@ Owns: what such a client does when an answer does not come.  Must not know how i
 
 import asyncio
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 
 from history import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
@@ -55,6 +56,8 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
             if not await _send_until_known(scene, cluster, log, name, batches, chance):
                 del sequences[log]
             await scene.pause(chance, 400)
+            if chance.random() < 0.2:
+                await _send_again(cluster, log, name, batches)
 
 
 def _begin(
@@ -111,6 +114,16 @@ async def _send_until_known(
         else:
             scene.history.record(ProduceRefused(op=batch.op, code="given up"))
     return False
+
+
+async def _send_again(cluster: ClusterClient, log: LogId, name: str, batches: list[_Batch]) -> None:
+    """As a network does that gives a request twice: whatever is answered, nothing is to change."""
+    with suppress(NotSentError, NoAnswerError):
+        connection = await connect_leader(cluster, log, Deadline(TIMEOUT_S), name)
+        for batch in batches:
+            await produce_once(
+                cluster, log, batch.data, acks=-1, timeout_s=TIMEOUT_S, connection=connection
+            )
 
 
 def _settle(scene: Scene, batch: _Batch, answer: tuple[ErrorCode, int] | BaseException) -> bool:

@@ -75,8 +75,9 @@ async def _lose_power(scene: Scene, broker_id: int, chance: random.Random) -> No
 
 async def _lose_power_at_work(scene: Scene, broker_id: int, chance: random.Random) -> None:
     """In the middle of something that it does on the disk."""
-    operations, lose = chance.choice((1, 5, 30, 100)), chance.random() < 0.8
-    scene.world.kill_broker_after(broker_id, operations, lose_unflushed=lose)
+    kind = chance.choice(("", "", "flush", "flush_folder", "writev"))
+    operations, lose = chance.choice((1, 5, 30)), chance.random() < 0.8
+    scene.world.kill_broker_after(broker_id, operations, lose_unflushed=lose, kind=kind)
     for _ in range(20):
         if not scene.world.is_up(broker_id):
             break
@@ -104,7 +105,10 @@ async def _pause(scene: Scene, broker_id: int, chance: random.Random) -> None:
         scene.world.resume_broker(broker_id)
 
 
-_ENDS = (_kill, _lose_power, _lose_power, _lose_power_at_work, _lose_power_at_work, _stop, _pause)
+_ENDS = (
+    *(_kill, _lose_power, _lose_power_at_work, _lose_power_at_work, _lose_power_at_work),
+    *(_stop, _stop, _pause),
+)
 
 
 async def bring_back(scene: Scene, broker_id: int) -> None:
@@ -112,8 +116,9 @@ async def bring_back(scene: Scene, broker_id: int) -> None:
     host = scene.world.brokers[broker_id]
     while not scene.world.is_up(broker_id):
         if host._supervisor is None or host._supervisor.done():
+            serves = asyncio.ensure_future(host.launch())
             with suppress(SparklogError, TimeoutError):
-                await asyncio.wait_for(scene.world.start_broker(broker_id), START_TIMEOUT_S)
+                await asyncio.wait_for(serves, START_TIMEOUT_S)
         await asyncio.sleep(0.5)
 
 
@@ -134,6 +139,10 @@ async def disks(scene: Scene, chance: random.Random) -> None:
         elif what == 2:
             faults.fail_next(1, "flush", under=".log")
             scene.count("failed_flushes")
+            await scene.pause(chance, TROUBLE_MS)
+            if chance.random() < 0.5 and scene.world.brokers[broker_id].node is not None:
+                await _lose_power(scene, broker_id, chance)
+                await bring_back(scene, broker_id)
         elif what == 3:
             faults.fail_next(chance.randint(1, 3), "writev")
             scene.count("failed_writes")
