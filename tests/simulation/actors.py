@@ -9,6 +9,7 @@ Which process code belongs to is in a context variable, which tasks and callback
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -76,13 +77,15 @@ def close_coroutines(nodes: list[Node]) -> None:
 
 
 def _unwind(coroutine: Any) -> None:
-    """Close it, again for each ``finally`` that awaits something."""
-    for _ in range(100):
-        try:
-            coroutine.close()
-        except BaseException:
-            continue
-        return
+    """Close it from the inside out, again for each ``finally`` that awaits something."""
+    for _ in range(1000):
+        if coroutine.cr_frame is None:
+            return
+        innermost = coroutine
+        while getattr(getattr(innermost, "cr_await", None), "cr_frame", None) is not None:
+            innermost = innermost.cr_await
+        with suppress(BaseException):  # whatever unwinding meets, the world is over
+            innermost.close()
 
 
 def waiting_places(nodes: list[Node]) -> list[str]:

@@ -88,14 +88,15 @@ async def _lose_power_at_work(scene: Scene, broker_id: int, chance: random.Rando
 
 
 async def _stop(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    """Cleanly, unless it takes too long, or its machine loses power meanwhile."""
     scene.stopping.add(broker_id)
-    try:
-        await asyncio.wait_for(scene.world.stop_broker(broker_id), START_TIMEOUT_S)
-        scene.count("stops")
-    except TimeoutError:
+    stopping = asyncio.ensure_future(scene.world.stop_broker(broker_id))
+    await asyncio.wait([stopping], timeout=START_TIMEOUT_S)
+    scene.stopping.discard(broker_id)
+    if not stopping.done():
         await scene.world.kill_broker(broker_id, lose_unflushed=False)
-    finally:
-        scene.stopping.discard(broker_id)
+        await asyncio.wait([stopping])
+    scene.count("stops", not stopping.cancelled())
 
 
 async def _pause(scene: Scene, broker_id: int, chance: random.Random) -> None:
