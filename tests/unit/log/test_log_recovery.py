@@ -204,24 +204,6 @@ def test_batches_out_of_order_are_cut_off(desk: Desk) -> None:
     assert (log.log_end_offset, desk.half.read(LOG)) == (3, stored)
 
 
-def test_a_leap_in_what_was_never_flushed_is_cut_off(desk: Desk) -> None:
-    # A batch's checksum leaves its offset out, so the offset may be torn and the batch sound.
-    log = desk.open()
-    stored = b"".join(fill(log, 3))
-    log.close(0, clean=False)
-    leapt = batch(7) + batch(8)
-    desk.half.append(LOG, leapt)
-    log = desk.open(recovery_point=2)
-    assert (log.log_end_offset, desk.half.read(LOG)) == (3, stored)
-    log.close(0, clean=False)
-    for reason in ({"recovery_point": 9}, {"cleanup_policy": ("compact",)}):
-        desk.half.truncate(LOG, len(stored))
-        desk.half.append(LOG, leapt)
-        log = desk.open(**reason)
-        assert [record.offset for record in read_all(log)] == [0, 1, 2, 7, 8]
-        log.close(0, clean=False)
-
-
 def test_segments_behind_a_torn_one_go_too(desk: Desk) -> None:
     log = desk.open()
     fill(log, 80)
