@@ -61,8 +61,9 @@ def _read_options(line: str) -> ControlPlaneOptions:
             advertised_host=document.get("advertised_host") or "",
             expected_cluster_id=document.get("expected_cluster_id"),
             settings={name: str(value) for name, value in settings.items()},
+            storage_options=dict(document.get("storage_options") or {}),
         )
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{_EXPECTED}: {error!r}") from error
     texts = (options.journal_dir, options.listen_host, options.advertised_host)
     if not all(isinstance(text, str) for text in texts) or not isinstance(options.port, int):

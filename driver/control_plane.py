@@ -64,7 +64,8 @@ class ForeignClusterError(StartError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlaneOptions:
-    """What a control plane is started with.  ``settings`` are by Kafka's names."""
+    """What a control plane is started with.  ``settings`` are by Kafka's names; ``storage_options``
+    open the journal's store and may hold a secret."""
 
     journal_dir: str
     listen_host: str = "127.0.0.1"
@@ -72,6 +73,7 @@ class ControlPlaneOptions:
     advertised_host: str = ""
     expected_cluster_id: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 class ControlPlane:
@@ -83,7 +85,7 @@ class ControlPlane:
         self.config = BrokerConfig.resolve(options.settings)
         self.secret = b""
         self.unclean_recoveries = 0
-        self._journal = Journal(open_backend(options.journal_dir))
+        self._journal = Journal(open_backend(options.journal_dir, options.storage_options))
         self._end: asyncio.Future[None]
         self._started_ms = surroundings.wall_ms()
         self._changed_settings: Mapping[str, str] = {}
@@ -114,7 +116,7 @@ class ControlPlane:
 
     async def start(self) -> None:
         """Listen, take the journal over, serve.  Raises SparklogError, leaving nothing behind."""
-        self._journal.check_backend()
+        await run_blocking(self._journal.check_backend)
         if self.options.listen_host in _ANY_HOST and not self.options.advertised_host:
             raise ConfigError(
                 f"listening at {self.options.listen_host} needs an advertised_host that clients "

@@ -28,12 +28,16 @@ FAST_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlProcessOptions:
-    """``expected_cluster_id`` is what the data already belongs to; port 0 takes any."""
+    """``expected_cluster_id`` is what the data already belongs to; port 0 takes any.
+
+    ``storage_options`` travel on stdin alone, because they may hold a secret.
+    """
 
     journal_dir: str
     host: str
     port: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     expected_cluster_id: str | None = None
     log_path: Path | None = None
     command: Sequence[str] = ()
@@ -90,6 +94,7 @@ class ControlPlaneProcess:
             "port": self.endpoint.port,
             "advertised_host": options.host,
             "settings": dict(options.settings),
+            "storage_options": dict(options.storage_options),
             "expected_cluster_id": self.cluster_id or options.expected_cluster_id,
         }
         command = options.command or python_command("sparklog.driver")

@@ -63,7 +63,7 @@ class Journal:
 
     def check_backend(self) -> None:
         """Raises StorageError for a store on which two controllers could both win."""
-        if not self._backend.atomic_put_if_absent:
+        if not self._backend.proves_put_if_absent():
             raise StorageError(
                 f"{self.url} cannot create a file only if it is absent; choose a journal_dir on a "
                 "local disk or on an object store that has conditional writes"

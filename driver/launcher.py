@@ -42,7 +42,8 @@ class LaunchOptions:
 
     ``data_dir`` is a folder (or file URL) that every executor has under that name; ``host`` is
     where the control plane listens; ``broker_host`` the same for brokers (None: the host of their
-    executor); ``port`` 0 takes any.  ``settings`` by Kafka's names.  Times in seconds.
+    executor); ``port`` 0 takes any.  ``settings`` by Kafka's names.  ``storage_options`` open the
+    object store that holds the journal.  Times in seconds.
     """
 
     brokers: int
@@ -52,6 +53,7 @@ class LaunchOptions:
     broker_host: str | None = None
     port: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     start_seconds: float = 120.0
     stop_seconds: float = 30.0
 
@@ -96,7 +98,7 @@ class Launcher:
         if folder is None:
             raise StartError(
                 f"data_dir={options.data_dir}: brokers keep their logs in local folders; give a "
-                "path or a file:// URL"
+                "path or a file:// URL (only journal_dir may be in an object store)"
             )
         self.data_folder = folder
         self.control_plane = ControlPlaneProcess(self._control_options())
@@ -311,6 +313,7 @@ class Launcher:
             host=options.host,
             port=options.port,
             settings=options.settings,
+            storage_options=options.storage_options,
             expected_cluster_id=_known_cluster_id(self.data_folder),
             log_path=self._control_log,
         )

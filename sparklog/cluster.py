@@ -5,6 +5,7 @@ Must not know how any of them works.
 """
 
 import html
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -46,12 +47,14 @@ def start(
     port: int = 0,
     host: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> "Cluster":
     """Start brokers inside a Spark application; returns when all of them serve.
 
     ``data_dir`` is a folder that every executor can use under that name; started again on the same
     one, the cluster has all its records.  ``journal_dir`` (default: inside ``data_dir``) keeps the
-    cluster's state.  ``port`` is node 0's (0: any free one).  ``host`` is where all nodes listen
+    cluster's state; it may be in a bucket (``s3://bucket/folder``), opened with ``storage_options``
+    (fsspec's: ``endpoint_url``, ``key``, ``secret``, ...) or the environment's.  ``port`` is node 0's (0: any free one).  ``host`` is where all nodes listen
     (default: loopback for local masters, else the driver's and the executors' own hosts).
     ``settings`` are broker settings by Kafka's names.
 
@@ -70,7 +73,9 @@ def start(
             "driver can reach if it may run on another host",
             data_dir,
         )
-    options = _options(brokers, data_dir, journal_dir, host or default_host, port, settings)
+    options = _options(
+        brokers, data_dir, journal_dir, host or default_host, port, settings, storage_options
+    )
     if host is None and not local:
         options["broker_host"] = None  # each its executor's
     cluster = _launch(LaunchOptions(**options), engine, spark)
@@ -90,9 +95,12 @@ def start_processes(
     port: int = 0,
     host: str = LOOPBACK,
     settings: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> "Cluster":
     """The same cluster as plain processes on this machine, without Spark: for tests and tools."""
-    options = LaunchOptions(**_options(brokers, data_dir, journal_dir, host, port, settings))
+    options = LaunchOptions(
+        **_options(brokers, data_dir, journal_dir, host, port, settings, storage_options)
+    )
     folder = local_folder(options.data_dir)
     engine = ProcessEngine(SUPERVISOR_MODULE, host, folder and folder / "logs")
     return _launch(options, engine, None)
@@ -266,6 +274,7 @@ def _options(
     host: str,
     port: int,
     settings: Mapping[str, Any] | None,
+    storage_options: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Checked options of the launcher.  Raises StartError and ConfigError."""
     if brokers < 1:
@@ -282,13 +291,30 @@ def _options(
         "broker_host": host,
         "port": port,
         "settings": texts,
+        "storage_options": _as_json(storage_options),
     }
 
 
 def _absolute(location: Location) -> str:
     """Executors have working folders of their own, so a relative path means ours."""
     text = fspath(location)
+    scheme, rest = text.partition(":/")[::2]
+    if scheme.isalnum() and len(scheme) > 1 and rest and not rest.startswith("/"):
+        url = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+        raise ConfigError(f"{text!r} is a URL that lost a slash; write {url}, as text")
     return text if "://" in text else str(local_folder(text))
+
+
+def _as_json(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """They travel to another process."""
+    options = dict(storage_options or {})
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"storage_options: {error}; give texts, numbers, lists and mappings"
+        ) from error
+    return options
 
 
 def _as_texts(values: Mapping[str, Any] | None) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Bytes and names: the one place that touches disks and object stores.
 
 Owns: the storage contract (``base``), its backends (``local`` for ``file://``, ``memory`` for
-``memory://``), the table of URL schemes (``registry``) and the seam through which blocking work
-leaves an event loop (``blocking``).  Must not know what the bytes mean: no record, topic or offset.
+``memory://``, ``s3`` for buckets, ``object_store`` for what else fsspec knows), the table of URL
+schemes (``registry``) and the seam through which blocking work leaves an event loop
+(``blocking``).  Must not know what the bytes mean: no record, topic or offset.
 
 **The contract** has two halves.
 
@@ -32,7 +33,7 @@ Every failure is a ``StorageError`` that names the path and the remedy; a path t
 a ``MissingPathError``.
 
 **A new backend** is one module with a class that derives from ``StorageBackend`` (or ``FileHalf``)
-and a function ``open_url(url)``, one line in ``registry.SCHEMES`` (or a call of
+and a function ``open_url(url, options)``, one line in ``registry.SCHEMES`` (or a call of
 ``registry.register_scheme`` from outside), and one line in the list of backends in
 ``tests/unit/storage/conftest.py``; the contract suite then runs against it.  It says with
 ``atomic_put_if_absent`` whether its ``put_if_absent`` really lets exactly one writer win; a store

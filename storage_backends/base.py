@@ -127,6 +127,10 @@ class StorageBackend(ABC):
     #: Whether exactly one of several racing ``put_if_absent`` wins.
     atomic_put_if_absent: bool
 
+    def proves_put_if_absent(self) -> bool:
+        """``atomic_put_if_absent``, tried out where a store might only pretend to it."""
+        return self.atomic_put_if_absent
+
     @abstractmethod
     def append(self, path: str, data: Buffer) -> None:
         """Add to the end, creating file and folders; all or nothing.  Durable after ``flush``."""
@@ -225,7 +229,8 @@ def file_half(backend: StorageBackend) -> FileHalf:
     if isinstance(backend, FileHalf):
         return backend
     raise StorageError(
-        f"{backend.url} has no open files, maps or locks; use a local folder (file://) for this"
+        f"{backend.url} has no open files, maps or locks; use a local folder (file://) for this "
+        "(an object store can hold the journal: journal_dir)"
     )
 
 

@@ -12,11 +12,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from sparklog.errors import StorageError
@@ -35,8 +35,8 @@ FOLDER_MODE = 0o700
 TEMPORARY_PREFIX = ".sparklog-tmp-"
 
 
-def open_url(url: str) -> "LocalBackend":
-    """``file:///absolute/path`` or a plain path, ``~`` included."""
+def open_url(url: str, _options: Mapping[str, Any]) -> "LocalBackend":
+    """``file:///absolute/path`` or a plain path, ``~`` included; it has no options."""
     if not url.startswith("file://"):
         return LocalBackend(os.path.expanduser(url))
     parts = urlsplit(url)

@@ -5,7 +5,8 @@ files mean.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from sparklog.errors import StorageError
@@ -23,8 +24,8 @@ from sparklog.storage_backends.memory_files import MemoryFile, MemoryLock
 from sparklog.storage_backends.memory_nodes import FileNode, FolderNode, KeepUnflushed
 
 
-def open_url(url: str) -> "MemoryBackend":
-    """``memory://NAME`` or ``memory://NAME/folder``."""
+def open_url(url: str, _options: Mapping[str, Any]) -> "MemoryBackend":
+    """``memory://NAME`` or ``memory://NAME/folder``; it has no options."""
     parts = urlsplit(url)
     if not parts.netloc:
         raise StorageError(f"{url!r} names no memory disk; write memory://NAME")

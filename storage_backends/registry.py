@@ -4,19 +4,28 @@ Owns: the table of schemes and the errors for wrong URLs.  Must not know what a 
 backend's module is imported only when its scheme is asked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from os import PathLike, fspath
+from typing import Any
 
 from sparklog.config import nearest
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import FileHalf, StorageBackend, file_half
 
-#: Scheme -> ``module:function``; the function takes the whole URL.
+#: Scheme -> ``module:function``; the function takes the whole URL and the storage options.
 SCHEMES: dict[str, str] = {
     "file": "sparklog.storage_backends.local:open_url",
     "memory": "sparklog.storage_backends.memory:open_url",
+    "s3": "sparklog.storage_backends.s3:open_url",
+    "s3a": "sparklog.storage_backends.s3:open_url",
 }
+#: ``fsspec+memory://`` is the store in memory of fsspec, ``memory://`` is ours; schemes that only
+#: fsspec knows need no prefix.
+FSSPEC_PREFIX = "fsspec+"
+FSSPEC_TARGET = "sparklog.storage_backends.object_store:open_url"
+
+Factory = Callable[[str, Mapping[str, Any]], StorageBackend]
 
 
 def register_scheme(scheme: str, target: str) -> None:
@@ -26,19 +35,22 @@ def register_scheme(scheme: str, target: str) -> None:
     SCHEMES[scheme] = target
 
 
-def open_backend(location: str | PathLike[str]) -> StorageBackend:
-    """The backend for ``file:///data``, ``memory://name``, ``/data`` or ``data``.
+def open_backend(
+    location: str | PathLike[str], options: Mapping[str, Any] | None = None
+) -> StorageBackend:
+    """The backend for ``s3://bucket/folder``, ``file:///data``, ``memory://name`` or ``/data``.
 
-    Nothing is created or contacted.  Raises StorageError for an unknown scheme, naming the known.
+    ``options`` are an object store's (credentials, endpoint ...); files have none.  Nothing is
+    created or contacted.  Raises StorageError for an unknown scheme, naming the known.
     """
     text = fspath(location)
     if not text.strip():
         raise StorageError("an empty storage location; give a folder or a URL such as file:///data")
     scheme, separator, rest = text.partition("://")
     if not separator:
-        return _factory("file", text)(_plain_path(text))
+        return _factory("file", text)(_plain_path(text), {})
     url = f"{scheme.lower()}://{rest}"
-    return _factory(scheme.lower(), url)(url)
+    return _factory(scheme.lower(), url)(url, options or {})
 
 
 def open_file_half(location: str | PathLike[str]) -> FileHalf:
@@ -52,13 +64,15 @@ def _plain_path(text: str) -> str:
     return text
 
 
-def _factory(scheme: str, location: str) -> Callable[[str], StorageBackend]:
-    target = SCHEMES.get(scheme)
+def _factory(scheme: str, location: str) -> Factory:
+    target = SCHEMES.get(scheme) or (FSSPEC_TARGET if _is_known_to_fsspec(scheme) else None)
     if target is None:
         near = nearest(scheme, SCHEMES)
         hint = f"; did you mean {near}://?" if near else ""
         known = ", ".join(f"{name}://" for name in sorted(SCHEMES))
-        raise StorageError(f"{location}: no storage for {scheme}://; known are {known}{hint}")
+        raise StorageError(
+            f"{location}: no storage for {scheme}://; known are {known} and those of fsspec{hint}"
+        )
     module_name, _, function_name = target.partition(":")
     try:
         module = import_module(module_name)
@@ -66,5 +80,12 @@ def _factory(scheme: str, location: str) -> Callable[[str], StorageBackend]:
         raise StorageError(
             f"{location}: storage for {scheme}:// needs a package that is missing: {error}"
         ) from error
-    factory: Callable[[str], StorageBackend] = getattr(module, function_name)
+    factory: Factory = getattr(module, function_name)
     return factory
+
+
+def _is_known_to_fsspec(scheme: str) -> bool:
+    """Whether it has, or with a package more could have, a file system for this scheme."""
+    from fsspec import available_protocols
+
+    return scheme.removeprefix(FSSPEC_PREFIX) in available_protocols()

@@ -1,9 +1,13 @@
-"""What holds for every test: one clear line instead of many failures where Java is missing, and no
-deadline for single examples, because a busy machine is no failure (pytest-timeout ends what hangs).
+"""What holds for every test: one clear line instead of many failures where Java is missing, an S3
+server for those who ask for one, and no deadline for single examples, because a busy machine is no
+failure (pytest-timeout ends what hangs).
 """
+
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from s3_server import S3Missing, S3Server, require_binary
 
 from sparklog.driver.java import require_java
 from sparklog.errors import StartError
@@ -13,9 +17,35 @@ settings.load_profile("sparklog")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    if any(item.get_closest_marker("s3") for item in session.items):
+        _prepare_s3()
     if not any(item.get_closest_marker("spark") for item in session.items):
         return
     try:
         require_java()
     except StartError as error:
         pytest.exit(f"the Spark tests cannot run: {error}", returncode=1)
+
+
+def _prepare_s3() -> None:
+    """Here, because the first build takes longer than a test may; what fails is told later."""
+    try:
+        require_binary()
+    except S3Missing:
+        return
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    try:
+        server = S3Server(require_binary(), tmp_path_factory.mktemp("s3"))
+    except S3Missing as error:
+        pytest.skip(f"needs versitygw, which needs Go or its Python package: {error}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of an empty bucket."""
+    return s3_server.make_bucket(tmp_path_factory.mktemp("bucket").name.replace("_", "-"))

@@ -46,7 +46,19 @@ def serve(
         int, typer.Option(min=0, max=65535, help="Port of node 0; 0 for any free one.")
     ] = 9092,
     journal_dir: Annotated[
-        str | None, typer.Option(help="Where the journal is kept.", show_default="in --data-dir")
+        str | None,
+        typer.Option(
+            help="Where the journal is kept; s3://BUCKET/FOLDER too.", show_default="in --data-dir"
+        ),
+    ] = None,
+    storage_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-option",
+            metavar="NAME=VALUE",
+            help="Opens the bucket, such as endpoint_url=URL; may be repeated. Secrets are better "
+            "off in AWS_... variables.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -70,6 +82,7 @@ def serve(
         "host": host,
         "port": port,
         "settings": parse_assignments(settings or [], "--set"),
+        "storage_options": parse_assignments(storage_options or [], "--storage-option"),
     }
     try:
         with _stdout_to_ourselves() as stdout, _signals_as_exceptions():

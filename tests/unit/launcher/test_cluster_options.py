@@ -18,6 +18,10 @@ from sparklog.session import default_master, session_settings
         ({"settings": {"num.partition": 3}}, ConfigError, "did you mean num.partitions"),
         ({"settings": {"num.partitions": "x"}}, ConfigError, "expected int"),
         ({"data_dir": "memory://x"}, StartError, "local folders"),
+        ({"data_dir": "s3://x"}, StartError, "only journal_dir may be in an object store"),
+        ({"journal_dir": Path("s3://bucket/x")}, ConfigError, "lost a slash; write s3://bucket/x"),
+        ({"journal_dir": "file:/x"}, ConfigError, "lost a slash; write file:///x"),
+        ({"storage_options": {"key": b"x"}}, ConfigError, "give texts, numbers, lists"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_starts(

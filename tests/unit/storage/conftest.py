@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from sparklog.storage_backends.base import FileHalf, StorageBackend, file_half
 from sparklog.storage_backends.local import LocalBackend
@@ -16,15 +18,30 @@ BACKENDS: dict[str, Callable[[Path], StorageBackend]] = {
     "file-in-a-missing-root": lambda folder: LocalBackend(folder / "not" / "yet"),
     "memory": lambda folder: open_backend(f"memory://{folder.name}"),
     "memory-below-a-folder": lambda folder: open_backend(f"memory://{folder.name}/hosts/1"),
+    "fsspec-memory": lambda folder: open_backend(f"fsspec+memory://{folder.name}/journal"),
+    "s3": lambda folder: open_backend(f"s3://{folder.name}"),
+    "s3-below-a-folder": lambda folder: open_backend(f"s3://{folder.name}/clusters/one"),
 }
 #: Those that are files too.
 FILE_BACKENDS = ("file", "file-in-a-missing-root", "memory", "memory-below-a-folder")
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorageBackend]:
-    yield BACKENDS[request.param](tmp_path)
+def _marked(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.s3) if name.startswith("s3") else name
+
+
+@pytest.fixture(params=map(_marked, BACKENDS))
+def backend(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[StorageBackend]:
+    folder = tmp_path
+    if request.param.startswith("s3"):
+        folder = Path(request.getfixturevalue("s3_bucket"))
+        for name, value in request.getfixturevalue("s3_server").environment.items():
+            monkeypatch.setenv(name, value)
+    yield BACKENDS[request.param](folder)
     forget_disk(tmp_path.name)
+    MemoryFileSystem.store.clear()
 
 
 @pytest.fixture(params=FILE_BACKENDS)

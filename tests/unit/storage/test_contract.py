@@ -39,7 +39,6 @@ def test_put_creates_and_replaces(backend: StorageBackend) -> None:
 
 
 def test_put_if_absent_creates_once_and_never_replaces(backend: StorageBackend) -> None:
-    assert backend.atomic_put_if_absent
     outcomes = [backend.put_if_absent("journal/1", data) for data in (b"mine", b"theirs", b"")]
     assert outcomes == [True, False, False]
     assert backend.read("journal/1") == b"mine"
@@ -54,7 +53,14 @@ def test_put_if_absent_creates_an_empty_file(backend: StorageBackend) -> None:
     assert backend.read("marker") == b""
 
 
+def test_a_store_knows_whether_one_of_many_wins(backend: StorageBackend) -> None:
+    assert backend.proves_put_if_absent() == backend.atomic_put_if_absent
+    assert backend.list("") == []
+
+
 def test_one_of_many_racing_threads_wins(backend: StorageBackend) -> None:
+    if not backend.atomic_put_if_absent:
+        pytest.skip("a store that says that it cannot do this; a journal refuses it")
     writers, rounds = 8, 10
     start = Barrier(writers)
 

@@ -63,7 +63,7 @@ def test_one_name_is_one_memory_disk(disk: str) -> None:
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("s3x://bucket", r"no storage for s3x://; known are file://, memory://$"),
+        ("s3x://bucket", r"no storage for s3x://; known are file://, .* and those of fsspec; did"),
         ("fil:///data", r"no storage for fil://; .*did you mean file://\?"),
         ("file:data", r"write file:///absolute/path"),
         ("file://host/data", r"write file:///absolute/path"),

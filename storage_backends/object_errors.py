@@ -1,0 +1,114 @@
+"""What object stores and their libraries answer, in the words of the storage contract.
+
+Owns: telling a missing name, a taken name, a refused credential and a silent store apart, and the
+remedies.  Must not know a library: errors of botocore are known by their shape alone.
+"""
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends.base import storage_error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a store said: HTTP status and its own word; 0 and nothing when it said nothing."""
+
+    status: int = 0
+    code: str = ""
+    message: str = ""
+
+
+def answer(error: BaseException) -> Answer:
+    """The store's answer behind an error, wherever the libraries have put it."""
+    for link in _chain(error):
+        response: Any = getattr(link, "response", None)
+        if isinstance(response, dict) and isinstance(response.get("Error"), dict):
+            told = response["Error"]
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return Answer(int(status), str(told.get("Code", "")), str(told.get("Message", "")))
+    return Answer()
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether a name is not there.  A missing bucket is another matter: nothing can be there."""
+    return isinstance(error, FileNotFoundError) and answer(error).code != "NoSuchBucket"
+
+
+def is_taken(error: BaseException) -> bool:
+    """Whether a conditional create met an object (stores differ in how they say it)."""
+    return isinstance(error, FileExistsError) or answer(error).status == 412
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether another write to the same name was under way, and this one was not done."""
+    told = answer(error)
+    return told.status == 409 and told.code not in _NAMES_IN_THE_WAY
+
+
+def object_error(action: str, where: str, error: Exception) -> StorageError:
+    """What was tried, on which object, why it failed, what to do."""
+    told = answer(error)
+    reason = _reason(told, error)
+    if reason is not None:
+        return StorageError(f"cannot {action} {where}: {reason}")
+    if told.code in _NAMES_IN_THE_WAY:
+        return storage_error(action, where, OSError(_NAMES_IN_THE_WAY[told.code], told.message))
+    if is_missing(error):
+        return storage_error(action, where, FileNotFoundError(errno.ENOENT, ""))
+    if isinstance(error, OSError) and not told.code and error.errno is not None:
+        return storage_error(action, where, error)
+    if told.code:
+        return StorageError(f"cannot {action} {where}: the store says {told.code}: {told.message}")
+    return StorageError(f"cannot {action} {where}: {type(error).__name__}: {error}")
+
+
+def _reason(told: Answer, error: Exception) -> str | None:
+    if told.code == "NoSuchBucket":
+        return "the bucket does not exist; create it, or correct the URL"
+    if told.code in _UNKNOWN_CREDENTIALS or isinstance(error, PermissionError):
+        said = told.code if told.code and not told.code.isdigit() else "access denied"
+        return (
+            f"the store refuses the credentials ({said}); check key and secret "
+            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) and what they may do in this bucket"
+        )
+    kinds = {kind.__name__ for link in _chain(error) for kind in type(link).__mro__}
+    if kinds & _NO_CREDENTIALS:
+        return (
+            "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give "
+            "storage options"
+        )
+    if kinds & _SILENT:
+        return (
+            f"the store does not answer ({_words(error)}); check the endpoint "
+            "(AWS_ENDPOINT_URL, or the storage option endpoint_url) and the network"
+        )
+    return None
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(_CHAIN_MAX):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+_CHAIN_MAX = 10
+#: 409 for good: stores that keep objects as files cannot have both ``a`` and ``a/b``.
+_NAMES_IN_THE_WAY = {
+    "ObjectParentIsFile": errno.ENOTDIR,
+    "ExistingObjectIsDirectory": errno.EISDIR,
+}
+_UNKNOWN_CREDENTIALS = frozenset(
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "ExpiredToken"}
+)
+_NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError"})
+_SILENT = frozenset({"HTTPClientError", "ConnectionError", "TimeoutError", "ClientConnectorError"})

@@ -1,0 +1,237 @@
+"""Object stores through fsspec: ``fsspec+PROTOCOL://``, and every other scheme that fsspec knows.
+
+Owns: the contract kept with whole objects (an append, a cut and a rename copy the object), and time
+limits.  Must not know what the bytes mean; what sets S3 apart is in ``s3``.
+
+An object store has no folders: they exist while a name goes on below them.  That nothing is both a
+file and a folder is looked up before a write below the root, and is not safe against a race.
+
+fsspec runs its requests on one daemon thread with a loop of its own.  Every method here blocks the
+calling thread, which may be any but that one; forked processes get a new loop.
+"""
+
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends.base import (
+    Buffer,
+    StorageBackend,
+    file_parts,
+    path_parts,
+)
+from sparklog.storage_backends.object_errors import answer, is_missing, object_error
+
+#: A request, its retries included, plus the time that the data itself may take.
+OPERATION_SECONDS_MAX = 30.0
+BYTES_PER_SECOND_MIN = 1_000_000
+
+
+def open_url(url: str, options: Mapping[str, Any]) -> "ObjectStore":
+    """``fsspec+PROTOCOL://place`` or ``PROTOCOL://place``; ``options`` go to the file system."""
+    from fsspec.core import url_to_fs
+
+    inner = url.removeprefix("fsspec+").rstrip("/")
+    if inner.endswith(":") or "?" in inner or "::" in inner:
+        raise StorageError(f"{url!r} names no place in a store; write PROTOCOL://PLACE/FOLDER")
+    try:
+        file_system, root = url_to_fs(inner, **{"use_listings_cache": False, **options})
+    except (ImportError, ValueError, TypeError) as error:
+        raise StorageError(f"{url} cannot be opened by fsspec: {error}") from error
+    return ObjectStore(url.rstrip("/"), file_system, root)
+
+
+class ObjectStore(StorageBackend):
+    """The names below ``root`` in a file system of fsspec.
+
+    ``put`` is as atomic as the store's own; creating only what is absent is not atomic in general.
+    """
+
+    atomic_put_if_absent = False
+
+    def __init__(self, url: str, file_system: Any, root: str) -> None:
+        self.url = url
+        self._file_system = file_system
+        self._root = root.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def append(self, path: str, data: Buffer) -> None:
+        key = self._file_key(path)
+        with self._told("append to", key):
+            before = b"" if self._kind(key) is None else self._read(key)
+            self._put(key, before + bytes(data))
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        key = self._file_key(path)
+        with self._told("read", key):
+            if size is not None and size <= 0:
+                self._file_size(key)
+                return b""
+            return self._read(key, **({} if (offset, size) == (0, None) else _range(offset, size)))
+
+    def size(self, path: str) -> int:
+        key = self._file_key(path)
+        with self._told("look up", key):
+            return self._file_size(key)
+
+    def exists(self, path: str) -> bool:
+        key = self._folder_key(path)
+        with self._told("look up", key):
+            return self._kind(key) is not None
+
+    def list(self, folder: str) -> list[str]:
+        key = self._folder_key(folder)
+        with self._told("list", key):
+            try:
+                entries = self._call("ls", key, detail=True, refresh=True)
+            except Exception as error:
+                if is_missing(error):
+                    return []
+                raise
+            # The listing of a file is that file; some stores list a folder's own marker.
+            found = {entry["name"].strip("/") for entry in entries} - {key.strip("/")}
+            return sorted(name.rpartition("/")[2] for name in found)
+
+    def put_if_absent(self, path: str, data: Buffer) -> bool:
+        key = self._file_key(path)
+        with self._told("create", key):
+            self._check_folders_above(key)
+            return self._create(key, bytes(data))
+
+    def put(self, path: str, data: Buffer) -> None:
+        key = self._file_key(path)
+        with self._told("write", key):
+            self._put(key, bytes(data))
+
+    def rename(self, source: str, target: str) -> None:
+        old, new = self._file_key(source), self._file_key(target)
+        with self._told(f"rename to {self._where(new)} the file", old):
+            self._file_size(old)
+            self._check_writable(new)
+            self._call("cp_file", old, new)
+            self._call("rm_file", old)
+
+    def delete(self, path: str) -> None:
+        key = self._file_key(path)
+        with self._told("delete", key):
+            kind = self._kind(key)
+            if kind == "directory":
+                raise IsADirectoryError(errno.EISDIR, "", key)
+            if kind is not None:
+                self._call("rm_file", key)
+
+    def truncate(self, path: str, size: int) -> None:
+        key = self._file_key(path)
+        with self._told("cut", key):
+            data = self._read(key)
+            if not 0 <= size <= len(data):
+                raise StorageError(
+                    f"cannot cut {self._where(key)} to {size} bytes: it has {len(data)}"
+                )
+            self._put(key, data[:size])
+
+    def flush(self, path: str) -> None:
+        self.size(path)  # whole objects are durable when they are there
+
+    # -- one object
+
+    def _create(self, key: str, data: bytes) -> bool:
+        """Look, then write: another writer may come between."""
+        if self._info(key) is not None:
+            return False
+        self._pipe(key, data)
+        return True
+
+    def _put(self, key: str, data: bytes) -> None:
+        self._check_writable(key)
+        self._pipe(key, data)
+
+    def _pipe(self, key: str, data: bytes, **how: str) -> None:
+        seconds = OPERATION_SECONDS_MAX + len(data) / BYTES_PER_SECOND_MIN
+        self._call("pipe_file", key, data, seconds_max=seconds, **how)
+
+    def _read(self, key: str, **limits: int) -> bytes:
+        try:
+            return bytes(self._call("cat_file", key, **limits))
+        except Exception as error:
+            if answer(error).status == 416:
+                return b""  # the range begins behind the end
+            if is_missing(error) and self._kind(key) == "directory":
+                raise IsADirectoryError(errno.EISDIR, "", key) from None
+            raise
+
+    def _file_size(self, key: str) -> int:
+        found = self._info(key)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "", key)
+        if found["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "", key)
+        return int(found["size"])
+
+    def _kind(self, key: str) -> str | None:
+        """``file`` or ``directory``; None when there is nothing."""
+        found = self._info(key)
+        return None if found is None else str(found["type"])
+
+    def _info(self, key: str) -> Mapping[str, Any] | None:
+        try:
+            found: Mapping[str, Any] = self._call("info", key)
+        except Exception as error:
+            if is_missing(error):
+                return None
+            raise
+        return found
+
+    def _check_writable(self, key: str) -> None:
+        self._check_folders_above(key)
+        if self._kind(key) == "directory":
+            raise IsADirectoryError(errno.EISDIR, "", key)
+
+    def _check_folders_above(self, key: str) -> None:
+        """None to ask about directly below the root."""
+        *folders, _ = key[len(self._root) + 1 :].split("/")
+        above = self._root
+        for name in folders:
+            above = f"{above}/{name}"
+            if self._kind(above) == "file":
+                raise NotADirectoryError(errno.ENOTDIR, "", key)
+
+    # -- names and calls
+
+    def _file_key(self, path: str) -> str:
+        return "/".join((self._root, *file_parts(path)))
+
+    def _folder_key(self, path: str) -> str:
+        return "/".join((self._root, *path_parts(path)))
+
+    def _where(self, key: str) -> str:
+        return self.url + key[len(self._root) :]
+
+    def _call(
+        self, method: str, *arguments: Any, seconds_max: float = OPERATION_SECONDS_MAX, **named: Any
+    ) -> Any:
+        """One operation of the file system, within a time limit where it has a loop."""
+        from fsspec.asyn import AsyncFileSystem, sync
+
+        if not isinstance(self._file_system, AsyncFileSystem):
+            return getattr(self._file_system, method)(*arguments, **named)
+        work = getattr(self._file_system, f"_{method}")
+        return sync(self._file_system.loop, work, *arguments, timeout=seconds_max, **named)
+
+    @contextmanager
+    def _told(self, action: str, key: str) -> Iterator[None]:
+        """The libraries' errors as ours; they have nothing in common but ``Exception``."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except Exception as error:
+            raise object_error(action, self._where(key), error) from error
+
+
+def _range(offset: int, size: int | None) -> dict[str, int]:
+    return {"start": offset} if size is None else {"start": offset, "end": offset + size}
