@@ -54,9 +54,10 @@ def start(
     ``data_dir`` is a folder that every executor can use under that name; started again on the same
     one, the cluster has all its records.  ``journal_dir`` (default: inside ``data_dir``) keeps the
     cluster's state; it may be in a bucket (``s3://bucket/folder``), opened with ``storage_options``
-    (fsspec's: ``endpoint_url``, ``key``, ``secret``, ...) or the environment's.  ``port`` is node 0's (0: any free one).  ``host`` is where all nodes listen
-    (default: loopback for local masters, else the driver's and the executors' own hosts).
-    ``settings`` are broker settings by Kafka's names.
+    (fsspec's: ``endpoint_url``, ``key``, ``secret``, ...) or as the environment says.  ``port`` is
+    node 0's (0: any free one).  ``host`` is where all nodes listen (default: loopback for local
+    masters, else the driver's and the executors' own hosts).  ``settings`` are broker settings by
+    Kafka's names.
 
     The data source finds the cluster by itself in this session.  Raises StartError, which names
     the remedy, and ConfigError.

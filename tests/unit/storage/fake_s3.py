@@ -77,9 +77,7 @@ def _handler(store: FakeS3) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             data = store.objects.get(self.path)
             if self.path.partition("?")[2].startswith("list-type"):
-                self._answer(
-                    200, "", b"<ListBucketResult><KeyCount>0</KeyCount></ListBucketResult>"
-                )
+                self._answer(200, "", b"<ListBucketResult/>")
             elif data is None:
                 self._answer(404, "NoSuchKey")
             else:
