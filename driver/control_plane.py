@@ -50,8 +50,9 @@ from sparklog.wire.schema import Response
 
 logger = logging.getLogger(__name__)
 
-#: How often a controller that starts tries to become the journal's head.
-TAKEOVERS_MAX = 20
+#: How often a controller that starts tries to become the journal's head.  Against one that lives
+#: and always has a commit on its way, it has to hit the moment between two of them.
+TAKEOVERS_MAX = 1_000
 #: Addresses that nobody can connect to.
 _ANY_HOST = frozenset({"0.0.0.0", "::"})
 #: Ticks per session timeout.
@@ -209,8 +210,8 @@ class ControlPlane:
     def _take_over(self) -> ClusterImage:
         """Become the journal's head with a controller epoch above all others'."""
         self._journal.tidy_up()
+        image = self._journal.load()
         for _ in range(TAKEOVERS_MAX):
-            image = self._journal.load()
             self._check_cluster(image)
             records = self._first_records(image)
             header = CommitHeader(
@@ -222,7 +223,8 @@ class ControlPlane:
             try:
                 self._journal.commit(header, encode_records(records))
             except JournalConflict:
-                continue  # the former controller was faster; its commit counts
+                self._journal.catch_up(image)  # the former one was faster; its commit counts
+                continue
             image.replay_commit(header.version, records)
             return image
         raise StartError(f"another controller keeps writing to {self._journal.url}; stop it first")

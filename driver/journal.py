@@ -27,6 +27,8 @@ SECRET_BYTES = 32
 #: stalled for less than this meets them and learns that it was replaced.
 KEEP_MS = 24 * 60 * 60 * 1000
 CHECKPOINT_EVERY = 1_000
+#: Commits that are asked for together: one at a time takes a round trip each.
+READ_TOGETHER = 256
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"checkpoint-(\d{20})\.json")
@@ -77,17 +79,22 @@ class Journal:
         checkpoints = _numbers(_CHECKPOINT, names)
         image = ClusterImage()
         if checkpoints:
-            self._replay(image, checkpoint_name(checkpoints[-1]), checkpoints[-1])
+            name = checkpoint_name(checkpoints[-1])
+            self._replay(image, name, checkpoints[-1], self._backend.read(name))
         commits = [number for number in _numbers(_COMMIT, names) if number > image.version]
-        for number in commits:
-            if number != image.version + 1:
-                missing = f"{self.url}/{commit_name(image.version + 1)}"
-                raise JournalError(
-                    f"{missing} is missing although {commit_name(number)} exists; restore it from "
-                    "a copy, the cluster's metadata cannot be known without it"
-                )
-            self._replay(image, commit_name(number), number)
+        for start in range(0, len(commits), READ_TOGETHER):
+            self._replay_commits(image, commits[start : start + READ_TOGETHER])
         return image
+
+    def catch_up(self, image: ClusterImage) -> None:
+        """Replay what was committed since, one by one: another controller may be writing."""
+        while True:
+            number = image.version + 1
+            try:
+                data = self._backend.read(commit_name(number))
+            except MissingPathError:
+                return
+            self._replay(image, commit_name(number), number, data)
 
     def holds(self, version: int) -> bool:
         """Whether a commit of this number was written."""
@@ -99,9 +106,22 @@ class Journal:
         numbers = (*_numbers(_COMMIT, names), *_numbers(_CHECKPOINT, names))
         return max(numbers, default=0) > version
 
-    def _replay(self, image: ClusterImage, name: str, number: int) -> None:
+    def _replay_commits(self, image: ClusterImage, numbers: list[int]) -> None:
+        expected = range(image.version + 1, image.version + 1 + len(numbers))
+        for number, wanted in zip(numbers, expected, strict=True):
+            if number != wanted:
+                raise JournalError(
+                    f"{self.url}/{commit_name(wanted)} is missing although {commit_name(number)} "
+                    "exists; restore it from a copy, the cluster's metadata cannot be known "
+                    "without it"
+                )
+        names = [commit_name(number) for number in numbers]
+        for name, number, data in zip(names, numbers, self._backend.read_many(names), strict=True):
+            self._replay(image, name, number, data)
+
+    def _replay(self, image: ClusterImage, name: str, number: int, data: bytes) -> None:
         try:
-            header, records = _parse(self._backend.read(name))
+            header, records = _parse(data)
             if header.version != number:
                 raise DecodeError(f"it says that it is commit {header.version}")
             image.replay_commit(number, records)

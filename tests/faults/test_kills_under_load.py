@@ -4,21 +4,15 @@ Replication factor 1: a killed process keeps its page cache, so nothing may be m
 """
 
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored, wait_for
 
 from sparklog.cluster import Cluster, start_processes
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
-
-TOPIC = "load"
-PARTITIONS = 6
 
 
 @pytest.fixture
@@ -27,115 +21,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         started.create_topic(TOPIC, PARTITIONS)
         yield started
     assert processes("sparklog.executors", "sparklog.driver", "sparklog.executors.supervisor") == []
-
-
-def processes(*modules: str) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            if child.cmdline()[-1:] and child.cmdline()[-1] in modules:
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
-
-
-class Load:
-    """One idempotent producer that numbers its records, and what was acknowledged of them."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.acknowledged: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
-        self.failures: list[str] = []
-        self._stop = threading.Event()
-        self._progress = threading.Condition()
-        self._count = 0
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "retry.backoff.ms": 20,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-                "delivery.timeout.ms": 120_000,
-            }
-        )
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        assert self._producer.flush(120) == 0
-
-    def await_more(self, count: int) -> None:
-        """Wait until ``count`` more records were acknowledged."""
-        with self._progress:
-            wanted = self._count + count
-            assert self._progress.wait_for(lambda: self._count >= wanted, timeout=60)
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stop.is_set():
-            partition = number % PARTITIONS
-            try:
-                self._producer.produce(
-                    TOPIC, b"%d" % number, partition=partition, on_delivery=self._delivered
-                )
-                number += 1
-            except BufferError:
-                self._producer.poll(0.05)
-            self._producer.poll(0 if number % 500 else 0.02)
-
-    def _delivered(self, error: object, message: Message) -> None:
-        if error is not None:
-            self.failures.append(str(error))
-            return
-        partition, value = message.partition(), message.value()
-        assert partition is not None
-        assert value is not None
-        with self._progress:
-            self.acknowledged[partition].append(int(value))
-            self._count += 1
-            self._progress.notify_all()
-
-
-def stored(bootstrap: str) -> dict[int, list[int]]:
-    """All values of each partition, in the order of offsets."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "enable.partition.eof": True})
-    consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
-    values: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
-    ended: set[int] = set()
-    deadline = time.monotonic() + 60
-    while len(ended) < PARTITIONS:
-        assert time.monotonic() < deadline, f"only {ended} came to their end"
-        for message in consumer.consume(10_000, timeout=0.3):
-            partition, value = message.partition(), message.value()
-            assert partition is not None
-            if message.error() is not None:
-                ended.add(partition)
-                continue
-            assert value is not None
-            values[partition].append(int(value))
-    consumer.close()
-    return values
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def kill_one(module: str) -> None:
-    """The first of its kind; one that was just killed may not be back yet."""
-    wait_for(lambda: processes(module))
-    os.kill(processes(module)[0].pid, 9)
 
 
 def kill_broker(cluster: Cluster) -> None:

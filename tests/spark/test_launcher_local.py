@@ -24,6 +24,7 @@ from launcher_rig import (
     values,
     wait_for,
 )
+from s3_server import S3Server
 
 from sparklog.cluster import Cluster, connect, start
 from sparklog.errors import StartError
@@ -176,6 +177,26 @@ def test_a_cluster_that_knows_more_brokers_needs_their_slots(
     assert cluster.is_stopped
     with start(spark, brokers=1, data_dir=data) as again:
         assert [node.node_id for node in again.brokers()] == [1, 2, 3]
+
+
+@pytest.mark.s3
+def test_a_journal_in_a_bucket_brings_everything_back(
+    spark: Any, cluster: Cluster, s3_server: S3Server, s3_bucket: str, tmp_path: Path
+) -> None:
+    assert cluster.is_stopped
+    where: dict[str, Any] = {
+        "data_dir": tmp_path,
+        "journal_dir": f"s3://{s3_bucket}/journal",
+        "storage_options": s3_server.options,
+    }
+    with start(spark, brokers=1, **where) as first:
+        first.create_topic(TOPIC, PARTITIONS)
+        identity = first.cluster_id
+        produce(first, 60)
+    with start(spark, brokers=1, **where) as again:
+        assert (again.cluster_id, again.topics()) == (identity, [TOPIC])
+        assert values(again, 60) == set(range(60))
+    assert not (tmp_path / "journal").exists()
 
 
 def test_the_end_of_the_session_puts_everything_away(data: Path, cluster: Cluster) -> None:

@@ -1,7 +1,5 @@
 """``python -m sparklog.driver`` as the launcher starts it: killed, and back with all its state."""
 
-import asyncio
-import json
 import os
 import signal
 import stat
@@ -11,12 +9,11 @@ from typing import Any
 
 import psutil
 import pytest
+from control_process_rig import WAIT_S, Processes, ask
 from driver_fakes import registration
 
-from sparklog.client.connection import Connection
-from sparklog.process import Child, ChildError, python_command, spawn_child
+from sparklog.process import ChildError
 from sparklog.storage_backends.local import TEMPORARY_PREFIX
-from sparklog.types import Endpoint
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.messages.metadata import MetadataRequest
 from sparklog.wire.private import (
@@ -25,33 +22,8 @@ from sparklog.wire.private import (
     StopNodeRequest,
     WatchMetadataRequest,
 )
-from sparklog.wire.schema import Request
 
 pytestmark = pytest.mark.process
-
-WAIT_S = 15.0
-
-
-class Processes:
-    """Control planes that end with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.children: list[Child] = []
-
-    def start(self, **options: Any) -> Child:
-        line = {"journal_dir": str(self.folder / "journal"), "listen_host": "127.0.0.1", **options}
-        child = spawn_child(
-            python_command("sparklog.driver"),
-            json.dumps(line),
-            self.folder / "control-plane.log",
-            ready_timeout=WAIT_S,
-        )
-        self.children.append(child)
-        return child
-
-    def log(self) -> str:
-        return (self.folder / "control-plane.log").read_text()
 
 
 @pytest.fixture
@@ -62,21 +34,6 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     finally:
         for child in under_test.children:
             child.close()
-
-
-def ask(child: Child, *requests: Request, member: bool = True) -> list[Any]:
-    """Send requests over one connection, in order."""
-    secret = bytes.fromhex(child.ready["secret"]) if member else None
-
-    async def exchange() -> list[Any]:
-        endpoint = Endpoint("127.0.0.1", child.ready["port"])
-        connection = await Connection.open(endpoint, secret=secret, timeout_s=WAIT_S)
-        try:
-            return [await connection.request(request, timeout_s=WAIT_S) for request in requests]
-        finally:
-            connection.close()
-
-    return asyncio.run(exchange())
 
 
 def test_after_kill_9_it_is_back_on_its_port_with_all_its_state(processes: Processes) -> None:
