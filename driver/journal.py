@@ -18,7 +18,7 @@ from typing import Any
 
 from sparklog.errors import DecodeError, SparklogError, StorageError
 from sparklog.metadata import ClusterImage, Record, encode_records, from_json
-from sparklog.storage_backends.base import MissingPathError, StorageBackend
+from sparklog.storage_backends.base import StorageBackend
 
 FORMAT = 1
 SECRET_NAME = "secret"
@@ -88,13 +88,8 @@ class Journal:
 
     def catch_up(self, image: ClusterImage) -> None:
         """Replay what was committed since, one by one: another controller may be writing."""
-        while True:
-            number = image.version + 1
-            try:
-                data = self._backend.read(commit_name(number))
-            except MissingPathError:
-                return
-            self._replay(image, commit_name(number), number, data)
+        while (data := self._backend.read_if_there(commit_name(image.version + 1))) is not None:
+            self._replay(image, commit_name(image.version + 1), image.version + 1, data)
 
     def holds(self, version: int) -> bool:
         """Whether a commit of this number was written."""
@@ -198,9 +193,8 @@ class Journal:
     def secret(self, new_secret: Callable[[], bytes]) -> bytes:
         """The cluster's secret; made by the first who asks."""
         candidate = new_secret().hex().encode()
-        try:
-            text = self._backend.read(SECRET_NAME)
-        except MissingPathError:
+        text = self._backend.read_if_there(SECRET_NAME)
+        if text is None:
             won = self._backend.put_if_absent(SECRET_NAME, candidate)
             text = candidate if won else self._backend.read(SECRET_NAME)
         try:

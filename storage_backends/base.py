@@ -143,6 +143,13 @@ class StorageBackend(ABC):
         """Whole files, in the order of their paths; at once where each would take its time."""
         return [self.read(path) for path in paths]
 
+    def read_if_there(self, path: str) -> bytes | None:
+        """A whole file, or None when there is none: one request, where ``exists`` takes several."""
+        try:
+            return self.read(path)
+        except MissingPathError:
+            return None
+
     @abstractmethod
     def size(self, path: str) -> int:
         """The size of a file in bytes."""

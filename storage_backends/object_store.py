@@ -85,6 +85,16 @@ class ObjectStore(StorageBackend):
         except Exception:
             return super().read_many(paths)  # one of them fails, and this tells which
 
+    def read_if_there(self, path: str) -> bytes | None:
+        key = self._file_key(path)
+        with self._told("read", key):
+            try:
+                return bytes(self._call("cat_file", key))
+            except Exception as error:
+                if is_missing(error):
+                    return None
+                raise
+
     def size(self, path: str) -> int:
         key = self._file_key(path)
         with self._told("look up", key):

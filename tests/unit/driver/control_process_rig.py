@@ -14,6 +14,8 @@ from sparklog.types import Endpoint
 from sparklog.wire.schema import Request
 
 WAIT_S = 15.0
+#: A start on a busy machine.
+READY_S = 45.0
 
 
 class Processes:
@@ -29,7 +31,7 @@ class Processes:
             python_command("sparklog.driver"),
             json.dumps(line),
             self.folder / "control-plane.log",
-            ready_timeout=WAIT_S,
+            ready_timeout=READY_S,
         )
         self.children.append(child)
         return child

@@ -30,6 +30,9 @@ from sparklog.wire.messages.metadata import MetadataRequest
 pytestmark = [pytest.mark.process, pytest.mark.s3]
 
 PAUSES = 2
+#: Between two requests of a client: a controller that is never idle is not overtaken by one that
+#: reads no faster than the other writes.
+THINK_S = 0.03
 
 
 class Bucket:
@@ -88,6 +91,7 @@ class Creator:
         try:
             for number in count():
                 await self._create(connection, f"{self._prefix}-{number}")
+                await asyncio.sleep(THINK_S)
         except SparklogError:
             return
         finally:

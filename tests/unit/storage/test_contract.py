@@ -26,6 +26,21 @@ def test_appends_add_up_and_are_read_back_whole_and_in_ranges(backend: StorageBa
     assert backend.size("a/b/log") == 11
 
 
+def test_many_files_are_read_in_order_and_a_missing_one_is_named(backend: StorageBackend) -> None:
+    names = [f"journal/{number}" for number in range(70)]
+    for name in names:
+        backend.put_if_absent(name, name.encode())
+    assert backend.read_many(names[::-1]) == [name.encode() for name in names[::-1]]
+    assert backend.read_many([]) == []
+    assert [backend.read_if_there(name) for name in ("journal/7", "journal/x", "x/y")] == [
+        b"journal/7",
+        None,
+        None,
+    ]
+    with pytest.raises(MissingPathError, match=r"journal/x.*does not exist"):
+        backend.read_many(["journal/1", "journal/x", "journal/2"])
+
+
 def test_an_append_of_nothing_makes_an_empty_file(backend: StorageBackend) -> None:
     backend.append("empty", b"")
     assert (backend.read("empty"), backend.size("empty")) == (b"", 0)
