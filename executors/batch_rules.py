@@ -123,9 +123,15 @@ def _stamped(
 
 
 def _not_one_batch(records: Buffer) -> KafkaError:
-    """What is wrong with records that are not exactly one batch.  Raises KafkaError too."""
+    """What is wrong with records that are not exactly one batch.  Raises KafkaError too.
+
+    A batch that is cut off is none.  Deviation: bytes behind the one batch are refused; Kafka drops
+    them.
+    """
     try:
-        headers = [header for header, _ in iter_batches(records)]
+        headers = [header for header, _ in iter_batches(records, partial_tail=True)]
+        if len(headers) == 1:
+            headers = [header for header, _ in iter_batches(records)]
     except DecodeError as error:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
     return KafkaError(

@@ -22,6 +22,7 @@ from sparklog.config import (
 from sparklog.driver.controller.decision import Decision
 from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
+from sparklog.metadata.topic_names import check_topic_name
 from sparklog.types import ResourceType
 from sparklog.wire.messages import alter_configs as alter_configs_messages
 from sparklog.wire.messages import incremental_alter_configs
@@ -203,6 +204,9 @@ def _replaced(resource: _Resource, request: Any) -> dict[str, str | None]:
 def _find_resource(image: ClusterImage, config: BrokerConfig, request: _Request) -> _Resource:
     name = request.resource_name
     if request.resource_type == ResourceType.TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common settings: name one")
+        check_topic_name(name)
         if image.topic(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return _Resource(
@@ -241,6 +245,10 @@ def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
     if change.config_operation == ConfigOperation.DELETE:
         return None
     if change.config_operation == ConfigOperation.SET:
+        if change.value is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{setting.name} needs a value; delete it to unset it"
+            )
         return _canonical(setting, change.value)
     if change.config_operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise KafkaError(

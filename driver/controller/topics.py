@@ -69,12 +69,15 @@ def create_topics(
     request: CreateTopicsRequest,
     new_id: Callable[[], UUID],
 ) -> Decision:
-    """Topics are granted one by one; all that are granted share one commit."""
+    """Topics are granted one by one; all that are granted share one commit.
+
+    What is named several times is refused and answered once, here as for the other requests.
+    """
     times = Counter(topic.name for topic in request.topics)
     draft = PlacementDraft(image)
     granted: set[str] = set()
     outcomes: list[_Creation] = []
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
@@ -214,7 +217,9 @@ def delete_topics(
     times = Counter(_identity(image, wanted) for wanted in request.topics)
     records: list[Record] = []
     responses: list[DeletableTopicResult] = []
+    answered: set[UUID] = set()
     for wanted in request.topics:
+        topic: TopicImage | None = None
         try:
             if not config.delete_topic_enable:
                 raise KafkaError(
@@ -222,6 +227,9 @@ def delete_topics(
                     "the cluster was started with delete.topic.enable=false",
                 )
             topic = _find_topic(image, wanted)
+            if topic.topic_id in answered:
+                continue
+            answered.add(topic.topic_id)
             if times[topic.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
             records.append(TopicDeleted(topic=topic.name, topic_id=topic.topic_id))
@@ -229,8 +237,8 @@ def delete_topics(
         except KafkaError as error:
             responses.append(
                 DeletableTopicResult(
-                    name=wanted.name,
-                    topic_id=wanted.topic_id,
+                    name=wanted.name if topic is None else topic.name,
+                    topic_id=wanted.topic_id if topic is None else topic.topic_id,
                     error_code=error.code,
                     error_message=error.message,
                 )
@@ -273,7 +281,7 @@ def create_partitions(image: ClusterImage, request: CreatePartitionsRequest) -> 
     draft = PlacementDraft(image)
     records: list[Record] = []
     results: list[CreatePartitionsTopicResult] = []
-    for wanted in request.topics:
+    for wanted in {topic.name: topic for topic in request.topics}.values():
         error: KafkaError | None = None
         try:
             if times[wanted.name] > 1:

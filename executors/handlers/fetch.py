@@ -305,8 +305,14 @@ def _aborted(read: PartitionRead) -> tuple[AbortedTransaction, ...]:
 
 
 def _failed(number: int, code: ErrorCode) -> PartitionData:
+    """As Kafka: the list is empty where there is no partition, and null where there is one."""
+    nowhere = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return PartitionData(
-        partition_index=number, error_code=int(code), high_watermark=-1, records=_NO_RECORDS
+        partition_index=number,
+        error_code=int(code),
+        high_watermark=-1,
+        aborted_transactions=() if nowhere else None,
+        records=_NO_RECORDS,
     )
 
 

@@ -5,6 +5,8 @@ they read committed data alone (KIP-98).  Deviations: nothing is tiered, so
 LATEST_TIERED and EARLIEST_PENDING_UPLOAD find nothing (offset -1).
 """
 
+from collections import Counter
+
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import ApiHandler, RequestContext
@@ -18,21 +20,35 @@ from sparklog.wire.messages.list_offsets import (
 )
 
 _EARLIEST_PENDING_UPLOAD = -6
-_LEAST_TIMESTAMP = min(*OffsetSpec, _EARLIEST_PENDING_UPLOAD)
+#: The version with which each special timestamp came; others that are negative have no meaning.
+_SPECIAL_SINCE = {
+    OffsetSpec.LATEST: 1,
+    OffsetSpec.EARLIEST: 1,
+    OffsetSpec.MAX_TIMESTAMP: 7,
+    OffsetSpec.EARLIEST_LOCAL: 8,
+    OffsetSpec.LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
 
 
 def handler(table: PartitionTable) -> ApiHandler:
-    def handle(_context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        isolation = _isolation(request)
+        times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+        topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+        for topic in request.topics:
+            partitions = topics.setdefault(topic.name, {})
+            for part in topic.partitions:
+                if times[topic.name, part.partition_index] > 1:
+                    twice = KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+                    partitions[part.partition_index] = _failed(part, twice)
+                else:
+                    found = _find(table, context.version, isolation, topic.name, part)
+                    partitions[part.partition_index] = found
         return ListOffsetsResponse(
             topics=tuple(
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(
-                        _find(table, topic.name, part, _isolation(request))
-                        for part in topic.partitions
-                    ),
-                )
-                for topic in request.topics
+                ListOffsetsTopicResponse(name=name, partitions=tuple(partitions.values()))
+                for name, partitions in topics.items()
             )
         )
 
@@ -46,11 +62,18 @@ def handler(table: PartitionTable) -> ApiHandler:
 
 
 def _find(
-    table: PartitionTable, topic: str, part: ListOffsetsPartition, isolation: Isolation
+    table: PartitionTable,
+    version: int,
+    isolation: Isolation,
+    topic: str,
+    part: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
     try:
-        if part.timestamp < _LEAST_TIMESTAMP:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {part.timestamp}")
+        if part.timestamp < 0 and version < _SPECIAL_SINCE.get(part.timestamp, version + 1):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"timestamp {part.timestamp} means nothing in ListOffsets v{version}",
+            )
         partition = table.find(topic, part.partition_index)
         partition.require_leader(part.current_leader_epoch)
         found = partition.find_offset(part.timestamp, isolation)

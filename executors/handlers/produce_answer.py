@@ -27,6 +27,14 @@ from sparklog.wire.messages.produce import (
     TopicProduceResponse,
 )
 
+#: Refusals that rest on what is in the log; they say where it starts.
+_FOUND_IN_THE_LOG = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+)
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -130,10 +138,12 @@ def without_records(request: ProduceRequest) -> ProduceRequest:
 def _failed(
     table: PartitionTable, tp: TopicPartition, error: KafkaError
 ) -> PartitionProduceResponse:
+    partition = table.get(tp) if error.code in _FOUND_IN_THE_LOG else None
     response = PartitionProduceResponse(
         index=tp.partition,
         error_code=int(error.code),
         base_offset=NO_OFFSET,
+        log_start_offset=NO_OFFSET if partition is None else partition.log.log_start_offset,
         error_message=error.message,
     )
     hint = leader_hint(table, tp.topic, tp.partition, error.code)

@@ -1,13 +1,15 @@
 """ApiVersions (key 18) v0-4: what this node serves.
 
 A version that is not known is answered with a v0 body, UNSUPPORTED_VERSION and the range of
-ApiVersions alone (KIP-511), so that every client can start over.  No features are announced.
+ApiVersions alone (KIP-511), so that every client can start over.  From v3 on a client names itself;
+with a name that can be none it is refused (INVALID_REQUEST).  No features are announced.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.transport import Reply
 from sparklog.wire.codec import RequestHeader, encode_response
@@ -18,12 +20,17 @@ from sparklog.wire.messages.api_versions import (
 )
 
 _MAX_VERSION: Final = ApiVersionsResponse.MAX_VERSION
+_NAMED_FROM: Final = 3
+_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handler(advertised: Callable[[], Mapping[int, tuple[int, int]]]) -> ApiHandler:
     """``advertised`` gives the version ranges by api key."""
 
-    def handle(_context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        if context.version >= _NAMED_FROM:
+            _check_name(request.client_software_name)
+            _check_name(request.client_software_version)
         return ApiVersionsResponse(
             api_keys=tuple(
                 ApiVersion(api_key=key, min_version=low, max_version=high)
@@ -38,6 +45,11 @@ def handler(advertised: Callable[[], Mapping[int, tuple[int, int]]]) -> ApiHandl
         handle=handle,
         unsupported=_unsupported,
     )
+
+
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no name of client software")
 
 
 def _unsupported(header: RequestHeader) -> Reply:

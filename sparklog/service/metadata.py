@@ -44,6 +44,8 @@ def handler(
     """``create_topic`` is None where missing topics are never created."""
 
     def handle(context: RequestContext, request: MetadataRequest) -> Handled:
+        if context.version < _IDS_FROM:
+            _check_names(request)
         names = _missing_names(image(), context, request) if create_topic is not None else []
         if not names or create_topic is None:
             return _response(image(), context, request, {})
@@ -88,6 +90,15 @@ async def _create_and_answer(
     return _response(image(), context, request, refusals)
 
 
+def _check_names(request: MetadataRequest) -> None:
+    """The fields are there from v10 on, but mean something only from v12 on (KIP-516)."""
+    for topic in request.topics or ():
+        if topic.name is None or topic.topic_id is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"topics are named by id from v{_IDS_FROM} on"
+            )
+
+
 def _missing_names(
     image: ClusterImage, context: RequestContext, request: MetadataRequest
 ) -> list[str]:
@@ -112,7 +123,7 @@ def _response(
         topics = tuple(_topic(image, topic, operations) for topic in image.topics.values())
     else:
         topics = tuple(
-            _wanted_topic(image, context.version, wanted, refusals, operations)
+            _wanted_topic(image, wanted, refusals, operations)
             for wanted in dict.fromkeys(request.topics)
         )
     return MetadataResponse(
@@ -143,13 +154,10 @@ def _nodes(image: ClusterImage) -> tuple[MetadataResponseBroker, ...]:
 
 def _wanted_topic(
     image: ClusterImage,
-    version: int,
     wanted: MetadataRequestTopic,
     refusals: dict[str, ErrorCode],
     operations: bool,
 ) -> MetadataResponseTopic:
-    if version < _IDS_FROM and (wanted.name is None or wanted.topic_id is not None):
-        return _refused(wanted, ErrorCode.INVALID_REQUEST)
     if wanted.topic_id is not None:
         found = image.topic_by_id(wanted.topic_id)
         if found is None:
@@ -212,6 +220,11 @@ def _is_legal(name: str) -> bool:
 
 def _error_response(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     return MetadataResponse(
-        topics=tuple(_refused(topic, error.code) for topic in request.topics or ()),
+        topics=tuple(
+            MetadataResponseTopic(
+                error_code=error.code, name=topic.name or "", topic_id=topic.topic_id
+            )
+            for topic in request.topics or ()
+        ),
         error_code=error.code,
     )

@@ -120,7 +120,7 @@ def test_limits_of_connections_change_on_brokers_and_on_node_0_and_members_come_
                 )
             assert [await _is_let_in(port) for port in ports] == [False, False]
             assert (await rig.status())["connections_refused"] > 0
-            assert (await client.ask(ApiVersionsRequest(), 3)).error_code == 0
+            assert (await client.ask(ApiVersionsRequest(), 2)).error_code == 0
             await client.alter(BROKER, "", **dict.fromkeys(change))
             for server in ports.values():
                 assert server is not None

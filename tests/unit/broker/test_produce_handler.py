@@ -13,7 +13,10 @@ from sparklog.errors import ConnectError, ErrorCode
 from sparklog.executors.partition import Partition
 from sparklog.transport import Parked
 from sparklog.wire.codec import decode_response
-from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from sparklog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -88,11 +91,26 @@ def test_refusals_name_their_code() -> None:
 def test_transactions_are_refused() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await with_topic(rig)
-        refused = await client.ask(InitProducerIdRequest(transactional_id="x"))
+        refused = await client.ask(InitProducerIdRequest(transactional_id="x"), 5)
         expected = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
         assert (refused.error_code, refused.producer_id) == expected
         records = batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
         assert (await client.produce("t", records)).error_code == ErrorCode.INVALID_TXN_STATE
+
+    run(test)
+
+
+def test_what_no_producer_should_ask_of_init_producer_id_is_refused() -> None:
+    async def test(rig: Rig) -> None:
+        client, _ = await with_topic(rig)
+        for request in (
+            InitProducerIdRequest(transactional_id=""),
+            InitProducerIdRequest(producer_id=5),
+            InitProducerIdRequest(producer_epoch=5),
+        ):
+            assert await client.ask(request, 5) == InitProducerIdResponse(
+                error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1
+            )
 
     run(test)
 
@@ -111,8 +129,8 @@ def test_zstd_needs_a_version_that_has_it() -> None:
 def test_an_idempotent_producers_retry_is_answered_with_its_first_offsets() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await with_topic(rig)
-        first = await client.ask(InitProducerIdRequest())
-        other = await client.ask(InitProducerIdRequest())
+        first = await client.ask(InitProducerIdRequest(), 5)
+        other = await client.ask(InitProducerIdRequest(), 5)
         assert other.producer_id == first.producer_id + 1
         ids = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
         records = batch(b"a", b"b", base_sequence=0, **ids)
@@ -120,7 +138,10 @@ def test_an_idempotent_producers_retry_is_answered_with_its_first_offsets() -> N
         assert (await client.produce("t", batch(b"c", base_sequence=2, **ids))).base_offset == 2
         assert (await client.produce("t", records)).base_offset == 0
         gap = await client.produce("t", batch(b"d", base_sequence=9, **ids))
-        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (gap.error_code, gap.log_start_offset) == (
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            0,
+        )
         assert await client.fetch("t") == (0, [b"a", b"b", b"c"])
         assert (await rig.status())["duplicates"] == 1
 

@@ -32,6 +32,7 @@ from sparklog.wire.private import NodeStatusRequest, NodeStatusResponse
 from sparklog.wire.schema import Request
 
 SECRET = b"s" * 32
+NAMED = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0-rc.1")
 
 
 def ids(handle: object) -> ApiHandler:
@@ -70,13 +71,24 @@ def test_what_is_advertised_is_what_is_served_except_private_and_old_produce() -
         *members.handlers(SECRET),
     ]
     for version in range(5):
-        assert ask_once(handlers, ApiVersionsRequest(), version) == ApiVersionsResponse(
+        assert ask_once(handlers, NAMED, version) == ApiVersionsResponse(
             api_keys=(
                 ApiVersion(api_key=0, min_version=0, max_version=13),
                 ApiVersion(api_key=10, min_version=0, max_version=6),
                 ApiVersion(api_key=18, min_version=0, max_version=4),
             )
         )
+
+
+@pytest.mark.parametrize("name", ["", "-", "a b", "a.", "ü", "a\n"])
+def test_a_client_that_names_itself_badly_is_refused(name: str) -> None:
+    refused = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    for request in (
+        replace(NAMED, client_software_name=name),
+        replace(NAMED, client_software_version=name),
+    ):
+        assert ask_once([], request, 2).error_code == 0  # which does not say it
+        assert ask_once([], request, 3) == refused
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
@@ -200,7 +212,7 @@ def test_no_answer_is_sent_when_none_is_owed_not_even_to_a_refusal() -> None:
         for timeout_ms in (12, 13):
             request = ProduceRequest(acks=0, timeout_ms=timeout_ms)
             await connection.send((encode_request(request, 12, 1, "c"),))
-        answer: ApiVersionsResponse = await connection.request(ApiVersionsRequest(), timeout_s=5)
+        answer: ApiVersionsResponse = await connection.request(NAMED, timeout_s=5)
         assert answer.error_code == 0
         connection.close()
 

@@ -32,9 +32,9 @@ PING_CORRELATION_ID = 0x70696E67
 class RawWire:
     """One connection."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, seconds_max: float = SECONDS_MAX) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
+        self._socket = socket.create_connection((host, int(port)), timeout=seconds_max)
         self._next_correlation_id = 0
 
     def __enter__(self) -> "RawWire":

@@ -1,0 +1,92 @@
+"""A real Kafka, a served sparklog, Kafka's tools: once for all tests of this folder."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from both import Both, Side
+from kafka_broker import KafkaBroker
+from kafka_jars import JarsUnavailableError, kafka_jars
+from kafka_tools import KafkaTools
+from raw_wire import RawWire
+from served import ServedCluster
+
+from sparklog.wire.messages.metadata import MetadataRequest
+
+NODES = ("broker", "control plane")
+#: For both: records of tests are old, and must stay nevertheless.
+RETENTION = ("log.retention.ms", "-1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.process)
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    if shutil.which("javac") is None:
+        pytest.skip("Kafka and its tools need a JDK 17 or newer (javac)")
+    try:
+        return kafka_jars()
+    except JarsUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    broker = KafkaBroker(jars, tmp_path_factory.mktemp("kafka") / "node", dict([RETENTION]))
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+@pytest.fixture(scope="session")
+def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
+    """One broker of ours."""
+    del jars  # without Kafka there is nothing to compare with
+    folder = tmp_path_factory.mktemp("served") / "data"
+    served = ServedCluster(folder, "--set", "=".join(RETENTION), brokers=1)
+    try:
+        assert served.bootstrap, served.errors
+        yield served
+        assert served.stop() == 0
+    finally:
+        served.kill()
+
+
+@pytest.fixture(scope="session")
+def tools(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    runner = KafkaTools(jars, tmp_path_factory.mktemp("tools") / "errors")
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+@pytest.fixture(scope="session")
+def both(kafka: KafkaBroker, cluster: ServedCluster) -> Iterator[Both]:
+    """Our broker is asked."""
+    sides = (
+        Side("kafka", {"broker": kafka.address}),
+        Side("ours", {"broker": broker_address(cluster), "control plane": cluster.bootstrap}),
+    )
+    yield Both(*sides)
+    for side in sides:
+        side.close()
+
+
+@pytest.fixture(params=NODES)
+def each_node(request: pytest.FixtureRequest, both: Both) -> Both:
+    """The broker, and then the control plane, of ours is asked."""
+    return both.at(request.param)
+
+
+def broker_address(cluster: ServedCluster) -> str:
+    with RawWire(cluster.bootstrap) as wire:
+        nodes = wire.ask(MetadataRequest(topics=()), 9).brokers
+    [broker] = [node for node in nodes if node.node_id]
+    return f"{broker.host}:{broker.port}"

@@ -1,0 +1,173 @@
+"""Where sparklog's answers are meant to differ from Kafka's, each with its reason.
+
+Owns: the table.  A test names the deviations that it expects; one that does not show fails it.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from comparison import MISSING, Difference
+
+from sparklog.wire.batch import batch_size
+
+ANY: Any = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """``path`` is a regular expression; ``kafka`` and ``ours`` are the values, or ANY."""
+
+    path: str
+    reason: str
+    kafka: Any = ANY
+    ours: Any = ANY
+    agree: Callable[[Any, Any], bool] = lambda _kafka, _ours: True
+
+    def covers(self, difference: Difference) -> bool:
+        return (
+            re.fullmatch(self.path, difference.path) is not None
+            and (self.kafka is ANY or self.kafka == difference.kafka)
+            and (self.ours is ANY or self.ours == difference.ours)
+            and self.agree(difference.kafka, difference.ours)
+        )
+
+
+def whole_batches(records: bytes) -> bytes:
+    end = 0
+    while (size := batch_size(records, end)) is not None and end + size <= len(records):
+        end += size
+    return records[:end]
+
+
+# -- the cluster
+
+NODE_ZERO = Deviation(
+    path=r"brokers(\[0\])?",
+    kafka=MISSING,
+    reason="the control plane is node 0 and listed: librdkafka refuses a coordinator that is not",
+)
+CONTROLLER_ID = Deviation(
+    path="controller_id",
+    kafka=1,
+    ours=0,
+    reason="the control plane is the controller, and node 0",
+)
+FEWER_APIS = Deviation(
+    path=r"api_keys\[\d+\]",
+    ours=MISSING,
+    reason="groups, transactions, access rules, quotas and KRaft are not served (yet)",
+)
+NO_FEATURES = Deviation(
+    path=r"(supported|finalized)_features(_epoch)?",
+    reason="features are versions of KRaft's metadata and of coordinators",
+)
+NO_COORDINATORS = Deviation(
+    path=r"(coordinators\[.*\]\.)?(error_code|node_id|host|port)",
+    reason="there are no coordinators yet: clients are told to try later",
+)
+KAFKA_BREAKS = Deviation(
+    path=r".*error_code",
+    kafka=-1,
+    reason="Kafka runs into an exception of its own; we name what is wrong with the request",
+)
+
+# -- settings
+
+FEWER_SETTINGS = Deviation(
+    path=r"results\[.*\]\.configs\[.*\]",
+    ours=MISSING,
+    reason="settings without a meaning here are not offered",
+)
+MIN_INSYNC_DEFAULT = Deviation(
+    path=r"results\[.*\]\.configs(\[min\.insync\.replicas\].*)?",
+    reason="Kafka writes this default into the cluster's settings when it is formatted (KIP-966)",
+)
+UNKNOWN_SETTING = Deviation(
+    path=r"responses\[.*\]\.error_code",
+    kafka=0,
+    ours=40,
+    reason="a setting that does not exist is a typing error, also where it is deleted",
+)
+LISTS_ARE_NOT_EMPTY = Deviation(
+    path=r"responses\[.*\]\.error_code",
+    kafka=0,
+    ours=40,
+    reason="what would be left is no policy at all, and deleting the setting says that better",
+)
+
+# -- Produce
+
+_OUTCOME = r"responses\[.*\]\.partition_responses\[.*\]\.(error_code|base_offset|log_start_offset)"
+TRAILING_BYTES = Deviation(
+    path=_OUTCOME,
+    reason="bytes behind a batch are somebody's mistake; Kafka drops them and says nothing",
+)
+STAMPED_BY_CLIENT = Deviation(
+    path=_OUTCOME,
+    reason="a producer may not claim that the broker's clock stamped its batch",
+)
+NO_EPOCH = Deviation(
+    path=r"responses\[.*\]\.partition_responses\[.*\]\..*",
+    reason="a producer id without an epoch could never be fenced",
+)
+RECORDS_UNSEEN = Deviation(
+    path=_OUTCOME,
+    reason="single records are never decoded by a broker: the header answers for them",
+)
+RECORD_ERRORS = Deviation(
+    path=r"responses\[.*\]\.partition_responses\[.*\]\.record_errors",
+    ours=[],
+    reason="single records are never decoded by a broker: the batch is refused as a whole",
+)
+DUPLICATE_TIME = Deviation(
+    path=r"responses\[.*\]\.partition_responses\[.*\]\.log_append_time_ms",
+    ours=-1,
+    reason="Kafka gives a duplicate's CreateTime for the broker's, and clients would believe it",
+)
+LOG_START = Deviation(
+    path=r"responses\[.*\]\.partition_responses\[.*\]\.log_start_offset",
+    ours=-1,
+    reason="where the log starts is said with what is wrong about the log, not about the batch",
+)
+EMPTY_TOPIC = Deviation(
+    path="responses",
+    kafka=[],
+    reason="a topic that was asked about without partitions is answered without partitions",
+)
+NO_TRANSACTIONS = Deviation(
+    path=r"(responses\[.*\]\.partition_responses\[.*\]\.)?"
+    r"(error_code|base_offset|log_start_offset|log_append_time_ms)",
+    reason="there is no transaction coordinator yet: what mentions transactions is refused",
+)
+
+# -- Fetch and offsets
+
+WHOLE_BATCHES = Deviation(
+    path=r"responses\[.*\]\.partitions\[.*\]\.records",
+    agree=lambda kafka, ours: whole_batches(kafka) == ours,
+    reason="only whole batches are sent; Kafka cuts at the limit, and clients drop the piece",
+)
+NO_FOLLOWERS = Deviation(
+    path=r"responses\[.*\]\.partitions\[.*\]\..*",
+    reason="only followers say which epoch they fetched last, and there are none yet",
+)
+BELOW_ALL_EPOCHS = Deviation(
+    path=r"topics\[.*\]\.partitions\[.*\]\.(leader_epoch|end_offset)",
+    ours=-1,
+    reason="an epoch below -1 is none: Kafka repeats it, with the log start for its end",
+)
+DELETED_RECORD = Deviation(
+    path=r"topics\[.*\]\.partitions\[.*\]\.(timestamp|offset|leader_epoch)",
+    ours=-1,
+    reason="Kafka names a record below the log start, which nobody can read any more",
+)
+
+# -- frames
+
+STRICT_FRAMES = {
+    "bytes behind the body": "the two sides do not mean the same request",
+    "an array with a negative length": "-1 is null; below that is no length",
+    "a name that is not UTF-8": "Kafka puts a replacement character in its place",
+}

@@ -1,0 +1,104 @@
+"""A real Kafka: one node, broker and controller in one process, on loopback.
+
+Owns: the process, its configuration and its folders.  Must not know what it is asked.
+"""
+
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
+NODE_ID = 1
+CLUSTER_ID = "c3BhcmtsX2dwZWVyc190Zw"
+JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class KafkaBroker:
+    """Formatted and started by the constructor; ``address`` answers when it returns."""
+
+    def __init__(self, jars: Path, folder: Path, settings: Mapping[str, str] = {}) -> None:
+        folder.mkdir(parents=True)
+        self.log_dir = folder / "logs"
+        port, controller_port = _free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        self._settings = {
+            "process.roles": "broker,controller",
+            "node.id": str(NODE_ID),
+            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.log_dir),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **settings,
+        }
+        self._java = ["java", *JAVA_OPTIONS, "-cp", str(jars / "*")]
+        self._config = folder / "server.properties"
+        self._config.write_text("".join(f"{k}={v}\n" for k, v in self._settings.items()))
+        self._output = folder / "output"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
+        self.start()
+
+    def start(self) -> None:
+        with self._output.open("ab") as output:
+            command = [*self._java, "kafka.Kafka", str(self._config)]
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        try:
+            self._await_port()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Cleanly, so that its files are complete."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS_MAX)
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run([*self._java, *command], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _await_port(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while True:
+            assert self.process is not None
+            ended = self.process.poll() is not None
+            assert not ended, self._output.read_text(errors="replace")[-4000:]
+            assert time.monotonic() < deadline, "Kafka did not open its port"
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago: Kafka wants to be told them before it starts."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
