@@ -197,7 +197,7 @@ def _replaced(resource: _Resource, request: Any) -> dict[str, str | None]:
     values: dict[str, str | None] = dict.fromkeys(resource.overrides)
     for given in request.configs:
         setting = _changeable(resource, given.name)
-        values[given.name] = _canonical(setting, given.value)
+        values[given.name] = _changed(setting, given.value)
     return values
 
 
@@ -245,11 +245,7 @@ def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
     if change.config_operation == ConfigOperation.DELETE:
         return None
     if change.config_operation == ConfigOperation.SET:
-        if change.value is None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{setting.name} needs a value; delete it to unset it"
-            )
-        return _canonical(setting, change.value)
+        return _changed(setting, change.value)
     if change.config_operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"unknown config operation {change.config_operation}"
@@ -292,6 +288,15 @@ def _setting(table: Mapping[str, Setting], name: str, kind: str) -> Setting:
         return require_setting(table, name, kind)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _changed(setting: Setting, text: str | None) -> str:
+    """As ``_canonical``; a request without a value is not a proper one (for a new topic it is)."""
+    if text is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{setting.name} needs a value; delete it to unset it"
+        )
+    return _canonical(setting, text)
 
 
 def _canonical(setting: Setting, text: str | None) -> str:

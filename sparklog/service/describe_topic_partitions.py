@@ -130,4 +130,9 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 def _error_response(
     request: DescribeTopicPartitionsRequest, error: KafkaError
 ) -> DescribeTopicPartitionsResponse:
-    return _ended((_refused(topic.name, error.code) for topic in request.topics), None)
+    """Nothing was looked up, so nothing is said about what may be done."""
+    refused = (
+        DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
+        for topic in request.topics
+    )
+    return _ended(refused, None)

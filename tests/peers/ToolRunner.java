@@ -3,6 +3,7 @@
 //
 // In, for each run: the class, what it reads from System.in, its arguments; out: its exit code,
 // what it printed to System.out and to System.err.  Strings are a length and UTF-8, as bytes.
+// A tool that asks to exit has said everything: what it prints about not having ended is let go.
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
@@ -38,30 +39,36 @@ public class ToolRunner {
     }
 
     private static final class Exited extends Error {
-        final int code;
-
-        Exited(int code) {
-            this.code = code;
-        }
     }
 
-    public static void main(String[] ignored) throws Exception {
-        DataInputStream in = new DataInputStream(System.in);
-        DataOutputStream answers = new DataOutputStream(System.out);
-        Switched out = new Switched();
-        Switched err = new Switched();
-        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-        List<Runnable> hooks = Collections.synchronizedList(new ArrayList<>());
-        Exit.setExitProcedure((code, message) -> {
+    private static final int NOT_ASKED = -1;
+    private static volatile int asked = NOT_ASKED;
+    private static final Switched out = new Switched();
+    private static final Switched err = new Switched();
+    private static ByteArrayOutputStream said;
+    private static ByteArrayOutputStream complained;
+
+    private static void exit(int code, String message) {
+        if (asked == NOT_ASKED) {
             if (message != null) {
                 System.err.println(message);
             }
-            throw new Exited(code);
-        });
-        Exit.setHaltProcedure((code, message) -> {
-            throw new Exited(code);
-        });
+            asked = code;
+            out.target = new ByteArrayOutputStream();
+            err.target = new ByteArrayOutputStream();
+        }
+        throw new Exited();
+    }
+
+    public static void main(String[] ignored) throws Exception {
+        org.slf4j.LoggerFactory.getILoggerFactory(); // which complains once that there is none
+        DataInputStream in = new DataInputStream(System.in);
+        DataOutputStream answers = new DataOutputStream(System.out);
+        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+        List<Runnable> hooks = Collections.synchronizedList(new ArrayList<>());
+        Exit.setExitProcedure(ToolRunner::exit);
+        Exit.setHaltProcedure(ToolRunner::exit);
         Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         while (true) {
             String tool;
@@ -76,12 +83,13 @@ public class ToolRunner {
             for (int i = 0; i < arguments.length; i++) {
                 arguments[i] = readString(in);
             }
-            out.target = new ByteArrayOutputStream();
-            err.target = new ByteArrayOutputStream();
-            int code = run(tool, arguments, hooks);
-            answers.writeInt(code);
-            writeBytes(answers, out.target.toByteArray());
-            writeBytes(answers, err.target.toByteArray());
+            out.target = said = new ByteArrayOutputStream();
+            err.target = complained = new ByteArrayOutputStream();
+            asked = NOT_ASKED;
+            int ended = run(tool, arguments, hooks);
+            answers.writeInt(asked == NOT_ASKED ? ended : asked);
+            writeBytes(answers, said.toByteArray());
+            writeBytes(answers, complained.toByteArray());
             answers.flush();
         }
     }
@@ -112,10 +120,9 @@ public class ToolRunner {
             Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments);
             return 0;
         } catch (InvocationTargetException error) {
-            if (error.getCause() instanceof Exited) {
-                return ((Exited) error.getCause()).code;
+            if (!(error.getCause() instanceof Exited)) {
+                error.getCause().printStackTrace();
             }
-            error.getCause().printStackTrace();
             return 1;
         } catch (ReflectiveOperationException error) {
             error.printStackTrace();

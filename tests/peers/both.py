@@ -14,6 +14,7 @@ from comparison import Difference, differences, plain
 from deviations import Deviation
 from raw_wire import RawWire, framed
 
+from sparklog.wire.batch import iter_batches
 from sparklog.wire.builder import Record, encode_batch
 from sparklog.wire.codec import decode_response, encode_request, response_type
 from sparklog.wire.fetch import decode_fetch_response
@@ -22,7 +23,7 @@ from sparklog.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.fetch import FetchRequest
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -39,7 +40,7 @@ READY_SECONDS_MAX, HEARD_SECONDS_MAX = 20.0, 5.0
 CORRELATION_ID = 7
 CLIENT_ID = "both"
 #: Serves topics by name, and partitions by number.
-CREATE_VERSION, PRODUCE_VERSION, LIST_OFFSETS_VERSION = 7, 12, 10
+CREATE_VERSION, PRODUCE_VERSION, LIST_OFFSETS_VERSION, FETCH_VERSION = 7, 12, 10, 12
 
 
 @dataclass(slots=True)
@@ -96,6 +97,58 @@ class Side:
             correlation_id, response = decode_response(response_type(kind.API_KEY), version, frame)
         assert correlation_id == CORRELATION_ID
         return response
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """As ``Both.create``."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=tuple(
+                CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                for key, value in configs.items()
+            ),
+        )
+        request = CreateTopicsRequest(topics=(topic,), timeout_ms=10_000)
+        [created] = self.exchange(request, CREATE_VERSION).topics
+        assert created.error_code == 0, (self.name, created)
+        self.ids[name] = created.topic_id
+        self.await_topic(name, partitions)
+
+    def await_topic(self, name: str, partitions: int = 1) -> None:
+        """Until every partition is led, and by a node that knows it."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        for number in range(partitions):
+            while True:
+                response = self.exchange(list_offsets(name, -2, number), LIST_OFFSETS_VERSION)
+                [found] = response.topics[0].partitions
+                if found.error_code == 0:
+                    break
+                assert time.monotonic() < deadline, (self.name, name, found)
+                time.sleep(0.01)
+
+    def fill(self, topic: str, *batches: bytes, partition: int = 0) -> None:
+        """Batches that must be taken."""
+        for records in batches:
+            request = produce(topic, records, partition=partition)
+            [answered] = self.exchange(request, PRODUCE_VERSION).responses
+            [result] = answered.partition_responses
+            assert result.error_code == 0, (self.name, result)
+
+    def records(self, topic: str, offset: int = 0, partition: int = 0) -> bytes:
+        """All batches from the one with this offset on."""
+        found = b""
+        while True:
+            wanted = FetchPartition(
+                partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
+            )
+            request = FetchRequest(topics=(FetchTopic(topic=topic, partitions=(wanted,)),))
+            [data] = self.exchange(request, FETCH_VERSION).responses[0].partitions
+            assert data.error_code == 0, (self.name, data)
+            if not data.records:
+                return found
+            found += data.records
+            offset = list(iter_batches(data.records))[-1][0].next_offset
 
     def _drop(self, node: str) -> None:
         self._wires.pop(node).__exit__()
@@ -174,38 +227,18 @@ class Both:
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> str:
         """A topic on both sides; returns when it can be written to.  ``_`` in names is a dot."""
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=1,
-            configs=tuple(
-                CreatableTopicConfig(name=key.replace("_", "."), value=value)
-                for key, value in configs.items()
-            ),
-        )
-        request = CreateTopicsRequest(topics=(topic,), timeout_ms=10_000)
         for side in self.sides:
-            [created] = side.exchange(request, CREATE_VERSION).topics
-            assert created.error_code == 0, (side.name, created)
-            side.ids[name] = created.topic_id
-        self.await_topic(name, partitions)
+            side.create(name, partitions, **configs)
         return name
 
     def await_topic(self, name: str, partitions: int = 1) -> None:
-        """Until every partition is led, and by a node that knows it."""
         for side in self.sides:
-            for number in range(partitions):
-                _await_leader(side, name, number)
+            side.await_topic(name, partitions)
 
     def fill(self, topic: str, *batches: bytes, partition: int = 0) -> None:
         """Batches that both must take."""
-        for records in batches:
-            for side in self.sides:
-                [answered] = side.exchange(
-                    produce(topic, records, partition=partition), PRODUCE_VERSION
-                ).responses
-                [result] = answered.partition_responses
-                assert result.error_code == 0, (side.name, result)
+        for side in self.sides:
+            side.fill(topic, *batches, partition=partition)
 
 
 def check(
@@ -264,14 +297,3 @@ def list_offsets(
     return ListOffsetsRequest(
         replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=(wanted,)),), **more
     )
-
-
-def _await_leader(side: Side, topic: str, partition: int) -> None:
-    deadline = time.monotonic() + READY_SECONDS_MAX
-    while True:
-        response = side.exchange(list_offsets(topic, -2, partition), LIST_OFFSETS_VERSION)
-        [found] = response.topics[0].partitions
-        if found.error_code == 0:
-            return
-        assert time.monotonic() < deadline, (side.name, topic, found)
-        time.sleep(0.01)

@@ -73,6 +73,12 @@ KAFKA_BREAKS = Deviation(
     reason="Kafka runs into an exception of its own; we name what is wrong with the request",
 )
 
+NO_MORE_PAGES = Deviation(
+    path=r"topics",
+    ours=[],
+    reason="a page behind all topics is empty: the last of them may have been deleted meanwhile",
+)
+
 # -- settings
 
 FEWER_SETTINGS = Deviation(
@@ -89,6 +95,21 @@ UNKNOWN_SETTING = Deviation(
     kafka=0,
     ours=40,
     reason="a setting that does not exist is a typing error, also where it is deleted",
+)
+BROKER_REFUSALS = Deviation(
+    path=r"responses\[.*\]\.error_code",
+    kafka=42,
+    ours=40,
+    reason="a bad setting is INVALID_CONFIG for brokers as it is for topics",
+)
+OWN_DEFAULTS = Deviation(
+    path=r"results\[.*\]\.configs\[socket\..*\](\.synonyms\[.*\])?\.value",
+    reason="the system sizes buffers of sockets itself, and its longest backlog is taken",
+)
+OWN_SETTINGS = Deviation(
+    path=r"results\[.*\]\.configs\[.*\]",
+    kafka=MISSING,
+    reason="settings of ours that Kafka does not have are listed beside the others",
 )
 LISTS_ARE_NOT_EMPTY = Deviation(
     path=r"responses\[.*\]\.error_code",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 RUNNER = Path(__file__).with_name("ToolRunner.java")
 JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-STOP_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX, ALONE_SECONDS_MAX = 20.0, 60.0
 _INT32 = struct.Struct(">i")
 
 
@@ -31,7 +31,8 @@ class KafkaTools:
     """``run`` calls a tool's main method; its exit does not end the JVM."""
 
     def __init__(self, jars: Path, errors: Path) -> None:
-        command = ["java", *JAVA_OPTIONS, "-cp", str(jars / "*"), str(RUNNER)]
+        self._class_path = str(jars / "*")
+        command = ["java", *JAVA_OPTIONS, "-cp", self._class_path, str(RUNNER)]
         with errors.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
@@ -54,6 +55,14 @@ class KafkaTools:
         done = self.run(tool, *arguments, stdin=stdin)
         assert (done.code, done.err) == (0, ""), done
         return done
+
+    def alone(self, tool: str, *arguments: str) -> ToolRun:
+        """A run in a JVM of its own, for tools that do their last work when the JVM ends."""
+        command = ["java", *JAVA_OPTIONS, "-cp", self._class_path, f"org.apache.kafka.tools.{tool}"]
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, timeout=ALONE_SECONDS_MAX
+        )
+        return ToolRun(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def close(self) -> None:
         """The JVM ends when there is nothing left to read; if it does not, it is killed."""

@@ -5,15 +5,20 @@ from typing import Any
 import pytest
 from both import Both
 from deviations import (
+    BROKER_REFUSALS,
     FEWER_SETTINGS,
     KAFKA_BREAKS,
     LISTS_ARE_NOT_EMPTY,
     MIN_INSYNC_DEFAULT,
+    OWN_DEFAULTS,
+    OWN_SETTINGS,
     UNKNOWN_SETTING,
     Deviation,
 )
 
 from sparklog.types import ResourceType
+from sparklog.wire.messages import alter_configs
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -27,6 +32,7 @@ from sparklog.wire.messages.incremental_alter_configs import (
 DESCRIBE_VERSIONS = range(
     DescribeConfigsRequest.MIN_VERSION, DescribeConfigsRequest.MAX_VERSION + 1
 )
+ALTER_VERSIONS = range(AlterConfigsRequest.MIN_VERSION, AlterConfigsRequest.MAX_VERSION + 1)
 TOPIC, BROKER = int(ResourceType.TOPIC), int(ResourceType.BROKER)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 #: Said in our own words.
@@ -154,3 +160,91 @@ def test_changes_of_what_is_not_there(each_node: Both, kind: int, name: str) -> 
 def test_the_same_resource_twice(each_node: Both, configured: str) -> None:
     [once] = altering(TOPIC, configured, ("flush.ms", SET, "1000")).resources
     each_node.same(IncrementalAlterConfigsRequest(resources=(once, once)), 1)
+
+
+# -- brokers
+
+
+def test_a_broker_s_settings(both: Both) -> None:
+    request = describing(BROKER, "1", include_synonyms=True)
+    both.same(request, (1, 4), FEWER_SETTINGS, MIN_INSYNC_DEFAULT, OWN_DEFAULTS, OWN_SETTINGS)
+
+
+def test_what_all_brokers_were_given(each_node: Both) -> None:
+    each_node.same(describing(BROKER, ""), (1, 4), MIN_INSYNC_DEFAULT)
+
+
+CHANGES = [("producer.id.expiration.ms", "1000000"), ("log.retention.ms", "1000000")]
+
+
+@pytest.mark.parametrize(("name", "value"), CHANGES)
+def test_changes_of_all_brokers(each_node: Both, name: str, value: str) -> None:
+    both, shown = each_node, describing(BROKER, "", (name,))
+    both.same(altering(BROKER, "", (name, SET, value)), 1)
+    both.await_same(shown, 4)
+    both.at("broker").await_same(describing(BROKER, "1", (name,), include_synonyms=True), 4)
+    both.same(altering(BROKER, "", (name, DELETE, None)), 1)
+    both.await_same(shown, 4)
+
+
+@pytest.mark.parametrize(("name", "value"), CHANGES)
+def test_changes_of_one_broker(each_node: Both, name: str, value: str) -> None:
+    both, shown = each_node, describing(BROKER, "1", (name,), include_synonyms=True)
+    both.same(altering(BROKER, "1", (name, SET, value)), 1)
+    both.at("broker").await_same(shown, 4)
+    both.same(altering(BROKER, "1", (name, DELETE, None)), 1)
+    both.at("broker").await_same(shown, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "meant"),
+    [
+        (("node.id", SET, "7"), BROKER_REFUSALS),
+        (("num.partitions", SET, "3"), BROKER_REFUSALS),
+        (("log.retention.ms", SET, "soon"), BROKER_REFUSALS),
+        (("no.such.thing", SET, "1"), UNKNOWN_SETTING),
+    ],
+    ids=str,
+)
+def test_changes_of_a_broker_that_are_refused(
+    each_node: Both, change: tuple[str, int, str], meant: Deviation
+) -> None:
+    each_node.same(altering(BROKER, "1", change), 1, meant)
+
+
+# -- AlterConfigs, which replaces all settings
+
+
+def replacing(kind: int, name: str, *configs: tuple[str, str | None]) -> AlterConfigsRequest:
+    resource = alter_configs.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=tuple(alter_configs.AlterableConfig(name=k, value=v) for k, v in configs),
+    )
+    return AlterConfigsRequest(resources=(resource,))
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        [("retention.ms", "70000"), ("flush.ms", "9")],
+        [("retention.ms", "80000")],
+        [("retention.ms", "never")],
+        [("retention.ms", None)],
+        [("no.such.thing", "1")],
+        [("retention.ms", "1"), ("retention.ms", "2")],
+        [],
+    ],
+    ids=str,
+)
+def test_replaced_settings(each_node: Both, configs: list[tuple[str, str | None]]) -> None:
+    both = each_node
+    if "replaced" not in both.ours.ids:
+        both.create("replaced", flush_ms="1000000")
+    both.same(replacing(TOPIC, "replaced", *configs), ALTER_VERSIONS)
+    both.await_same(describing(TOPIC, "replaced", ("retention.ms", "flush.ms")), 4)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "not-there"), (TOPIC, ""), (77, "x")])
+def test_replaced_settings_of_what_is_not_there(each_node: Both, kind: int, name: str) -> None:
+    each_node.same(replacing(kind, name, ("retention.ms", "1000")), ALTER_VERSIONS)

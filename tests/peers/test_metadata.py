@@ -12,11 +12,17 @@ from deviations import (
     KAFKA_BREAKS,
     NO_COORDINATORS,
     NO_FEATURES,
+    NO_MORE_PAGES,
     NODE_ZERO,
 )
 
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
+from sparklog.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from sparklog.wire.schema import Request
@@ -131,3 +137,37 @@ def test_coordinators(each_node: Both) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     each_node.same(request, range(FindCoordinatorRequest.MAX_VERSION + 1), NO_COORDINATORS)
+
+
+# -- DescribeTopicPartitions
+
+
+def describing(*names: str, limit: int = 2000, cursor: Cursor | None = None) -> Request:
+    topics = tuple(TopicRequest(name=name) for name in names)
+    return DescribeTopicPartitionsRequest(
+        topics=topics, response_partition_limit=limit, cursor=cursor
+    )
+
+
+def test_pages_of_topics(both: Both, known: str) -> None:
+    other = both.create("another-known-topic", 2)
+    for names in ((known,), (known, other), (other, known, "not-there"), (known, known)):
+        for limit in (2000, 5, 4, 3, 2, 1):
+            both.same(describing(*names, limit=limit), 0)
+    for topic, index in ((known, 0), (known, 2), (known, 3), (other, 1)):
+        cursor = Cursor(topic_name=topic, partition_index=index)
+        both.same(describing(known, other, limit=2, cursor=cursor), 0)
+    behind = describing(known, other, cursor=Cursor(topic_name="b"))
+    both.same(behind, 0, NO_MORE_PAGES)
+
+
+def test_pages_of_what_is_not_there(both: Both, known: str) -> None:
+    for name in ("not-there", "bad name"):
+        both.same(describing(name), 0)
+        both.same(describing(known, name), 0)
+    operations = (r"topics\[.*\]\.topic_authorized_operations",)
+    both.same(describing(""), 0, KAFKA_BREAKS, where=operations)
+    for limit in (0, -1):
+        both.same(describing(known, limit=limit), 0)
+    both.same(describing(known, cursor=Cursor(topic_name=known, partition_index=-1)), 0)
+    both.same(describing(known, cursor=Cursor(topic_name=known, partition_index=9)), 0)

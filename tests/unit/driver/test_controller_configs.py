@@ -225,11 +225,15 @@ def test_replacing_deletes_what_is_not_named() -> None:
             )
         ),
     )
-    for refused_pairs in ([("segment.ms", None)], [("segment.ms", "x")], [("nothing", "1")]):
-        decision = under_test.handle(replacement(*refused_pairs))
+    for refused_pair, code in (
+        (("segment.ms", None), ErrorCode.INVALID_REQUEST),
+        (("segment.ms", "x"), ErrorCode.INVALID_CONFIG),
+        (("nothing", "1"), ErrorCode.INVALID_CONFIG),
+    ):
+        decision = under_test.handle(replacement(refused_pair))
         assert isinstance(decision.response, AlterConfigsResponse)
         assert decision.records == ()
-        assert decision.response.responses[0].error_code == ErrorCode.INVALID_CONFIG
+        assert decision.response.responses[0].error_code == code
     assert under_test.image.topic_overrides("a") == {"segment.ms": "7", "flush.ms": "8"}
 
 

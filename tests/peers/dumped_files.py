@@ -1,0 +1,134 @@
+"""One file of a log as two tools show it: Kafka's DumpLogSegments and ``sparklog dump``.
+
+Owns: their output -> the same rows of figures.  Must not know who wrote the file.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from kafka_tools import KafkaTools
+from typer.testing import CliRunner
+
+from sparklog.cli.app import app
+from sparklog.types import NO_OFFSET
+
+Row = dict[str, Any]
+
+_INDEX = ("offset", "position", "timestamp")
+_FIGURE = re.compile(r"(\w+): (\[[^\]]*\]|\S*)")
+#: The names of Kafka's figures in ours.
+_BATCH = {
+    "baseOffset": "base_offset",
+    "lastOffset": "last_offset",
+    "count": "count",
+    "baseSequence": "base_sequence",
+    "lastSequence": "last_sequence",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "partitionLeaderEpoch": "partition_leader_epoch",
+    "isTransactional": "is_transactional",
+    "isControl": "is_control",
+    "position": "position",
+    "size": "size",
+    "magic": "magic",
+    "compresscodec": "codec",
+    "crc": "crc",
+    "isvalid": "crc_valid",
+}
+_PRODUCER = {
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "coordinatorEpoch": "coordinator_epoch",
+    "currentTxnFirstOffset": "current_txn_first_offset",
+    "lastTimestamp": "timestamp",
+    "lastSequence": "last_sequence",
+    "lastOffset": "last_offset",
+    "offsetDelta": "offset_delta",
+}
+
+
+def figures_of_kafka(tools: KafkaTools, path: Path) -> list[Row]:
+    """What DumpLogSegments shows, without a word of complaint."""
+    arguments = ["--files", str(path)]
+    if path.suffix == ".log":
+        arguments += ["--deep-iteration", "--print-data-log"]
+    done = tools.run("DumpLogSegments", *arguments)
+    assert (done.code, done.err) in ((0, ""), (0, _said_at_the_start_of(path))), done
+    head, *lines = done.lines
+    assert head == f"Dumping {path}", done
+    if path.suffix == ".log":
+        start, *lines = lines
+        assert start == f"Log starting offset: {int(path.stem)}"
+        return [_record(line) if line.startswith("|") else _batch(line) for line in lines]
+    named = _PRODUCER if path.suffix == ".snapshot" else {name: name for name in _INDEX}
+    return [
+        {named[name]: _value(text) for name, text in _FIGURE.findall(line) if name in named}
+        for line in lines
+    ]
+
+
+def verify_index(tools: KafkaTools, path: Path, *, sealed: bool) -> None:
+    """The index against its segment, and as Kafka looks at it when it starts.
+
+    The second only for one that is ``sealed``: the empty slots of another are not to its liking.
+    """
+    done = tools.ok("DumpLogSegments", "--files", str(path), "--verify-index-only")
+    assert done.lines == [f"Dumping {path}"]
+    if sealed:
+        done = tools.ok("DumpLogSegments", "--files", str(path), "--index-sanity-check")
+        assert done.lines == [f"Dumping {path}", f"{path} passed sanity check."]
+
+
+def figures_of_ours(path: Path) -> list[Row]:
+    """What ``sparklog dump`` shows, of what Kafka's tool shows too."""
+    records = ["--records"] if path.suffix == ".log" else []
+    done = CliRunner().invoke(app, ["dump", str(path), "--json", *records])
+    assert done.exit_code == 0, done.output
+    rows: list[Row] = json.loads(done.output)["rows"]
+    return [_row_of_ours(row) for row in rows]
+
+
+def _batch(line: str) -> Row:
+    found = dict(_FIGURE.findall(line))
+    row = {ours: _value(found[kafka]) for kafka, ours in _BATCH.items()}
+    kind = "CreateTime" if "CreateTime" in found else "LogAppendTime"
+    return {**row, "timestamp_type": kind, "timestamp": int(found[kind])}
+
+
+def _record(line: str) -> Row:
+    line, _, payload = line.partition(" payload: ")
+    line, _, key = line.partition(" key: ")
+    found = dict(_FIGURE.findall(line))
+    headers = found["headerKeys"].strip("[]")
+    return {
+        "offset": int(found["offset"]),
+        "record_timestamp": int(found.get("CreateTime") or found["LogAppendTime"]),
+        "key": key if int(found["keySize"]) >= 0 else None,
+        "value": payload if int(found["valueSize"]) >= 0 else None,
+        "headers": headers.split(",") if headers else [],
+    }
+
+
+def _row_of_ours(row: Row) -> Row:
+    if "record_timestamp" in row:
+        return {**row, "headers": [name for name, _ in row["headers"]]}
+    if "crc" in row:
+        kind = row["timestamp_type"].title().replace("_", "")
+        return {**row, "timestamp_type": kind}
+    return row
+
+
+def _said_at_the_start_of(path: Path) -> str:
+    """What the tool says of every segment, Kafka's own too, that is not the first."""
+    start = int(path.stem)
+    return f"Non-consecutive offsets in {path}\n  -1 is followed by {start}\n" if start else ""
+
+
+def _value(text: str) -> Any:
+    if text.startswith("OptionalLong"):
+        return int(text[13:-1]) if text[12] == "[" else NO_OFFSET
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)

@@ -1,0 +1,145 @@
+"""A partition's folder moves from us to Kafka and back: each serves what the other wrote."""
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from both import PRODUCE_VERSION, Side, batch, list_offsets, produce
+from conftest import RETENTION, broker_address
+from kafka_broker import KafkaBroker
+from served import ServedCluster
+
+from sparklog.types import Compression
+
+TOPIC = "moved"
+BATCHES = 400
+#: Lately: Kafka forgets a producer by the timestamps of its records.
+FIRST = int(time.time() * 1000) - 600_000
+PRODUCER = 77_000
+
+
+def written(number: int) -> bytes:
+    return batch(
+        random.Random(number).randbytes(4000),
+        b"y",
+        timestamp=FIRST + 10 * number,
+        compression=Compression(number % 5),
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=2 * number,
+    )
+
+
+class Stage:
+    """A cluster of ours and a Kafka, of which one has the folder."""
+
+    def __init__(self, jars: Path, folder: Path) -> None:
+        self._folder = folder
+        self._served: ServedCluster | None = None
+        self.kafka = KafkaBroker(jars, folder / "kafka", dict([RETENTION]))
+
+    def of_kafka(self) -> Side:
+        return Side("kafka", {"broker": self.kafka.address})
+
+    def serve(self) -> Side:
+        """Ours, started."""
+        options = ("--set", "=".join(RETENTION))
+        self._served = ServedCluster(self._folder / "ours", *options, brokers=1)
+        assert self._served.bootstrap, self._served.errors
+        return Side("ours", {"broker": broker_address(self._served)})
+
+    def stop_ours(self) -> None:
+        assert self._served is not None
+        assert self._served.stop() == 0
+
+    @property
+    def our_files(self) -> Path:
+        return self._folder / "ours" / "broker-1" / f"{TOPIC}-0"
+
+    @property
+    def kafka_files(self) -> Path:
+        return self.kafka.log_dir / f"{TOPIC}-0"
+
+    def close(self) -> None:
+        self.kafka.kill()
+        if self._served is not None:
+            self._served.kill()
+
+
+@pytest.fixture
+def stage(jars: Path, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(jars, tmp_path)
+    try:
+        yield stage
+    finally:
+        stage.close()
+
+
+def move(source: Path, target: Path) -> None:
+    """All files but the one that says which topic id a folder belongs to."""
+    for path in target.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    for path in source.iterdir():
+        if path.name != "partition.metadata":
+            shutil.copy(path, target)
+
+
+def log_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def check_it_is_served(side: Side, folder: Path, batches: int) -> None:
+    """From the start, from the middle, by time; and its producer goes on where it was."""
+    everything = log_of(folder)
+    assert side.records(TOPIC) == everything
+    assert everything.endswith(side.records(TOPIC, batches + 1))
+    for number in (0, 1, batches // 3, batches - 1):
+        response = side.exchange(list_offsets(TOPIC, FIRST + 10 * number), 7)
+        assert response.topics[0].partitions[0].offset == 2 * number
+    again, following = (
+        side.exchange(produce(TOPIC, written(number)), PRODUCE_VERSION)
+        .responses[0]
+        .partition_responses[0]
+        for number in (batches - 1, batches)
+    )
+    assert (again.error_code, again.base_offset) == (0, 2 * (batches - 1))
+    assert (following.error_code, following.base_offset) == (0, 2 * batches)
+    side.close()
+
+
+def test_there_and_back(stage: Stage) -> None:
+    ours, kafka = stage.serve(), stage.of_kafka()
+    for side in (ours, kafka):
+        side.create(TOPIC, segment_bytes="1048576")
+    ours.fill(TOPIC, *map(written, range(BATCHES)))
+    ours.close()
+    kafka.close()
+    stage.stop_ours()
+    stage.kafka.stop()
+    assert len(list(stage.our_files.glob("*.log"))) > 1
+
+    move(stage.our_files, stage.kafka_files)  # a clean stop: Kafka takes our indexes as they are
+    stage.kafka.start()
+    kafka = stage.of_kafka()
+    kafka.await_topic(TOPIC)
+    check_it_is_served(kafka, stage.our_files, BATCHES)
+
+    stage.kafka.kill()  # an unclean one: Kafka reads our batches and makes indexes of its own
+    for path in (*stage.kafka_files.glob("*.index"), *stage.kafka_files.glob("*.timeindex")):
+        path.unlink()
+    stage.kafka.start()
+    kafka = stage.of_kafka()
+    kafka.await_topic(TOPIC)
+    check_it_is_served(kafka, stage.kafka_files, BATCHES + 1)
+    stage.kafka.stop()
+
+    move(stage.kafka_files, stage.our_files)
+    ours = stage.serve()
+    ours.await_topic(TOPIC)
+    check_it_is_served(ours, stage.kafka_files, BATCHES + 2)
+    stage.stop_ours()
+    assert stage.our_files.exists()
