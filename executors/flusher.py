@@ -7,10 +7,12 @@ flush runs is covered by the next one.  Must not know why a flush is wanted.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sparklog.errors import StorageError
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import Effect
+from sparklog.executors.timers import Timer, Timers
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
@@ -21,12 +23,16 @@ class Flusher:
     """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``."""
 
     def __init__(
-        self, now_ms: Callable[[], int], carry_out: Callable[[Sequence[Effect]], None]
+        self,
+        now_ms: Callable[[], int],
+        carry_out: Callable[[Sequence[Effect]], None],
+        timers: Timers,
     ) -> None:
         self._now_ms = now_ms
+        self._timers = timers
         self._carry_out = carry_out
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._timers: dict[TopicPartition, tuple[int, asyncio.TimerHandle]] = {}
+        self._planned: dict[TopicPartition, tuple[int, Timer]] = {}
 
     def plan(self, partition: Partition, at_ms: int) -> None:
         """Flush at ``at_ms``, unless a flush is planned for an earlier time or under way."""
@@ -34,32 +40,31 @@ class Flusher:
         if tp in self._running:
             return
         wait_ms = at_ms - self._now_ms()
-        planned = self._timers.get(tp)
+        planned = self._planned.get(tp)
         if planned is not None:
             if wait_ms > 0 and planned[0] <= at_ms:
                 return
-            planned[1].cancel()
-            del self._timers[tp]
+            self._timers.cancel(planned[1])
+            del self._planned[tp]
         if wait_ms <= 0:
             self._start(partition)
             return
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(wait_ms / 1000, self._fire, partition)
-        self._timers[tp] = (at_ms, timer)
+        timer = self._timers.call_later(wait_ms / 1000, partial(self._fire, partition))
+        self._planned[tp] = (at_ms, timer)
 
     async def settle(self, partition: Partition) -> None:
         """No flush of this partition is planned or under way afterwards."""
         tp = partition.topic_partition
-        while tp in self._running or tp in self._timers:
-            planned = self._timers.pop(tp, None)
+        while tp in self._running or tp in self._planned:
+            planned = self._planned.pop(tp, None)
             if planned is not None:
-                planned[1].cancel()
+                self._timers.cancel(planned[1])
             if tp in self._running:
                 await asyncio.wait([self._running[tp]])
 
     def _fire(self, partition: Partition) -> None:
-        self._timers.pop(partition.topic_partition, None)
-        self._start(partition)
+        if self._planned.pop(partition.topic_partition, None) is not None:
+            self._start(partition)
 
     def _start(self, partition: Partition) -> None:
         task = asyncio.get_running_loop().create_task(self._flush(partition))

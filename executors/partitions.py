@@ -74,7 +74,7 @@ class PartitionTable:
         )
         self._went_offline: set[TopicPartition] = set()
         self._files = FileCache(self.broker_config.log_open_files_max)
-        self._flusher = Flusher(now_ms, self.carry_out)
+        self._flusher = Flusher(now_ms, self.carry_out, self.timers)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
         self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}

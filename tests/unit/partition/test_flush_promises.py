@@ -11,6 +11,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import Appended, Effect, FlushLog
+from sparklog.executors.timers import Timers
 
 DEADLINE_S = 20.0
 
@@ -74,7 +75,7 @@ class Shell:
         self.partition = partition
         self.now_ms = NOW
         self.planned = 0
-        self.flusher = Flusher(lambda: self.now_ms, self.carry_out)
+        self.flusher = Flusher(lambda: self.now_ms, self.carry_out, Timers())
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
