@@ -26,7 +26,7 @@ print(verdict.found, sorted(verdict.counters.items()))
 """
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(1200)
 def test_no_seed_finds_anything_and_together_they_exercise_everything() -> None:
     *_, campaign = run_seeds(SEEDS)
     print(f"{campaign.seeds} seeds:", dict(sorted(campaign.counters.items())))
@@ -40,7 +40,7 @@ def test_what_a_seed_found_stays_mended(seed: int) -> None:
     assert verdict.found == (), report(verdict)
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(1200)
 def test_every_deliberate_bug_is_caught() -> None:
     caught = hunt(list(BUGS))
     for name, (seeds, found) in caught.items():
