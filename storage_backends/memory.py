@@ -66,6 +66,11 @@ class MemoryBackend(FileHalf):
             rebuilt = top.after_crash("", keep, lose_names)
             top.live, top.durable = rebuilt.live, rebuilt.durable
 
+    def files(self, suffix: str = "") -> list[tuple[str, FileNode]]:
+        """Paths and nodes of the files whose names end so, for whoever damages them."""
+        top = self._find_folder(self.root)
+        return [(path, node) for path, node in (top.walk() if top else ()) if path.endswith(suffix)]
+
     def end_process(self) -> None:
         """The process that used this folder is gone: its handles fail, its locks are free.
 

@@ -4,7 +4,7 @@ Owns: a tree of nodes, each in two states: as written (``live``, ``data``) and a
 it (``durable``, ``flushed``).  Must not know paths, faults or handles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 #: (path, unflushed bytes) -> how many of them reached the platter anyway.
 KeepUnflushed = Callable[[str, int], int]
@@ -37,6 +37,12 @@ class FileNode:
     def extend(self, size: int) -> None:
         """Make the file at least this long, by zeros that take no space."""
         self.data += bytes(max(0, size - len(self.data)))
+
+    def damage(self, position: int, mask: int) -> None:
+        """Flip bits of one byte, on the platter too."""
+        for held in (self.data, self.flushed):
+            if position < len(held):
+                held[position] ^= mask
 
     def flush(self) -> None:
         start = self._first_dirty()
@@ -82,10 +88,16 @@ class FolderNode:
 
     def files(self) -> list[FileNode]:
         """Every file below this folder."""
-        found: list[FileNode] = []
-        for node in self.live.values():
-            found += node.files() if isinstance(node, FolderNode) else [node]
-        return found
+        return [node for _, node in self.walk()]
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, FileNode]]:
+        """Every file below this folder and its path, in the order of names."""
+        for name, node in sorted(self.live.items()):
+            below = f"{path}/{name}" if path else name
+            if isinstance(node, FolderNode):
+                yield from node.walk(below)
+            else:
+                yield below, node
 
     def end_process(self, twins: dict[FileNode, FileNode]) -> None:
         """Replace every file by its twin ``without_process``; ``twins`` are those made so far."""

@@ -175,8 +175,9 @@ class Consumer:
         return group, answers
 
     async def _take(self, done: "set[asyncio.Task[_Answers]]") -> None:
+        finished = [task for task in self._fetches.values() if task in done]
         self._fetches = {node: task for node, task in self._fetches.items() if task not in done}
-        for task in done:
+        for task in finished:  # in the order of asking: that of a set is another in every run
             group, answers = task.result()
             for tp, answer in answers.items():
                 if self._positions.get(tp) == group[tp].offset:

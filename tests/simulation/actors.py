@@ -35,6 +35,7 @@ class Node:
         self.listed = False
         #: Reasons not to run now: paused, waiting for a slow disk.
         self.holds = 0
+        self.busy_until = 0.0
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         #: After death: everything whose end would run code of this process.
         self.buried: list[object] = []

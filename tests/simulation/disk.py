@@ -59,6 +59,16 @@ class HostDisk:
         """Full, once so many more bytes are used."""
         self.backend.disk.fill_after(more_bytes)
 
+    def corrupt(self, suffix: str) -> tuple[str, int] | None:
+        """Change one byte of one of the files whose names end so, as a dying disk does."""
+        found = [(path, node) for path, node in self.backend.files(suffix) if node.data]
+        if not found:
+            return None
+        path, node = self._random.choice(found)
+        position = self._random.randrange(len(node.data))
+        node.damage(position, self._random.randint(1, 255))
+        return path, position
+
     def kill_after(self, operations: int, kill: Callable[[], None], *, kind: str = "") -> None:
         """Have ``kill`` called inside the process, before its so many-th next operation, of one
         kind (``flush``, say) or of any."""

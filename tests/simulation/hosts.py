@@ -115,6 +115,7 @@ class BrokerHost(Host):
         """kill -9 of broker and supervisor; silent when the machine's power went."""
         if self._supervisor is not None:
             self._supervisor.cancel()
+            self._supervisor = None
         how = "loses power" if lose_unflushed else "is killed"
         self._world.note(f"{self.name} {how}")
         self._world.counters["power_losses" if lose_unflushed else "kills"] += 1
@@ -235,8 +236,8 @@ class ControlHost(Host):
         super()._end(node, lose_unflushed=lose_unflushed)
 
     async def _launch(self, serves: "asyncio.Future[None]") -> None:
-        world = self._world
-        while True:
+        world, failures = self._world, 0
+        while failures < FAST_FAILURES_MAX:
             world.network.take_address(self.name)
             node = self._new_node()
             life = node.spawn(world.loop, self._live(node, serves))
@@ -251,7 +252,10 @@ class ControlHost(Host):
             if error is None:
                 return
             world.counters["control_failures"] += 1
+            failures = 0 if serves.done() else failures + 1
             await asyncio.sleep(CONTROL_RESTART_S)
+        assert error is not None
+        serves.set_exception(error)
 
     def _replaced_ended(self, node: Node, ended: "asyncio.Task[None]") -> None:
         self._world.note(f"the replaced {self.name} ended: {_end_of(ended)}")

@@ -148,10 +148,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._list(node)
 
     def hold_for(self, node: Node, seconds: float) -> None:
-        """Something that it called blocks the whole process."""
+        """Something that it called blocks the whole process, after what blocks it already."""
         if not node.dead and node is not self.outside:
             self.hold(node)
-            self.call_later(seconds, self.release, node, context=self.outside.context)
+            node.busy_until = max(node.busy_until, self._now) + seconds
+            self.call_at(node.busy_until, self.release, node, context=self.outside.context)
 
     def kill(self, node: Node) -> None:
         self._unlist(node)
@@ -208,8 +209,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def _record(self, _loop: asyncio.AbstractEventLoop, trouble: dict[str, Any]) -> None:
-        node = NODE.get(self.outside)
-        if not node.dead and not isinstance(trouble.get("exception"), Killed):
+        if isinstance(trouble.get("exception"), Killed):
+            return
+        handle = trouble.get("handle")
+        node = handle._context.get(NODE, self.outside) if handle else NODE.get(self.outside)
+        if not node.dead:
             self.unhandled.append({"node": node.name, **trouble})
 
 

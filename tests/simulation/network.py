@@ -117,10 +117,11 @@ class Network:
 
     # the world's side
 
-    def partition(self, one: str, other: str) -> None:
+    def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
         """Nothing passes between two hosts any more; some connections are given up later."""
-        for pair in ((one, other), (other, one)):
-            self._cuts[pair] = None
+        self._cuts[one, other] = None
+        if not one_way:
+            self._cuts[other, one] = None
         for end in self._between(one, other):
             if self._random.random() < 0.3:
                 low, high = GIVE_UP_S
@@ -173,7 +174,8 @@ class Network:
         return len(self._ends) // 2
 
     def _give_up(self, end: End) -> None:
-        if self.is_cut(end.node.host, end.peer.node.host) and not end.lost:
+        one, other = end.node.host, end.peer.node.host
+        if not end.lost and (self.is_cut(one, other) or self.is_cut(other, one)):
             self._note(f"{end!r} gives up on {end.peer!r}")
             end.break_after(0.0, errno.ETIMEDOUT)
 

@@ -47,20 +47,18 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
 
 def test_traces_do_not_depend_on_how_python_hashes() -> None:
-    traces = [_trace_in_a_process(hash_seed) for hash_seed in ("0", "1", "4711")]
-    assert traces[0] == traces[1] == traces[2]
-    assert "broker-1 loses power" in traces[0]
+    processes = [_print_trace(hash_seed) for hash_seed in ("1", "4711")]
+    first, second = (process.communicate(timeout=90)[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert first == second
+    assert "broker-1 loses power" in first
 
 
-def _trace_in_a_process(hash_seed: str) -> str:
-    done = subprocess.run(
+def _print_trace(hash_seed: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
         [sys.executable, "-c", PRINT_TRACE],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

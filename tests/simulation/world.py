@@ -20,6 +20,7 @@ from uuid import UUID
 from actors import Node, close_coroutines
 from client_node import ClientNode, NodeClient
 from disk import HostDisk, VirtualRunner
+from faults import Faults
 from hosts import BrokerHost, ControlHost
 from loop import VirtualLoop, describe_unhandled
 from network import Network
@@ -33,15 +34,18 @@ T = TypeVar("T")
 
 #: The time of day at which every world begins.
 EPOCH_MS = 1_750_000_000_000
-CONTROL = "control"
+#: How far the clocks of hosts are off from the start, at most.
+SKEW_MS_MAX = 200
 DEFAULT_LIMIT_S = 1_800.0
+#: What differs from the product's defaults: memory disks copy whole files when they crash.
+SMALL = {"log.index.size.max.bytes": "65536"}
 
 
 class Unhandled(Exception):
     """Exceptions that the code under test let fall on the floor."""
 
 
-class World:
+class World(Faults):
     """``settings`` are those of control plane and brokers, by Kafka's names."""
 
     def __init__(
@@ -55,11 +59,12 @@ class World:
     ) -> None:
         self.seed = seed
         self.bug = bug
-        self.settings = dict(settings or {})
+        self.settings = {**SMALL, **(settings or {})}
         self.random = self.stream("main")
         self.trace: list[str] = []
         self.counters: Counter[str] = Counter()
         self.history: Any = None
+        self.skews_ms: dict[str, int] = {}
         self.loop = VirtualLoop(self.stream("loop"), limit_s)
         self.network = Network(self.loop, self.stream("network"), self.note)
         self.loop.network = self.network
@@ -70,6 +75,7 @@ class World:
         }
         self._clients: dict[str, ClientNode] = {}
         self._incarnations: Counter[str] = Counter()
+        self._skews = self.stream("clocks")
 
     # the run
 
@@ -113,6 +119,11 @@ class World:
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
         await asyncio.sleep(seconds)
+
+    async def until(self, condition: Callable[[], bool], every_s: float = 0.01) -> None:
+        """Let virtual time pass until something is true."""
+        while not condition():
+            await asyncio.sleep(every_s)
 
     def note(self, text: str) -> None:
         """Add to the trace."""
@@ -173,42 +184,6 @@ class World:
         """Whether the broker serves (it may be paused)."""
         return self.brokers[broker_id].is_up
 
-    # network and disks
-
-    def partition_network(self, one: str, other: str) -> None:
-        self.note(f"the network between {one} and {other} is cut")
-        self.counters["partitions"] += 1
-        self.network.partition(one, other)
-
-    def slow_network(self, one: str, other: str, low_s: float, high_s: float) -> None:
-        self.note(f"the network between {one} and {other} takes {low_s:g} to {high_s:g} s")
-        self.counters["slow_networks"] += 1
-        self.network.slow(one, other, low_s, high_s)
-
-    def heal_network(self) -> None:
-        self.note("the network is healed")
-        self.network.heal()
-
-    def reset_connections(self, one: str, other: str) -> None:
-        count = self.network.reset(one, other)
-        self.note(f"{count} connections between {one} and {other} are reset")
-        self.counters["resets"] += count
-
-    def full_disk(self, broker_id: int, after_bytes: int = 0) -> None:
-        self.note(f"the disk of broker-{broker_id} is full after {after_bytes} bytes")
-        self.counters["full_disks"] += 1
-        self.brokers[broker_id].disk.fill(after_bytes)
-
-    def slow_disk(self, broker_id: int, seconds: float) -> None:
-        """Every operation holds the process up for so long, on average."""
-        self.note(f"the disk of broker-{broker_id} takes {seconds:g} s")
-        self.counters["slow_disks"] += 1
-        self.brokers[broker_id].disk.slow_s = seconds
-
-    def heal_disk(self, broker_id: int) -> None:
-        self.note(f"the disk of broker-{broker_id} is healed")
-        self.brokers[broker_id].disk.heal()
-
     # clients
 
     def client(self, name: str) -> ClientNode:
@@ -216,6 +191,14 @@ class World:
         if name not in self._clients:
             self._clients[name] = ClientNode(self, self.new_node(f"client-{name}"))
         return self._clients[name]
+
+    def kill_client(self, name: str) -> None:
+        """The process is gone; ``client`` makes another one of that name."""
+        node = self._clients.pop(name).node
+        self.note(f"{node.name} is killed")
+        self.counters["client_kills"] += 1
+        self.loop.kill(node)
+        self.network.end_process(node, silent=False)
 
     async def cluster_client(self, name: str, **options: Any) -> NodeClient:
         """A client of the cluster that runs as ``client-<name>``, whoever calls it."""
@@ -234,8 +217,10 @@ class World:
     def surroundings(self, node: Node) -> Surroundings:
         """Clocks and randomness of one process."""
         source = self.stream(f"{node.name}#{self._incarnations[node.name]}")
+        if node.host not in self.skews_ms:
+            self.skews_ms[node.host] = self._skews.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
         return Surroundings(
-            wall_ms=lambda: EPOCH_MS + self.now_ms(),
+            wall_ms=lambda: EPOCH_MS + self.skews_ms[node.host] + self.now_ms(),
             monotonic_ms=self.now_ms,
             new_id=lambda: UUID(bytes=source.randbytes(16), version=4),
             random_bytes=source.randbytes,
