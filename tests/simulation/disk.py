@@ -1,30 +1,22 @@
-"""Simulated disks: what a process meets in them, and the time that blocking work takes.
+"""Simulated disks: what a process meets in them, and what is left of them afterwards.
 
-Owns: one memory disk per host, its faults, the moment of a kill inside an operation, and the runner
-behind ``run_blocking``.  Must not know what files mean.
-
-Blocking work happens at once, at a moment between its submission and its result that the seed
-chooses: a process that is killed before it never did it, one that is killed after it did.
+Owns: one memory disk per host, its faults, and the moment of a kill inside an operation.  Must not
+know what files mean.
 """
 
-import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from actors import Killed, current_node
+from fibers import FIBER
 from loop import VirtualLoop
 
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 
-T = TypeVar("T")
-
-#: Seconds that blocking work takes: usually, and now and then.
-WORK_S = (0.000_1, 0.002)
-STALL_S = (0.01, 0.2)
-STALLS_ONE_IN = 50
+#: Work that is done in slices stands still before an operation with this chance.
+SLICE_CHANCE = 0.3
 
 
 @dataclass(slots=True)
@@ -106,48 +98,12 @@ class HostDisk:
             if plan.left <= 0:
                 plan.kill()
                 raise Killed
-        if self.slow_s:
+        fiber = FIBER.get()
+        if fiber is not None:
+            fiber.owed_s += self.slow_s * self._random.random() * 2
+            if fiber.sliced and (fiber.owed_s or self._random.random() < SLICE_CHANCE):
+                fiber.park()
+                if node.dead:
+                    raise Killed
+        elif self.slow_s:
             self._loop.hold_for(node, self.slow_s * self._random.random() * 2)
-
-
-class VirtualRunner:
-    """Runs blocking work on behalf of the process that asked (``BlockingRunner``)."""
-
-    def __init__(self, loop: VirtualLoop, random: random.Random) -> None:
-        self._loop = loop
-        self._random = random
-
-    async def __call__(self, work: Callable[[], T], /) -> T:
-        before_s, after_s = self._duration(), self._duration()
-        await asyncio.sleep(before_s)  # cancelled here, the work never begins
-        result: T | None = None
-        failure: Exception | None = None
-        try:
-            result = work()
-        except Exception as error:
-            failure = error
-        await self._finish(after_s)
-        if failure is not None:
-            raise failure
-        return result  # type: ignore[return-value]
-
-    async def _finish(self, seconds: float) -> None:
-        """Work that has begun ends before its caller may be cancelled."""
-        ended: asyncio.Future[None] = self._loop.create_future()
-        self._loop.call_later(seconds, _set, ended)
-        cancelled: asyncio.CancelledError | None = None
-        while not ended.done():
-            try:
-                await asyncio.shield(ended)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-
-    def _duration(self) -> float:
-        low, high = STALL_S if self._random.random() * STALLS_ONE_IN < 1 else WORK_S
-        return low + self._random.random() * (high - low)
-
-
-def _set(future: "asyncio.Future[Any]") -> None:
-    future.set_result(None)

@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 from actors import Node, close_coroutines
-from disk import HostDisk, VirtualRunner
+from blocking_work import VirtualRunner
+from disk import HostDisk
 from loop import VirtualLoop
 
 from sparklog.errors import LockedError, StorageError
@@ -22,18 +24,21 @@ class Bench:
         self.disk = HostDisk("bench", self.loop, random.Random(seed))
         self.backend = self.disk.backend
         self.node = self.loop.add(Node("worker"))
+        self._seed = seed
 
     def __enter__(self) -> "Bench":
-        self._runner = replaced_runner(VirtualRunner(self.loop, random.Random(5)))
-        self._runner.__enter__()
+        self.runner = VirtualRunner(self.loop, random.Random(self._seed))
+        self._replaced = replaced_runner(self.runner)
+        self._replaced.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         for node in self.loop.nodes:
             self.loop.kill(node)
+        self.runner.end()
         close_coroutines(self.loop.nodes)
         self.loop.close()
-        self._runner.__exit__(None, None, None)
+        self._replaced.__exit__(None, None, None)
 
 
 def after_power_loss(seed: int) -> bytes | None:
@@ -109,6 +114,55 @@ def written_when_killed(seed: int) -> bool:
 
 def test_blocking_work_of_a_killed_process_happened_or_not() -> None:
     assert {written_when_killed(seed) for seed in SEEDS} == {False, True}
+
+
+def slices(seed: int) -> tuple[list[str], list[str]]:
+    """What two pieces of work and a process that goes on meanwhile do, in what order; the disk."""
+    with Bench(seed) as bench:
+        steps: list[str] = []
+
+        def work(name: str) -> None:
+            for number in range(3):
+                bench.backend.put(f"{name}{number}", b"x")
+                steps.append(f"{name}{number}")
+
+        async def main() -> None:
+            spawn = bench.node.spawn
+            doing = asyncio.gather(*(spawn(bench.loop, run_blocking(work, n)) for n in "ab"))
+            while not doing.done():
+                steps.append(".")
+                await asyncio.sleep(0.001)
+
+        bench.loop.run_until_complete(main())
+        return [step for step in steps if step != "."], bench.backend.list("")
+
+
+def test_blocking_work_is_done_in_slices_at_times() -> None:
+    orders = [slices(seed) for seed in range(60)]
+    assert orders == [slices(seed) for seed in range(60)]
+    assert all(names == ["a0", "a1", "a2", "b0", "b1", "b2"] for _, names in orders)
+    turns = {"".join(step[0] for step in steps) for steps, _ in orders}
+    assert {"aaabbb", "bbbaaa"} < turns  # and some where they took turns
+
+
+def test_sliced_work_of_a_killed_process_is_done_in_part() -> None:
+    left = set()
+    for seed in range(200):
+        with Bench(seed) as bench:
+
+            def work(bench: Bench = bench) -> None:
+                for number in range(3):
+                    bench.backend.put(f"file-{number}", b"x")
+
+            async def main(bench: Bench = bench, work: Callable[[], None] = work) -> None:
+                bench.node.spawn(bench.loop, run_blocking(work))
+                await asyncio.sleep(0.002)
+                bench.loop.kill(bench.node)
+
+            bench.loop.run_until_complete(main())
+            bench.runner.end()  # what still stood still does nothing any more
+            left.add(len(bench.backend.list("")))
+    assert left == {0, 1, 2, 3}
 
 
 def test_blocking_work_gives_its_result_its_error_and_takes_time() -> None:

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from actors import Node, close_coroutines
+from blocking_work import VirtualRunner
 from client_node import ClientNode, NodeClient
-from disk import HostDisk, VirtualRunner
+from disk import HostDisk
 from faults import Faults
 from hosts import BrokerHost, ControlHost
 from loop import VirtualLoop, describe_unhandled
@@ -73,6 +74,7 @@ class World(Faults):
             broker_id: BrokerHost(self, broker_id, self._disk(f"broker-{broker_id}"))
             for broker_id in range(1, brokers + 1)
         }
+        self._runner = VirtualRunner(self.loop, self.stream("work"))
         self._clients: dict[str, ClientNode] = {}
         self._incarnations: Counter[str] = Counter()
         self._skews = self.stream("clocks")
@@ -88,7 +90,7 @@ class World(Faults):
         gc.disable()  # what is collected when is the seed's choice too
         try:
             with ExitStack() as stack:
-                stack.enter_context(replaced_runner(VirtualRunner(self.loop, self.stream("work"))))
+                stack.enter_context(replaced_runner(self._runner))
                 stack.enter_context(captured_logs(self))
                 stack.callback(self._end)
                 result = self.loop.run_until_complete(main(self))
@@ -103,6 +105,7 @@ class World(Faults):
     def _end(self) -> None:
         for node in self.loop.nodes:
             self.loop.kill(node)
+        self._runner.end()
         close_coroutines(self.loop.nodes)
         self.loop.close()
         for disk in (self.control.disk, *(host.disk for host in self.brokers.values())):
