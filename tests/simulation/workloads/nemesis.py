@@ -100,9 +100,11 @@ async def _stop(scene: Scene, broker_id: int, chance: random.Random) -> None:
 
 
 async def _pause(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    host = scene.world.brokers[broker_id]
+    paused = host.node
     scene.world.pause_broker(broker_id)
     await scene.pause(chance, 4 * TROUBLE_MS)
-    if scene.world.brokers[broker_id].node is not None:
+    if host.node is paused:  # else its machine lost power meanwhile
         scene.world.resume_broker(broker_id)
 
 
