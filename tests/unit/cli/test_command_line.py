@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from sparklog.cli.produce import read_lines, split_line
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
 from sparklog.types import Compression
 from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
 
 #: A port that nothing listens on: the discard port.
 NOBODY = "127.0.0.1:9"
@@ -198,6 +200,40 @@ def test_dump_shows_snapshots(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "producer_id: 9  producer_epoch: 1  last_sequence: 4" in capsys.readouterr().out
     path.write_bytes(b"\0" * 30)
     assert run(["dump", str(path)]) == 1
+
+
+def test_dump_shows_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    marker = EndTxnMarker(control_type=ControlType.ABORT, coordinator_epoch=4)
+    other = encode_batch(
+        [Record(key=b"\0\0\0\3", value=b"x", timestamp=8)], base_offset=1, control=True
+    )
+    path.write_bytes(encode_marker(marker, producer_id=9, producer_epoch=1, timestamp=7) + other)
+    assert run(["dump", str(path), "--records", "--json"]) == 0
+    batch, record, _, unknown = json.loads(capsys.readouterr().out)["rows"]
+    assert (batch["is_control"], batch["is_transactional"], batch["producer_id"]) == (True, True, 9)
+    assert record == {
+        "offset": 0,
+        "record_timestamp": 7,
+        "end_txn_marker": "abort",
+        "coordinator_epoch": 4,
+    }
+    assert (unknown["offset"], unknown["value"]) == (1, "x")
+    assert run(["dump", str(path), "--records"]) == 0
+    assert "end_txn_marker: abort  coordinator_epoch: 4" in capsys.readouterr().out
+
+
+def test_dump_shows_transaction_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "00000000000000000100.txnindex"
+    entry = struct.pack(">hqqqq", 0, 7, 90, 101, 95)
+    path.write_bytes(entry)
+    assert run(["dump", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [
+        {"producer_id": 7, "first_offset": 90, "last_offset": 101, "last_stable_offset": 95}
+    ]
+    path.write_bytes(entry + entry)
+    assert run(["dump", str(path)]) == 1
+    assert "damage: transaction index entry at byte 34 cannot be true" in capsys.readouterr().out
 
 
 def test_dump_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

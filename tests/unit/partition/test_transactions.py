@@ -348,24 +348,34 @@ def test_an_idempotent_batch_does_not_fit_into_an_open_transaction(open_partitio
 
 
 def state_of(partition: Partition) -> object:
-    """What must be the same after opening again; a snapshot keeps one batch per producer."""
-    entries = partition.producers.entries.values()
+    """What must be the same after opening again."""
     return (
         partition.log.log_start_offset,
         partition.log.log_end_offset,
         partition.last_stable_offset,
         dict(partition.producers.transactions.ongoing),
-        {e.producer_id: e._replace(batches=e.batches[-1:]) for e in entries},
-        partition.log.read(0, 1 << 20, end_offset=0, with_aborted=True).aborted,
-        [s.txn_index.read_all() for s in partition.log.segments],
+        _entries(partition),
+        _indexed(partition),
     )
 
 
-def crowded(partition: Partition) -> None:
+def _entries(partition: Partition) -> object:
+    """A snapshot keeps one batch per producer."""
+    entries = partition.producers.entries.values()
+    return {e.producer_id: e._replace(batches=e.batches[-1:]) for e in entries}
+
+
+def _indexed(partition: Partition) -> object:
+    return [segment.txn_index.read_all() for segment in partition.log.segments]
+
+
+def crowded(partition: Partition, until: int = 1000) -> None:
     for number in range(40):
+        if partition.log.log_end_offset >= until:
+            return
         pid = number % 5
         put(partition, b"v" * 20, pid=pid)
-        if number % 3 == 2:
+        if number % 3 == 2 and partition.log.log_end_offset < until:
             finish(partition, (number + 3) % 5, ABORT if number % 2 else COMMIT)
 
 
@@ -379,13 +389,62 @@ def test_opening_again_gives_the_same_state(maker: Maker, open_partition: Opener
         partition.log.close(NOW)
     else:
         partition.log.flush(NOW)
-        maker.backend.crash()
+    # The machine stops too: what was not flushed is gone, names included.
+    maker.backend.crash(lose_names=True)
     maker.files.close()
     if how.endswith("snapshots"):
         for name in maker.backend.list("broker-1/t-0"):
             if name.endswith(".snapshot"):
                 maker.backend.delete(f"broker-1/t-0/{name}")
-    assert state_of(open_partition(segment_bytes=600)) == before
+    clean = how == "clean stop"
+    point = partition.log.recovery_point if how == "crash" else 0
+    again = open_partition(segment_bytes=600, clean=clean, recovery_point=point)
+    recovered = {"clean stop": 0, "crash": 1}.get(how, len(again.log.segments))
+    assert again.log.recovery.segments_recovered == recovered
+    assert state_of(again) == before
+
+
+def test_an_abort_behind_the_last_flush_is_indexed_by_a_clean_stop(maker: Maker) -> None:
+    partition = maker.open()
+    put(partition, b"t", pid=7)
+    partition.log.flush(NOW)
+    finish(partition, 7, ABORT)
+    before = state_of(partition)
+    partition.log.close(NOW)
+    maker.backend.crash(lose_names=True)
+    maker.files.close()
+    assert state_of(maker.open(clean=True)) == before
+
+
+def test_a_deleted_segment_takes_its_transaction_index_with_it(
+    maker: Maker, open_partition: Opener
+) -> None:
+    partition = open_partition(segment_bytes=300, retention_ms=1, file_delete_delay_ms=5)
+    for _ in range(4):
+        put(partition, b"t" * 100, pid=7, timestamp=NOW - 100)
+        finish(partition, 7, ABORT)
+    indexed = [s.txn_index.path.rpartition("/")[2] for s in partition.log.segments[:-1]]
+    assert len(indexed) > 1
+    partition.log.delete_old(NOW + 100, partition.retention_end)
+    names = maker.backend.list("broker-1/t-0")
+    assert [n for n in names if n.endswith(".txnindex")] == []
+    assert {f"{name}.deleted" for name in indexed} <= set(names)
+    partition.log.purge_deleted(NOW + 200)
+    assert [n for n in maker.backend.list("broker-1/t-0") if "txn" in n] == []
+
+
+@pytest.mark.parametrize("cut", [1, 5, 17, 18, 31, 44, 52])
+def test_a_cut_log_forgets_the_transactions_behind_the_cut(cut: int) -> None:
+    partition = Maker().open(segment_bytes=600)
+    crowded(partition)
+    assert partition.log.truncate_to(cut, NOW)
+    never_longer = Maker().open(segment_bytes=600)
+    crowded(never_longer, until=cut)
+    open_ones = [p.producers.transactions.ongoing for p in (partition, never_longer)]
+    assert open_ones[0] == open_ones[1]
+    assert _entries(partition) == _entries(never_longer)
+    assert _indexed(partition) == _indexed(never_longer)
+    partition.producers.check_invariants()
 
 
 def test_a_damaged_transaction_index_is_made_anew(maker: Maker, open_partition: Opener) -> None:
