@@ -259,7 +259,7 @@ def check(
             stray.append(difference)
         unseen = [deviation for deviation in unseen if deviation not in reasons]
     assert stray == [], "\n".join(
-        f"{story} {each.path}: Kafka {each.kafka!r}, ours {each.ours!r}" for each in stray
+        f"{story} {each.path}: Kafka {each.kafka!r:.300}, ours {each.ours!r:.300}" for each in stray
     )
     assert unseen == [], f"{story}: stated, but there is no such difference: {unseen}"
 

@@ -87,10 +87,22 @@ def _keyed(items: list[Any]) -> Any:
     """A list of things that have names, by those; others in their order."""
     if not items or not isinstance(items[0], dict):
         return items if not items else {"[*]": items}
-    keys = [f"[{_key(item)}]" for item in items]
+    items = _joined(items)
+    keys = [f"[{_key(item) or number}]" for number, item in enumerate(items)]
     if len(set(keys)) < len(keys):
         keys = [f"{key[:-1]}#{keys[:number].count(key)}]" for number, key in enumerate(keys)]
     return dict(zip(keys, items, strict=True))
+
+
+def _joined(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Topics that stand in an answer several times, each with some of their partitions, as one."""
+    joined: dict[str, dict[str, Any]] = {}
+    for number, item in enumerate(items):
+        name = _key(item) if isinstance(item.get("partitions"), dict) else str(number)
+        if name in joined:
+            item = {**item, "partitions": joined[name]["partitions"] | item["partitions"]}
+        joined[name] = item
+    return list(joined.values())
 
 
 def _key(item: dict[str, Any]) -> str:

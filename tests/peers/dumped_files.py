@@ -16,7 +16,7 @@ from sparklog.types import NO_OFFSET
 
 Row = dict[str, Any]
 
-_INDEX = ("offset", "position", "timestamp")
+_INDEX = {"offset": "offset", "position": "position", "timestamp": "timestamp"}
 _FIGURE = re.compile(r"(\w+): (\[[^\]]*\]|\S*)")
 #: The names of Kafka's figures in ours.
 _BATCH = {
@@ -47,6 +47,12 @@ _PRODUCER = {
     "lastOffset": "last_offset",
     "offsetDelta": "offset_delta",
 }
+_ABORTED = {
+    "producerId": "producer_id",
+    "firstOffset": "first_offset",
+    "lastOffset": "last_offset",
+    "lastStableOffset": "last_stable_offset",
+}
 
 
 def figures_of_kafka(tools: KafkaTools, path: Path) -> list[Row]:
@@ -62,7 +68,7 @@ def figures_of_kafka(tools: KafkaTools, path: Path) -> list[Row]:
         start, *lines = lines
         assert start == f"Log starting offset: {int(path.stem)}"
         return [_record(line) if line.startswith("|") else _batch(line) for line in lines]
-    named = _PRODUCER if path.suffix == ".snapshot" else {name: name for name in _INDEX}
+    named = {".snapshot": _PRODUCER, ".txnindex": _ABORTED}.get(path.suffix, _INDEX)
     return [
         {named[name]: _value(text) for name, text in _FIGURE.findall(line) if name in named}
         for line in lines
@@ -101,6 +107,13 @@ def _record(line: str) -> Row:
     line, _, payload = line.partition(" payload: ")
     line, _, key = line.partition(" key: ")
     found = dict(_FIGURE.findall(line))
+    if "endTxnMarker" in found:
+        return {
+            "offset": int(found["offset"]),
+            "record_timestamp": int(found["CreateTime"]),
+            "end_txn_marker": found["endTxnMarker"].lower(),
+            "coordinator_epoch": int(found["coordinatorEpoch"]),
+        }
     headers = found["headerKeys"].strip("[]")
     return {
         "offset": int(found["offset"]),
@@ -112,7 +125,7 @@ def _record(line: str) -> Row:
 
 
 def _row_of_ours(row: Row) -> Row:
-    if "record_timestamp" in row:
+    if "headers" in row:
         return {**row, "headers": [name for name, _ in row["headers"]]}
     if "crc" in row:
         kind = row["timestamp_type"].title().replace("_", "")

@@ -7,7 +7,6 @@ from both import Both
 from deviations import (
     BROKER_REFUSALS,
     FEWER_SETTINGS,
-    KAFKA_BREAKS,
     LISTS_ARE_NOT_EMPTY,
     MIN_INSYNC_DEFAULT,
     OWN_DEFAULTS,
@@ -103,7 +102,6 @@ def test_settings_of_what_is_not_there(each_node: Both, kind: int, name: str) ->
 MEANT: list[tuple[list[tuple[str, int, str | None]], Deviation]] = [
     ([("no.such.thing", DELETE, None)], UNKNOWN_SETTING),
     ([("cleanup.policy", SUBTRACT, "delete")], LISTS_ARE_NOT_EMPTY),
-    ([("retention.ms", 9, "1000")], KAFKA_BREAKS),
 ]
 
 
@@ -134,7 +132,6 @@ MEANT: list[tuple[list[tuple[str, int, str | None]], Deviation]] = [
         [("no.such.thing", DELETE, None)],
         [("retention.ms", SET, "1000"), ("retention.ms", SET, "2000")],
         [("retention.ms", SET, "1000"), ("no.such.thing", SET, "2000")],
-        [("retention.ms", 9, "1000")],
         [],
     ],
     ids=str,

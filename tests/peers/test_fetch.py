@@ -14,13 +14,15 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from sparklog.wire.schema import Request
 
 BY_NAME = range(4, 13)
 BY_ID = range(13, 19)
 SOME = (4, 11, 12)
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+#: Sessions are numbered as it comes.
+SESSION_ID = (r"session_id",)
 BATCH = batch(b"x" * 100, b"y" * 100)
 
 
@@ -197,3 +199,84 @@ def test_as_a_follower_or_a_debugger(both: Both, topic: str) -> None:
 
 def test_nothing_at_all(both: Both) -> None:
     both.same(FetchRequest(max_wait_ms=0), (4, 7, 12))
+
+
+# -- sessions (KIP-227)
+
+
+def test_session_errors(both: Both, topic: str) -> None:
+    for session_id, epoch in ((0, 1), (7, 0), (7, 1), (7, -1), (0, -5), (-1, 0)):
+        request = fetching(topic, session_id=session_id, session_epoch=epoch)
+        both.same(request, (7, 12), where=SESSION_ID)
+
+
+def test_a_session(both: Both) -> None:
+    name = both.create("in-session", 2)
+    both.fill(name, BATCH)
+    ids: dict[str, int] = {}
+
+    def step(epoch: int, *wanted: FetchPartition, **more: Any) -> Any:
+        def request(side: Side) -> Request:
+            topics = (FetchTopic(topic=name, partitions=wanted),) if wanted else ()
+            return FetchRequest(
+                session_id=ids.get(side.name, 0),
+                session_epoch=epoch,
+                topics=topics,
+                max_bytes=1 << 24,
+                **more,
+            )
+
+        return request
+
+    kafka, ours = both.ask(step(0, at(0), at(0, 1)), 12)
+    both.compare(kafka, ours, where=SESSION_ID)
+    ids.update(kafka=kafka.session_id, ours=ours.session_id)
+    assert min(ids.values()) > 0
+    both.same(step(1, at(2)), 12, where=SESSION_ID)  # it has read everything
+    both.same(step(2), 12, where=SESSION_ID)  # nothing new: no partitions
+    both.fill(name, BATCH, partition=1)
+    both.same(step(3), 12, where=SESSION_ID)  # only what has something new
+    both.same(step(4, at(99)), 12, where=SESSION_ID)  # an error
+    both.same(step(5), 12, where=SESSION_ID)  # which is said again
+    both.same(step(5), 12, where=SESSION_ID)  # an epoch that was there
+    both.same(step(9), 12, where=SESSION_ID)
+    both.same(step(-1), 12, where=SESSION_ID)  # the end of the session
+    both.same(step(6), 12, where=SESSION_ID)
+
+
+def test_a_session_that_forgets_and_meets_partitions(both: Both) -> None:
+    name = both.create("forgetful", 3)
+    both.fill(name, BATCH)
+    ids: dict[str, int] = {}
+
+    def step(
+        epoch: int, *wanted: FetchPartition, topic: UUID | None = None, forget: tuple[int, ...] = ()
+    ) -> Any:
+        def request(side: Side) -> Request:
+            topic_id = topic or side.ids[name]
+            forgotten = (ForgottenTopic(topic_id=topic_id, partitions=forget),) if forget else ()
+            return FetchRequest(
+                session_id=ids.get(side.name, 0),
+                session_epoch=epoch,
+                topics=(FetchTopic(topic_id=topic_id, partitions=wanted),) if wanted else (),
+                forgotten_topics_data=forgotten,
+                max_bytes=1 << 24,
+            )
+
+        return request
+
+    kafka, ours = both.ask(step(0, at(0), at(0, 1)), 16)
+    both.compare(kafka, ours, where=SESSION_ID)
+    ids.update(kafka=kafka.session_id, ours=ours.session_id)
+    both.same(step(1), 16, where=SESSION_ID)  # it is sent again until it is read
+    both.same(step(2, forget=(0,)), 16, where=SESSION_ID)
+    both.fill(name, BATCH, partition=1)
+    both.fill(name, BATCH, partition=2)
+    both.same(step(3), 16, where=SESSION_ID)
+    both.same(step(4, at(2, 1), at(0, 2)), 16, where=SESSION_ID)
+    both.same(step(5, at(0, 7)), 16, where=SESSION_ID)
+    both.same(step(6, at(0), topic=UUID(int=5)), 16, where=SESSION_ID)
+    both.same(step(7), 16, where=SESSION_ID)
+    both.same(step(8, forget=(0,), topic=UUID(int=5)), 16, where=SESSION_ID)
+    both.same(step(0, at(2, 1)), 16, where=SESSION_ID)  # another one instead
+    both.same(step(9), 16, where=SESSION_ID)

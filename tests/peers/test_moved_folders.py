@@ -1,7 +1,6 @@
 """A partition's folder moves from us to Kafka and back: each serves what the other wrote."""
 
 import random
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from both import PRODUCE_VERSION, Side, batch, list_offsets, produce
 from conftest import RETENTION, broker_address
 from kafka_broker import KafkaBroker
+from moving import log_of, move
 from served import ServedCluster
 
 from sparklog.types import Compression
@@ -76,20 +76,6 @@ def stage(jars: Path, tmp_path: Path) -> Iterator[Stage]:
         yield stage
     finally:
         stage.close()
-
-
-def move(source: Path, target: Path) -> None:
-    """All files but the one that says which topic id a folder belongs to."""
-    for path in target.iterdir():
-        if path.name != "partition.metadata":
-            path.unlink()
-    for path in source.iterdir():
-        if path.name != "partition.metadata":
-            shutil.copy(path, target)
-
-
-def log_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
 def check_it_is_served(side: Side, folder: Path, batches: int) -> None:
