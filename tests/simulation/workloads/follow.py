@@ -40,11 +40,11 @@ async def _follow(
     scene: Scene, consumer: Consumer, name: str, logs: list[LogId], chance: random.Random
 ) -> None:
     by_tp = {tp_of(log): log for log in logs}
+    asked = scene.history.position  # records may have been fetched long before a poll gives them
     await consumer.assign(list(by_tp))
     for _ in range(chance.randint(1, POLLS)):
         if scene.over:
             return
-        asked = scene.history.position
         before = {tp: consumer.position(tp) for tp in by_tp}
         taken: dict[TopicPartition, list[ConsumedRecord]] = {}
         for record in await consumer.poll(POLL_S, chance.choice((1, 50, 500))):

@@ -53,10 +53,11 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
                 continue
             count = chance.randint(1, IN_FLIGHT_MAX)
             batches = [_begin(scene, log, name, values.some(), sequence) for _ in range(count)]
-            if not await _send_until_known(scene, cluster, log, name, batches, chance):
+            acknowledged = await _send_until_known(scene, cluster, log, name, batches, chance)
+            if not acknowledged:
                 del sequences[log]
             await scene.pause(chance, 400)
-            if chance.random() < 0.2:
+            if acknowledged and chance.random() < 0.2:
                 await _send_again(cluster, log, name, batches)
 
 
