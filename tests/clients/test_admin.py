@@ -126,14 +126,16 @@ def test_settings_of_a_topic_are_changed_and_taken_back(
     eventually(shown, default)
 
 
-def test_settings_of_a_broker_are_shown_and_cannot_be_changed(admin: AdminClient) -> None:
+def test_settings_that_a_broker_starts_with_are_shown_and_cannot_be_changed(
+    admin: AdminClient,
+) -> None:
     entries = described(admin, ResourceType.BROKER, "2")
-    assert entries["log.retention.ms"].source == ConfigSource.DEFAULT_CONFIG.value
+    assert entries["fetch.max.bytes"].source == ConfigSource.DEFAULT_CONFIG.value
     with pytest.raises(KafkaException, match="is read when a broker starts; give it to") as caught:
-        alter(admin, ResourceType.BROKER, "2", "log.retention.ms", "987654321")
+        alter(admin, ResourceType.BROKER, "2", "fetch.max.bytes", "987654321")
     assert caught.value.args[0].code() == ErrorCode.INVALID_CONFIG
     after = described(admin, ResourceType.BROKER, "2")
-    assert after["log.retention.ms"].value == entries["log.retention.ms"].value
+    assert after["fetch.max.bytes"].value == entries["fetch.max.bytes"].value
 
 
 def test_offsets_are_listed_and_records_deleted(

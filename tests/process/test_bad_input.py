@@ -287,10 +287,10 @@ BAD_BATCHES: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
     "magic 1": (lambda: sealed(16, ">b", 1), ErrorCode.INVALID_RECORD),
     "magic 3": (lambda: sealed(16, ">b", 3), ErrorCode.CORRUPT_MESSAGE),
     "a negative magic": (lambda: sealed(16, ">b", -1), ErrorCode.CORRUPT_MESSAGE),
-    "a length over the end": (lambda: sealed(8, ">i", 2**31 - 1), ErrorCode.CORRUPT_MESSAGE),
+    "a length over the end": (lambda: sealed(8, ">i", 2**31 - 1), ErrorCode.INVALID_RECORD),
     "a negative length": (lambda: sealed(8, ">i", -1), ErrorCode.CORRUPT_MESSAGE),
     "a length that is too small": (lambda: sealed(8, ">i", 20), ErrorCode.CORRUPT_MESSAGE),
-    "a batch that is cut off": (lambda: batch(b"a", b"b")[:-3], ErrorCode.CORRUPT_MESSAGE),
+    "a batch that is cut off": (lambda: batch(b"a", b"b")[:-3], ErrorCode.INVALID_RECORD),
     "noise": (lambda: random.Random(1).randbytes(500), ErrorCode.CORRUPT_MESSAGE),
     "no batch": (lambda: None, ErrorCode.INVALID_RECORD),
     "two batches": (lambda: batch(b"a") + batch(b"b"), ErrorCode.INVALID_RECORD),
@@ -353,8 +353,7 @@ def test_a_bad_batch_between_pipelined_good_ones_is_refused_alone(
         correlation_id, response = decode_response(ProduceResponse, PRODUCE_VERSION, answer)
         assert correlation_id == number
         codes.append(response.responses[0].partition_responses[0].error_code)
-    corrupt = ErrorCode.CORRUPT_MESSAGE
-    assert codes == [0, corrupt, 0, corrupt, 0]
+    assert codes == [0, ErrorCode.CORRUPT_MESSAGE, 0, ErrorCode.INVALID_RECORD, 0]
     for value in (b"one", b"two", b"three"):
         witness.note_acknowledged(value)
 
