@@ -20,7 +20,7 @@ CACHE = Path(__file__).parents[2] / ".cache"
 CHECKSUMS = Path(__file__).with_name(f"kafka-{VERSION}.sha256")
 
 POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>org.sparklog.tests</groupId>
   <artifactId>kafka-jars</artifactId>

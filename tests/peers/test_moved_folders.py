@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from both import PRODUCE_VERSION, Side, batch, list_offsets, produce
+from both import PRODUCE_VERSION, Both, Side, batch, list_offsets, produce
 from conftest import RETENTION, broker_address
+from deviations import CONTROLLER_ID, NODE_ZERO
 from kafka_broker import KafkaBroker
 from moving import log_of, move
 from served import ServedCluster
 
 from sparklog.types import Compression
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 TOPIC = "moved"
+NOT_BY_ASKING = ("auto.create.topics.enable", "false")
 BATCHES = 400
 #: Lately: Kafka forgets a producer by the timestamps of its records.
 FIRST = int(time.time() * 1000) - 600_000
@@ -39,14 +42,14 @@ class Stage:
     def __init__(self, jars: Path, folder: Path) -> None:
         self._folder = folder
         self._served: ServedCluster | None = None
-        self.kafka = KafkaBroker(jars, folder / "kafka", dict([RETENTION]))
+        self.kafka = KafkaBroker(jars, folder / "kafka", dict([RETENTION, NOT_BY_ASKING]))
 
     def of_kafka(self) -> Side:
         return Side("kafka", {"broker": self.kafka.address})
 
     def serve(self) -> Side:
         """Ours, started."""
-        options = ("--set", "=".join(RETENTION))
+        options = ("--set", "=".join(RETENTION), "--set", "=".join(NOT_BY_ASKING))
         self._served = ServedCluster(self._folder / "ours", *options, brokers=1)
         assert self._served.bootstrap, self._served.errors
         return Side("ours", {"broker": broker_address(self._served)})
@@ -99,6 +102,9 @@ def check_it_is_served(side: Side, folder: Path, batches: int) -> None:
 
 def test_there_and_back(stage: Stage) -> None:
     ours, kafka = stage.serve(), stage.of_kafka()
+    asked = MetadataRequest(topics=(MetadataRequestTopic(name="never-made"),))
+    for version in (1, 4, 9, 12):  # topics are not made by asking for them here
+        Both(kafka, ours).same(asked, version, NODE_ZERO, CONTROLLER_ID)
     for side in (ours, kafka):
         side.create(TOPIC, segment_bytes="1048576")
     ours.fill(TOPIC, *map(written, range(BATCHES)))
