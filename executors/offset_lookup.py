@@ -6,10 +6,11 @@ know roles, nor up to where a client may see.
 
 from sparklog.errors import CorruptLogError, DecodeError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.log import Log
+from sparklog.executors.log.steps import Steps
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetSpec, OffsetTimestamp
 
 
-def look_up(log: Log, timestamp: int) -> OffsetTimestamp | None:
+def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
     """What a timestamp other than LATEST stands for in the whole log; None: nothing.
 
     Raises KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -21,8 +22,8 @@ def look_up(log: Log, timestamp: int) -> OffsetTimestamp | None:
         return None  # about tiered segments, and there are none
     try:
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
-            return log.max_timestamp()
-        return log.offset_for_timestamp(timestamp)
+            return (yield from log.search_largest())
+        return (yield from log.search_timestamp(timestamp))
     except (StorageError, CorruptLogError) as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
     except DecodeError as error:

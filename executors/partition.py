@@ -16,6 +16,7 @@ from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.append_draft import AppendDraft
 from sparklog.executors.followers import Followers
 from sparklog.executors.log.log import Log
+from sparklog.executors.log.steps import Steps
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.offset_lookup import end_of_epoch, look_up
 from sparklog.executors.partition_values import (
@@ -31,6 +32,7 @@ from sparklog.executors.partition_values import (
     WakeFollowers,
     WakeReaders,
     WakeWriters,
+    WriteStatistics,
     wake_all,
 )
 from sparklog.executors.producer_state import ProducerStateManager, TransactionEnd
@@ -239,6 +241,8 @@ class Partition:
         woken = any(isinstance(effect, WakeWriters) for effect in effects)
         if not woken:
             effects.append(WakeWriters(topic_partition=self.topic_partition))
+        if self.log.statistics.owed:
+            effects.append(WriteStatistics(topic_partition=self.topic_partition))
         return [*effects, *self._plan_flush(now_ms)]
 
     # read
@@ -311,17 +315,17 @@ class Partition:
 
     def find_offset(
         self, timestamp: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
-    ) -> OffsetTimestamp | None:
+    ) -> Steps[OffsetTimestamp | None]:
         """ListOffsets for a client: a special timestamp (``OffsetSpec``) or milliseconds.
 
         None when no record that the client may read has such a timestamp.  Call ``require_leader``
-        first.
+        first, and again afterwards when parts of it ran elsewhere.
         """
         end = self._readable_end(isolation)
         if timestamp == OffsetSpec.LATEST:
             self._require_known_end()
             return OffsetTimestamp(offset=end, leader_epoch=self.leader_epoch)
-        found = look_up(self.log, timestamp)
+        found = yield from look_up(self.log, timestamp)
         if timestamp in _STARTS:
             return found
         if found is not None and found.offset >= end:

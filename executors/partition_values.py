@@ -56,7 +56,16 @@ class FlushLog:
     at_ms: int
 
 
-Effect: TypeAlias = WakeReaders | WakeFollowers | WakeWriters | WakeDeleters | FlushLog
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStatistics:
+    """Segments were sealed: write their ``.stats``, when there is time."""
+
+    topic_partition: TopicPartition
+
+
+Effect: TypeAlias = (
+    WakeReaders | WakeFollowers | WakeWriters | WakeDeleters | FlushLog | WriteStatistics
+)
 
 
 def wake_all(topic_partition: TopicPartition) -> list[Effect]:

@@ -20,6 +20,7 @@ from sparklog.executors.fetch_sessions import Awaited, FetchSessions
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
+from sparklog.executors.log_work import LogWork
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_folders import delete_folder, is_stray, parse_folder
 from sparklog.executors.partition_values import (
@@ -29,6 +30,7 @@ from sparklog.executors.partition_values import (
     WakeFollowers,
     WakeReaders,
     WakeWriters,
+    WriteStatistics,
 )
 from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.executors.purgatory import Purgatory
@@ -75,6 +77,7 @@ class PartitionTable:
         self._went_offline: set[TopicPartition] = set()
         self._files = FileCache(self.broker_config.log_open_files_max)
         self._flusher = Flusher(now_ms, self.carry_out, self.timers)
+        self.log_work = LogWork()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
         self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
@@ -136,6 +139,10 @@ class PartitionTable:
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:
                         self._flusher.plan(partition, effect.at_ms)
+                case WriteStatistics():
+                    partition = self._partitions.get(effect.topic_partition)
+                    if partition is not None:
+                        self.log_work.measure(partition.log)
                 case _:
                     assert_never(effect)
 
@@ -267,8 +274,8 @@ class PartitionTable:
         self.writers.close()
         self.deleters.close()
         for partition in self:
-            await self._flusher.settle(partition)
-        closed = [await self._close_log(partition) for partition in self]
+            await self._settle(partition)
+        closed = await asyncio.gather(*map(self._close_log, self))
         await self.write_checkpoints()
         return all(closed) and not self._offline
 
@@ -374,8 +381,13 @@ class PartitionTable:
         tp = partition.topic_partition
         self._went_offline.discard(tp)
         self._wake_everybody(tp)
-        await self._flusher.settle(partition)
+        await self._settle(partition)
         partition.log.close(self.now_ms(), clean=False)
+
+    async def _settle(self, partition: Partition) -> None:
+        """Nothing works on the partition's log any more."""
+        await self._flusher.settle(partition)
+        await self.log_work.settle(partition.topic_partition)
 
     def _forget_checkpoints(self, tp: TopicPartition | None) -> None:
         if tp is not None:

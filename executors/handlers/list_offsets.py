@@ -5,12 +5,17 @@ they read committed data alone (KIP-98).  Deviations: nothing is tiered, so
 LATEST_TIERED and EARLIEST_PENDING_UPLOAD find nothing (offset -1).
 """
 
+import asyncio
 from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeAlias, cast
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log.steps import run_through
+from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
-from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.types import Isolation, OffsetSpec
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.types import Isolation, OffsetSpec, OffsetTimestamp
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -31,11 +36,14 @@ _SPECIAL_SINCE = {
 }
 
 
+_Found: TypeAlias = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionResponse]
+
+
 def handler(table: PartitionTable) -> ApiHandler:
-    def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def handle(context: RequestContext, request: ListOffsetsRequest) -> Handled:
         isolation = _isolation(request)
         times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
-        topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+        topics: dict[str, dict[int, _Found]] = {}
         for topic in request.topics:
             partitions = topics.setdefault(topic.name, {})
             for part in topic.partitions:
@@ -45,12 +53,7 @@ def handler(table: PartitionTable) -> ApiHandler:
                 else:
                     found = _find(table, context.version, isolation, topic.name, part)
                     partitions[part.partition_index] = found
-        return ListOffsetsResponse(
-            topics=tuple(
-                ListOffsetsTopicResponse(name=name, partitions=tuple(partitions.values()))
-                for name, partitions in topics.items()
-            )
-        )
+        return _when_found([(name, list(parts.values())) for name, parts in topics.items()])
 
     return ApiHandler(
         api_key=ListOffsetsRequest.API_KEY,
@@ -61,13 +64,39 @@ def handler(table: PartitionTable) -> ApiHandler:
     )
 
 
+def _when_found(found: Sequence[tuple[str, Sequence[_Found]]]) -> Handled:
+    """The response at once when nothing has to be waited for."""
+    waits = [each for _, parts in found for each in parts if isinstance(each, Coroutine)]
+    if waits:
+        return _wait(found)
+    return _response([(name, cast(list[ListOffsetsPartitionResponse], p)) for name, p in found])
+
+
+async def _wait(found: Sequence[tuple[str, Sequence[_Found]]]) -> ListOffsetsResponse:
+    return _response([(name, await asyncio.gather(*map(_awaited, parts))) for name, parts in found])
+
+
+async def _awaited(found: _Found) -> ListOffsetsPartitionResponse:
+    return await found if isinstance(found, Coroutine) else found
+
+
+def _response(
+    topics: Sequence[tuple[str, Sequence[ListOffsetsPartitionResponse]]],
+) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(name=name, partitions=tuple(parts)) for name, parts in topics
+        )
+    )
+
+
 def _find(
     table: PartitionTable,
     version: int,
     isolation: Isolation,
     topic: str,
     part: ListOffsetsPartition,
-) -> ListOffsetsPartitionResponse:
+) -> _Found:
     try:
         if part.timestamp < 0 and version < _SPECIAL_SINCE.get(part.timestamp, version + 1):
             raise KafkaError(
@@ -76,9 +105,29 @@ def _find(
             )
         partition = table.find(topic, part.partition_index)
         partition.require_leader(part.current_leader_epoch)
-        found = partition.find_offset(part.timestamp, isolation)
+        if part.timestamp >= 0 or part.timestamp == OffsetSpec.MAX_TIMESTAMP:
+            return _search(table, partition, part, isolation)
+        return _answer(part, run_through(partition.find_offset(part.timestamp, isolation)))
     except KafkaError as error:
         return _failed(part, error)
+
+
+async def _search(
+    table: PartitionTable, partition: Partition, part: ListOffsetsPartition, isolation: Isolation
+) -> ListOffsetsPartitionResponse:
+    """Records are looked into, off the loop; the partition may move meanwhile."""
+    try:
+        search = partition.find_offset(part.timestamp, isolation)
+        found = await table.log_work.run(partition.topic_partition, search)
+        partition.require_leader(part.current_leader_epoch)
+        return _answer(part, found)
+    except KafkaError as error:
+        return _failed(part, error)
+
+
+def _answer(
+    part: ListOffsetsPartition, found: OffsetTimestamp | None
+) -> ListOffsetsPartitionResponse:
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=part.partition_index)
     return ListOffsetsPartitionResponse(

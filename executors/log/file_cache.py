@@ -13,7 +13,8 @@ from sparklog.storage_backends.base import FileHalf, FileHandle, Map
 class FileCache:
     """An LRU of open files, shared by the logs of one broker.
 
-    What it returns is good until the next call: use it at once, do not keep it.  Not thread-safe.
+    What it returns is good until the next call: use it at once, do not keep it.  Not thread-safe,
+    but for ``drop``, which logs that are being closed in worker threads call.
     """
 
     def __init__(self, limit: int) -> None:

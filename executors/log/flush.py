@@ -134,19 +134,18 @@ def make_job(
     *,
     now_ms: int,
     flush_names: bool,
-    closing: bool = False,
 ) -> FlushJob:
     """Everything that is not durable yet, up to the log's end.
 
-    The indexes of the active segment are rebuilt after a crash, so its log is enough, unless the
-    log is ``closing``; those of a sealed one are believed once the recovery point has passed it.
+    The indexes of the active segment are rebuilt after a crash, so its log is enough; those of a
+    sealed one are believed once the recovery point has passed it.
     """
     point = state.recovery_point
     state.owes_indexes = False
     sealed = [
         segment
         for segment in segments
-        if segment.indexes_unflushed or (closing and segment is segments.active)
+        if segment.indexes_unflushed and segment is not segments.active
     ]
     paths = [segment.log_path for segment in segments if segment.next_offset > point]
     for segment in sealed:

@@ -6,14 +6,24 @@ a few integers.
 """
 
 import struct
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+from crc32c import crc32c
 
 from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.replace_file import replace_file
 from sparklog.storage_backends.base import FileHalf
 
 #: Lookups mostly hit the newest part of an index; searching only there touches few pages
 #: (``AbstractIndex.WARM_ENTRIES``).
 HOT_BYTES = 8192
+
+
+class Checksum(NamedTuple):
+    """Of an index file: how many entries, and the CRC-32C of their bytes."""
+
+    entries: int
+    crc: int
 
 
 class IndexFile:
@@ -74,15 +84,18 @@ class IndexFile:
     def replace(self, packed: bytes | bytearray) -> None:
         """Put these entries in place of all there are."""
         assert len(packed) % self.ENTRY.size == 0
+        replace_file(self._half, self.path, packed, durable=True)
+        self.adopt(len(packed) // self.ENTRY.size)
+
+    def adopt(self, entries: int) -> None:
+        """The file was replaced by one with this many entries and no room for more."""
         self._files.drop(self.path)
-        handle = self._half.open(self.path, create=True)
-        try:
-            handle.truncate(0)
-            handle.writev([packed])
-        finally:
-            handle.close()
-        self.entries = len(packed) // self.ENTRY.size
-        self.capacity = self.entries
+        self.entries = self.capacity = entries
+
+    def checksum(self) -> Checksum:
+        """Of all entries."""
+        packed = self.read_all()
+        return Checksum(len(packed) // self.ENTRY.size, crc32c(packed))
 
     def read_all(self) -> bytes:
         """All entries as they are on the file."""
@@ -101,10 +114,10 @@ class IndexFile:
     def _buffer(self) -> memoryview:
         return self._files.map(self._half, self.path, self.capacity * self.ENTRY.size).buffer
 
-    def _search(self, column: int, target: int) -> tuple[int, ...] | None:
-        """The last entry whose ``column`` is at most ``target``, or None; the hot end first."""
+    def _search(self, column: int, target: int) -> int:
+        """How many entries have a ``column`` of at most ``target``; the hot end first."""
         if self.entries == 0:
-            return None
+            return 0
         buffer = self._buffer()
         unpack, width = self.ENTRY.unpack_from, self.ENTRY.size
         low, high = 0, self.entries
@@ -120,4 +133,4 @@ class IndexFile:
                 high = middle
             else:
                 low = middle + 1
-        return unpack(buffer, (low - 1) * width) if low else None
+        return low

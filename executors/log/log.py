@@ -11,22 +11,30 @@ refusals KafkaError, damage CorruptLogError.
 
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.flush import FlushJob, FlushState, make_job
 from sparklog.executors.log.graveyard import Graveyard
+from sparklog.executors.log.measured_segments import MeasuredSegments, write_vouch
 from sparklog.executors.log.names import EPOCH_CHECKPOINT
 from sparklog.executors.log.partition_metadata import claim_folder
 from sparklog.executors.log.recovery import LoadedLog, RecoveryReport, load_log
 from sparklog.executors.log.retention import count_deletable
-from sparklog.executors.log.roll import fits_relative, roll_jitter_ms, roll_reason
+from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import AppendInfo, LogRead, restore_producers
 from sparklog.executors.log.snapshots import ProducerState
+from sparklog.executors.log.steps import Steps, run_through
+from sparklog.executors.log.time_search import (
+    Search,
+    first_at_or_after,
+    first_with_largest,
+    search_until_settled,
+)
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import OffsetTimestamp, TopicPartition
@@ -52,6 +60,7 @@ class Log:
         producers: ProducerState,
         loaded: LoadedLog,
         topic_id: uuid.UUID | None,
+        clean: bool,
         now_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
@@ -66,14 +75,14 @@ class Log:
         self._files = files
         self._producers = producers
         self._segments = loaded.segments
+        self.statistics = MeasuredSegments(loaded.segments)
         self._snapshots = loaded.snapshots
         self._graveyard = Graveyard(half)
-        #: Left of a roll that failed.  Were the log to grow past it, recovery would take it for a
-        #: segment that lost its records, so it goes before anything is written.
-        self._unwanted: Segment | None = None
+        self._roller = Roller(half, files, folder)
+        #: Whether anything but the epochs is not as a clean stop left it.
+        self._changed = not (clean and loaded.report == RecoveryReport())
         self._log_start_offset = loaded.log_start_offset
         self._flush = FlushState(loaded.recovery_point)
-        self._names_changed = True
         self._flush.owes_indexes = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
         if loaded.recovery_point < self.log_end_offset:
             self._flush.appended(now_ms)
@@ -124,6 +133,7 @@ class Log:
             producers=producers,
             loaded=loaded,
             topic_id=found_id,
+            clean=clean,
             now_ms=now_ms,
         )
 
@@ -185,12 +195,14 @@ class Log:
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
             )
-        rolled = self._roll_if_due(size, headers, now_ms)
+        self._changed = True
+        active = self._segments.active
+        rolled = self._roll(self._roller.due_at(active, headers, size, self.config, now_ms), now_ms)
         active = self._segments.active
         if aborted is None:
             position = active.append(buffers, headers, now_ms)
         else:
-            self._names_changed = True  # its index entry may be the first of a new file
+            self._roller.names_changed = True  # its index entry may be the first of a new file
             position = self._segments.append_marker(buffers, headers, now_ms, aborted)
         if headers[-1].partition_leader_epoch > self.leader_epochs.latest_epoch:
             for header in headers:
@@ -226,13 +238,15 @@ class Log:
         end_offset = min(end_offset, self.log_end_offset)
         return self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
 
-    def offset_for_timestamp(self, timestamp: int) -> OffsetTimestamp | None:
-        """The first record with at least this timestamp, or None; exact in any order of times."""
-        return self._with_epoch(self._segments.first_at_or_after(timestamp, self._log_start_offset))
+    # by time: steps, those of one log one after the other
 
-    def max_timestamp(self) -> OffsetTimestamp | None:
+    def search_timestamp(self, timestamp: int) -> Steps[OffsetTimestamp | None]:
+        """The first record with at least this timestamp, or None; exact in any order of times."""
+        return self._search(partial(first_at_or_after, self._segments, timestamp))
+
+    def search_largest(self) -> Steps[OffsetTimestamp | None]:
         """The first record with the largest timestamp; None without records or timestamps."""
-        return self._with_epoch(self._segments.first_with_largest(self._log_start_offset))
+        return self._search(partial(first_with_largest, self._segments))
 
     # deleting
 
@@ -246,6 +260,7 @@ class Log:
             raise self._out_of_range(offset)
         if offset <= self._log_start_offset:
             return False
+        self._changed = True
         self._log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
         return True
@@ -266,6 +281,7 @@ class Log:
         )
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
+        self._changed = self._changed or count > 0
         for _ in range(count):
             self._graveyard.bury(self._segments[0], now_ms + self.config.file_delete_delay_ms)
             self._segments.remove(self._segments[0])
@@ -289,6 +305,7 @@ class Log:
         self._require_writable()
         if offset >= self.log_end_offset:
             return False
+        self._changed = True
         if offset <= max(self._log_start_offset, self._segments[0].base_offset):
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
@@ -310,8 +327,9 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
         self._require_writable()
+        self._changed = True
         try:
-            self._segments.start_over(lambda: self._create(offset, now_ms))
+            self._segments.start_over(lambda: self._roller.create(offset, self.config, now_ms))
             self._snapshots.delete_all()
             self._half.flush_folder(self.folder)
             self._producers.clear()
@@ -378,10 +396,16 @@ class Log:
         if not clean:
             return
         self._require_writable()
+        if not self._changed:
+            if self.leader_epochs.dirty:
+                self._save_epochs()
+            return
         try:
+            self.statistics.measure_owed()
             self._segments.active.seal()
-            self._put_snapshot()
-            self._run(self._job(now_ms, closing=True), now_ms)
+            self._write_snapshot()
+            self._run(self._job(now_ms), now_ms)
+            write_vouch(self._segments.active)
         finally:
             own_files.close()
 
@@ -389,13 +413,14 @@ class Log:
         """Reads every batch; for tests."""
         assert self._log_start_offset <= self.log_end_offset
         assert self.recovery_point <= self.log_end_offset
+        run_through(self.statistics.know_all())
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
 
     def _require_writable(self) -> None:
         if self.offline is not None:
             raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
-        self._remove_unwanted()
+        self._roller.remove_unwanted()
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(
@@ -404,68 +429,24 @@ class Log:
             f"[{self._log_start_offset}, {self.log_end_offset}]",
         )
 
-    def _with_epoch(self, found: OffsetTimestamp | None) -> OffsetTimestamp | None:
+    def _search(self, search: Search) -> Steps[OffsetTimestamp | None]:
+        found = yield from search_until_settled(
+            search, lambda: (self._log_start_offset, self._flush.generation)
+        )
         if found is None:
             return None
         return replace(found, leader_epoch=self.leader_epochs.epoch_at(found.offset))
 
-    def _roll_if_due(self, size: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
-        active = self._segments.active
-        reason = roll_reason(
-            active,
-            append_size=size,
-            append_last_offset=headers[-1].last_offset,
-            append_max_timestamp=max([header.max_timestamp for header in headers]),
-            config=self.config,
-            jitter_ms=roll_jitter_ms(self.folder, active.base_offset, self.config),
-            now_ms=now_ms,
+    def _roll(self, base_offset: int | None, now_ms: int) -> bool:
+        """Start a new segment there; False when there is no need."""
+        if base_offset is None:
+            return False
+        rolled = self._roller.roll(
+            self._segments, base_offset, self.config, self._producers, self._snapshots, now_ms
         )
-        if reason is None:
-            return False
-        # At the log's end, not at the first batch: a gap between segments then means lost bytes.
-        end = self.log_end_offset
-        if not fits_relative(end, headers[-1].last_offset):
-            end = headers[0].base_offset
-        return self._roll(end, now_ms)
-
-    def _roll(self, base_offset: int, now_ms: int) -> bool:
-        active = self._segments.active
-        if base_offset == active.base_offset:
-            return False
-        try:
-            segment = self._create(base_offset, now_ms)
-            # Before any later batch is applied, so it is exactly the state up to here.
-            self._snapshots.write(base_offset, self._producers.to_snapshot())
-            if active.size:
-                active.seal()
-            else:
-                active.remove()
-        except StorageError:
-            active.activate(self.config)
-            self._unwanted = self._segment(base_offset, now_ms)
-            with suppress(StorageError):
-                self._remove_unwanted()
-            raise
-        if not active.size:
-            self._segments.remove(active)
-        self._segments.append(segment)
-        self._flush.owes_indexes = True
-        self._snapshots.keep_only(self._segments.base_offsets)
-        return True
-
-    def _create(self, base_offset: int, now_ms: int) -> Segment:
-        self._names_changed = True
-        segment = self._segment(base_offset, now_ms)
-        segment.create(self.config)
-        return segment
-
-    def _segment(self, base_offset: int, now_ms: int) -> Segment:
-        return Segment(self._half, self._files, self.folder, base_offset, self.config, now_ms)
-
-    def _remove_unwanted(self) -> None:
-        if self._unwanted is not None:
-            self._unwanted.remove()
-            self._unwanted = None
+        if rolled:
+            self._changed = self._flush.owes_indexes = True
+        return rolled
 
     def _run(self, job: FlushJob, now_ms: int) -> None:
         try:
@@ -475,8 +456,8 @@ class Log:
             raise
         self.finish_flush(job, now_ms)
 
-    def _job(self, now_ms: int, *, closing: bool = False) -> FlushJob:
-        flush_names, self._names_changed = self._names_changed, False
+    def _job(self, now_ms: int) -> FlushJob:
+        flush_names, self._roller.names_changed = self._roller.names_changed, False
         return make_job(
             self._half,
             self.folder,
@@ -486,15 +467,14 @@ class Log:
             self.leader_epochs,
             now_ms=now_ms,
             flush_names=flush_names,
-            closing=closing,
         )
 
     def _save_epochs(self) -> None:
         self._half.put(f"{self.folder}/{EPOCH_CHECKPOINT}", self.leader_epochs.encode())
         self.leader_epochs.dirty = False
 
-    def _put_snapshot(self) -> None:
+    def _write_snapshot(self) -> None:
         """The state at the log's end; a log that was never written to has none."""
         if self.log_end_offset > 0:
-            self._snapshots.put(self.log_end_offset, self._producers.to_snapshot())
+            self._snapshots.write(self.log_end_offset, self._producers.to_snapshot())
         self._snapshots.keep_only(self._segments.base_offsets)

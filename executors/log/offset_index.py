@@ -31,17 +31,17 @@ class OffsetIndex(IndexFile):
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below ``offset``; the segment's start when there is none."""
-        return self._absolute(self._search(0, offset - self.base_offset))
+        return self._before(self._search(0, offset - self.base_offset))
 
     def lookup_position(self, position: int) -> OffsetPosition:
         """The last entry whose batch starts at or below ``position``."""
-        return self._absolute(self._search(1, position))
+        return self._before(self._search(1, position))
 
     def entry_at(self, index: int) -> OffsetPosition:
         return self._absolute(self._entry(index))
 
     def last(self) -> OffsetPosition:
-        return self._absolute(self._entry(self.entries - 1) if self.entries else None)
+        return self._before(self.entries)
 
     def truncate_to(self, offset: int) -> None:
         """Forget entries of batches that end at or after ``offset``."""
@@ -50,6 +50,10 @@ class OffsetIndex(IndexFile):
         while keep and self._entry(keep - 1)[0] >= relative:
             keep -= 1
         self._cut(keep)
+
+    def _before(self, slot: int) -> OffsetPosition:
+        """The entry before a slot; the segment's start for the first slot."""
+        return self._absolute(self._entry(slot - 1) if slot else None)
 
     def _absolute(self, entry: tuple[int, ...] | None) -> OffsetPosition:
         if entry is None:

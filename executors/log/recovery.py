@@ -8,6 +8,7 @@ What was flushed is never cut: damage below the recovery point is a CorruptLogEr
 clean stop everything was flushed.
 """
 
+import logging
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
@@ -20,24 +21,26 @@ from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.names import (
     DELETED_SUFFIX,
     EPOCH_CHECKPOINT,
-    INDEX_SUFFIX,
     LOG_SUFFIX,
+    NEW_SUFFIX,
     PARTITION_METADATA,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
     offsets_with,
     parse_file_name,
 )
 from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.scan import scan_batches
 from sparklog.executors.log.segment import IndexDamageError, Segment
+from sparklog.executors.log.segment_checks import indexes_fit
 from sparklog.executors.log.segment_list import SegmentList, restore_producers
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.time_index import TimeIndex
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import MAX_INT32, MAX_INT64
 from sparklog.wire.batch import BatchHeader
+
+logger = logging.getLogger(__name__)
 
 #: Files that are open while a log is loaded; they are closed before it is used.
 _OPEN_FILES = 8
@@ -153,7 +156,7 @@ class _Loader:
         for name in names:
             parsed = parse_file_name(name)
             orphan = parsed is not None and parsed[1] in SEGMENT_SUFFIXES and parsed[0] not in bases
-            if name.endswith(DELETED_SUFFIX) or orphan:
+            if name.endswith((DELETED_SUFFIX, NEW_SUFFIX)) or orphan:
                 self.half.delete(f"{self.folder}/{name}")
             else:
                 kept.append(name)
@@ -220,42 +223,74 @@ class _Loader:
         """Sizes of all segments, and the indexes of those that need no recovery."""
         segments, untrusted = self.segments, self._first_untrusted()
         for index, segment in enumerate(segments):
-            size = self.half.size(segment.log_path)
+            segment.size = self.half.size(segment.log_path)
             if index + 1 == len(segments):
-                segment.size = size
                 break
-            next_base = segments[index + 1].base_offset
-            offsets = self._entries(segment, present, INDEX_SUFFIX)
-            times = self._entries(segment, present, TIME_INDEX_SUFFIX)
-            segment.load_sealed(size, next_base, offsets or 0, times or 0)
+            following = segments[index + 1]
             if index < untrusted:
-                self._load_trusted(segment, usable=offsets is not None and times is not None)
-                self._require_whole(segment, segments[index + 1])
-
-    def _entries(self, segment: Segment, present: set[str], suffix: str) -> int | None:
-        """Entries of an index file; None when it is missing or cut in the middle of one."""
-        path = segment.path(suffix)
-        if path.rpartition("/")[2] not in present:
-            return None
-        width = (OffsetIndex if suffix == INDEX_SUFFIX else TimeIndex).ENTRY.size
-        entries, rest = divmod(self.half.size(path), width)
-        return None if rest else entries
+                self._load_trusted(segment, present, following.base_offset)
+                self._require_whole(segment, following)
+            else:
+                segment.load_sealed(segment.size, following.base_offset, 0, 0)
 
     def _load_active(self, present: set[str]) -> None:
+        """After a clean stop; the files are those that it left, or they are read again."""
         segment = self.segments[-1]
-        offsets = self._entries(segment, present, INDEX_SUFFIX)
-        times = self._entries(segment, present, TIME_INDEX_SUFFIX)
-        segment.load_sealed(segment.size, MAX_INT64, offsets or 0, times or 0)
-        self._load_trusted(segment, usable=offsets is not None and times is not None)
+        files = segment.files_at_rest()
+        stats = files.check() if _there(files.stats_path, present) else None
+        if stats is not None:
+            segment.confirm(stats)
+            segment.load_tail()
+        elif segment.size == 0:
+            self._empty_indexes(segment, present)
+        else:
+            self._rebuild_trusted(segment)
 
-    def _load_trusted(self, segment: Segment, *, usable: bool) -> None:
-        """Believe the indexes if they are usable and fit; read no more of the log than its end."""
+    def _load_trusted(self, segment: Segment, present: set[str], next_offset: int) -> None:
+        """Take over a sealed segment; no more of its log is read than the end.
+
+        Its ``.stats`` tells where it ends and what its indexes hold, whose bytes are checked when
+        they are first used.  Without it indexes are believed whose ends can be true.
+        """
+        files = segment.files_at_rest()
+        indexes = (segment.offset_index, segment.time_index)
+        sizes = [self._size(index.path, present) for index in indexes]
+        stats = files.read_header() if _there(files.stats_path, present) else None
+        if stats is not None and sizes == [
+            stats.offset_index.entries * OffsetIndex.ENTRY.size,
+            stats.time_index.entries * TimeIndex.ENTRY.size,
+        ]:
+            segment.load_measured(stats)
+            return
+        entries = [
+            size // index.ENTRY.size
+            for size, index in zip(sizes, indexes, strict=True)
+            if size is not None and size % index.ENTRY.size == 0
+        ]
         try:
-            if usable and segment.indexes_fit():
-                segment.load_tail()
-                return
+            if len(entries) == len(indexes):
+                segment.load_sealed(segment.size, next_offset, *entries)
+                if indexes_fit(segment):
+                    segment.load_tail()
+                    return
         except (IndexDamageError, CorruptLogError):
             pass  # whichever it is, reading the whole segment tells
+        self._rebuild_trusted(segment)
+
+    def _empty_indexes(self, segment: Segment, present: set[str]) -> None:
+        paths = [segment.offset_index.path, segment.time_index.path]
+        if [self._size(path, present) for path in paths] != [0, 0]:
+            segment.take_indexes(IndexBuilder(segment.base_offset, segment.interval))
+
+    def _size(self, path: str, present: set[str]) -> int | None:
+        return self.half.size(path) if _there(path, present) else None
+
+    def _rebuild_trusted(self, segment: Segment) -> None:
+        logger.warning(
+            "%s and %s are missing or do not fit their log: they are made anew",
+            segment.offset_index.path,
+            segment.time_index.path,
+        )
         self._rebuild(segment, check_end=MAX_INT64)
         # Nobody will read this segment again to see whether the new indexes are whole.
         for path in segment.paths[1:]:
@@ -401,3 +436,7 @@ class _Loader:
     def _count(self, **more: int) -> None:
         known = {name: getattr(self.report, name) + value for name, value in more.items()}
         self.report = replace(self.report, **known)
+
+
+def _there(path: str, present: set[str]) -> bool:
+    return path.rpartition("/")[2] in present

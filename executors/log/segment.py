@@ -8,6 +8,7 @@ position ends at its offset; otherwise both indexes are rebuilt from the log.  T
 is no such hint: recovery answers for it.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -19,19 +20,23 @@ from sparklog.executors.log.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    STATS_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     file_name,
 )
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
-from sparklog.executors.log.record_search import first_largest_record, first_record
+from sparklog.executors.log.segment_stats import Measured, SegmentFiles
 from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans, marker_at
+from sparklog.executors.log.stats_file import SegmentStats
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
 from sparklog.executors.log.txn_index import TxnIndex
 from sparklog.storage_backends.base import FileHalf, FileHandle, Region
-from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
+from sparklog.types import NO_TIMESTAMP
 from sparklog.wire.batch import BatchHeader, Buffer
 from sparklog.wire.control import EndTxnMarker
+
+logger = logging.getLogger(__name__)
 
 
 class IndexDamageError(Exception):
@@ -48,17 +53,20 @@ class Segment:
         "_folder",
         "_half",
         "_index_size_max",
-        "_interval",
         "_largest",
         "base_offset",
         "created_ms",
         "indexes_unflushed",
+        "interval",
+        "largest_known",
         "last_append_ms",
         "log_path",
         "next_offset",
         "offset_index",
         "size",
+        "stats_owed",
         "time_index",
+        "times_known",
         "txn_index",
     )
 
@@ -87,11 +95,16 @@ class Segment:
         #: None: as the time index says.
         self._largest: TimestampOffset | None = None
         self._bytes_since_entry = 0
-        self._interval = config.index_interval_bytes
+        self.interval = config.index_interval_bytes
         #: What the indexes of a sealed segment say may not be on the disk yet.
         self.indexes_unflushed = False
         #: 0: sealed.
         self._index_size_max = 0
+        #: Whether ``largest``, and the whole time index, are known to be what the log says, and not
+        #: only what a file says.
+        self.largest_known = self.times_known = True
+        #: Sealed, and its statistics are not written yet.
+        self.stats_owed = False
 
     def create(self, config: TopicConfig) -> None:
         """Make the files of a new, empty, active segment.  A failure may leave some of them."""
@@ -126,7 +139,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """The first batch's largest timestamp; -1 in an empty segment."""
         if self._first_timestamp is None:
-            first = next(iter_spans(self._handle(), 0, self.size), None) if self.size else None
+            first = next(iter_spans(self.handle(), 0, self.size), None) if self.size else None
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp = first.max_timestamp
@@ -146,7 +159,7 @@ class Segment:
     def activate(self, config: TopicConfig) -> None:
         """Take appends, with these settings."""
         self.indexes_unflushed = False
-        self._interval = config.index_interval_bytes
+        self.interval = config.index_interval_bytes
         self._index_size_max = config.segment_index_bytes
         self.offset_index.allow(self._index_size_max)
         self.time_index.allow(self._index_size_max)
@@ -160,7 +173,7 @@ class Segment:
         """
         position = self.size
         builder = self._builder()  # it may have to read an index, which can fail
-        self.size += self._handle().writev(buffers)
+        self.size += self.handle().writev(buffers)
         if position == 0:
             self._first_timestamp = headers[0].max_timestamp
         self.last_append_ms = now_ms
@@ -174,7 +187,7 @@ class Segment:
         The log too: what a failed write left behind its end, and could not be cut off then, would
         be taken for damage.
         """
-        self._handle().truncate(self.size)
+        self.handle().truncate(self.size)
         builder = self._builder()
         builder.finish()
         self.time_index.extend(builder.times)
@@ -183,6 +196,7 @@ class Segment:
         self.txn_index.trim()
         self._index_size_max = 0
         self.indexes_unflushed = True
+        self.stats_owed = True
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that ends at or after ``offset``, durably.
@@ -192,7 +206,9 @@ class Segment:
         found = self.locate(offset)
         if found is None:
             return
-        handle = self._handle()
+        self.stats_owed = False
+        self._half.delete(self.path(STATS_SUFFIX))
+        handle = self.handle()
         handle.truncate(found.position)
         # Else the tail may come back after the recovery point has passed this segment.
         handle.flush()
@@ -201,6 +217,8 @@ class Segment:
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         try:
+            if not self.times_known:
+                self.rebuild_indexes()
             self.load_tail()
         except IndexDamageError:
             self.rebuild_indexes()
@@ -218,6 +236,23 @@ class Segment:
         self.txn_index.close()
 
     # reading
+
+    def handle(self) -> FileHandle:
+        """The log file, good until the next use of the cache."""
+        return self._files.handle(self._half, self.log_path, self.size)
+
+    def spans_from(self, entry: OffsetPosition) -> Iterator[BatchSpan]:
+        """The batches from an index entry on.  Raises IndexDamageError when the entry lies."""
+        if entry.position == 0:
+            return iter_spans(self.handle(), 0, self.size)
+        spans = iter_spans(self.handle(), entry.position, self.size)
+        try:
+            first = next(spans, None) if 0 < entry.position < self.size else None
+        except CorruptLogError:
+            first = None
+        if first is None or first.last_offset != entry.offset:
+            raise IndexDamageError(self.offset_index.path)
+        return chain((first,), spans)
 
     def locate(self, offset: int) -> BatchSpan | None:
         """The first batch that ends at or after ``offset``."""
@@ -242,45 +277,33 @@ class Segment:
             return self._find(offset, max_bytes, end_offset, min_one)
 
     def region(self, position: int, size: int) -> Region:
-        return self._handle().region(position, size)
+        return self.handle().region(position, size)
 
     def offset_at(self, position: int) -> int:
         """The base offset of the batch that begins there; at the end, the next offset."""
         if position >= self.size:
             return self.next_offset
-        return next(iter_spans(self._handle(), position, self.size)).base_offset
+        return next(iter_spans(self.handle(), position, self.size)).base_offset
 
-    def first_at_or_after(self, timestamp: int, start_offset: int) -> OffsetTimestamp | None:
-        """The first record at or above ``start_offset`` with at least this timestamp."""
-        if not self.time_index.is_sound(self.next_offset):
-            self.rebuild_indexes()
-        entry = self.time_index.lookup(timestamp)
-        first = self.locate(max(entry.offset, start_offset))
-        if first is None:
-            return None
-        handle = self._handle()
-        for span in iter_spans(handle, first.position, self.size):
-            if span.max_timestamp >= timestamp and span.last_offset >= start_offset:
-                found = first_record(handle, span, timestamp, start_offset)
-                if found is not None:
-                    return found
-        return None
-
-    def first_with_largest(self, start_offset: int) -> OffsetTimestamp | None:
-        """The first record at or above ``start_offset`` with the largest timestamp among those."""
-        largest = self.largest
-        if largest.timestamp != NO_TIMESTAMP and largest.offset >= start_offset:
-            found = self.first_at_or_after(largest.timestamp, start_offset)
-            if found is not None:
-                return found
-        return self._scan_for_largest(start_offset)
+    def files_at_rest(self) -> SegmentFiles:
+        """For work on the files of a sealed segment."""
+        return SegmentFiles(
+            half=self._half,
+            base_offset=self.base_offset,
+            log_path=self.log_path,
+            index_path=self.offset_index.path,
+            time_index_path=self.time_index.path,
+            stats_path=self.path(STATS_SUFFIX),
+            log_size=self.size,
+            interval_bytes=self.interval,
+        )
 
     def batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
         """Headers, and the markers of control batches, of the batches that end at or after
         ``offset``.  Use it up at once."""
         first = self.locate(offset)
         if first is not None:
-            handle = self._handle()
+            handle = self.handle()
             for header, position in iter_headers(handle, first.position, self.size):
                 yield header, marker_at(handle, position, header) if header.is_control else None
 
@@ -292,6 +315,31 @@ class Segment:
         self.next_offset = next_offset
         for index, entries in ((self.offset_index, offsets), (self.time_index, times)):
             index.entries = index.capacity = entries
+        self.largest_known = self.times_known = False
+
+    def load_measured(self, stats: SegmentStats) -> None:
+        """Take over a segment whose files are as ``stats`` says; the indexes are not looked at."""
+        self.load_sealed(
+            stats.log_size,
+            stats.next_offset,
+            stats.offset_index.entries,
+            stats.time_index.entries,
+        )
+        self._largest = stats.largest
+        self._first_timestamp = None
+        self.largest_known, self.times_known = True, False
+
+    def confirm(self, stats: SegmentStats) -> None:
+        """Log and indexes were found to be as ``stats`` says."""
+        self.load_measured(stats)
+        self.times_known = True
+
+    def adopt(self, measured: Measured) -> None:
+        """The segment was measured: its index files are what was made then."""
+        self.offset_index.adopt(measured.stats.offset_index.entries)
+        self.time_index.adopt(measured.stats.time_index.entries)
+        self.confirm(measured.stats)
+        self.stats_owed = False
 
     def load_tail(self) -> None:
         """Find the end of the log from the last index entry on.
@@ -302,22 +350,16 @@ class Segment:
         self._largest = self.time_index.last()
         self._first_timestamp = None
         self.next_offset = self.base_offset
-        for span in self._spans_from(entry):
+        for span in self.spans_from(entry):
             self._note_timestamp(span.max_timestamp, span.last_offset)
             self.next_offset = span.last_offset + 1
         self._bytes_since_entry = self.size - entry.position
 
-    def indexes_fit(self) -> bool:
-        """Whether the last entries can be true, and no index is empty that must not be."""
-        try:
-            return self._offset_index_fits() and self._time_index_fits()
-        except (IndexDamageError, CorruptLogError):
-            return False
-
     def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log's headers.  Raises CorruptLogError."""
-        builder = IndexBuilder(self.base_offset, self._interval)
-        for span in iter_spans(self._handle(), 0, self.size):
+        logger.warning("the indexes of %s do not fit it: they are made anew", self.log_path)
+        builder = IndexBuilder(self.base_offset, self.interval)
+        for span in iter_spans(self.handle(), 0, self.size):
             builder.add(span.last_offset, span.position, span.size, span.max_timestamp)
         self.take_indexes(builder)
 
@@ -328,28 +370,12 @@ class Segment:
         self.offset_index.replace(builder.offsets)
         self.time_index.replace(builder.times)
         self._largest = builder.largest
+        self.largest_known = self.times_known = True
         self._bytes_since_entry = builder.bytes_since_entry
         self.indexes_unflushed = not self._index_size_max
         if self._index_size_max:
             self.offset_index.allow(self._index_size_max)
             self.time_index.allow(self._index_size_max)
-
-    def check_invariants(self) -> None:
-        """Every batch in order, every index entry true."""
-        expected = self.base_offset
-        by_position: dict[int, int] = {}
-        for span in iter_spans(self._handle(), 0, self.size):
-            assert span.base_offset >= expected, (self.log_path, span)
-            expected = span.last_offset + 1
-            by_position[span.position] = span.last_offset
-        assert expected <= self.next_offset, (self.log_path, expected, self.next_offset)
-        for index in range(self.offset_index.entries):
-            entry = self.offset_index.entry_at(index)
-            assert by_position.get(entry.position) == entry.offset, (self.log_path, entry)
-        assert self.time_index.is_sound(self.next_offset), self.time_index.path
-
-    def _handle(self) -> FileHandle:
-        return self._files.handle(self._half, self.log_path, self.size)
 
     def _index(self, builder: IndexBuilder, position: int, headers: Sequence[BatchHeader]) -> None:
         """Entries for batches that are written already.
@@ -376,7 +402,7 @@ class Segment:
         """Makes entries from here on."""
         return IndexBuilder(
             self.base_offset,
-            self._interval,
+            self.interval,
             bytes_since_entry=self._bytes_since_entry,
             largest=self.largest,
             indexed_timestamp=self.time_index.last().timestamp,
@@ -387,44 +413,13 @@ class Segment:
         if timestamp > self.largest.timestamp:
             self._largest = TimestampOffset(timestamp, last_offset)
 
-    def _offset_index_fits(self) -> bool:
-        entry = self.offset_index.last()
-        if entry.position == 0:
-            # Without entries no batch may start behind the first interval.
-            spans = iter_spans(self._handle(), 0, self.size)
-            return self.offset_index.entries == 0 and all(
-                span.position <= self._interval for span in spans
-            )
-        return self.base_offset <= entry.offset < self.next_offset and bool(
-            next(self._spans_from(entry), None)
-        )
-
-    def _time_index_fits(self) -> bool:
-        if self.time_index.entries == 0:
-            return self.first_timestamp < 0
-        last = self.time_index.last()
-        return last.timestamp >= 0 and self.base_offset <= last.offset < self.next_offset
-
     def _locate(self, offset: int) -> BatchSpan | None:
         if offset >= self.next_offset:
             return None
-        for span in self._spans_from(self.offset_index.lookup(offset)):
+        for span in self.spans_from(self.offset_index.lookup(offset)):
             if span.last_offset >= offset:
                 return span
         return None
-
-    def _spans_from(self, entry: OffsetPosition) -> Iterator[BatchSpan]:
-        """The batches from an index entry on.  Raises IndexDamageError when the entry lies."""
-        if entry.position == 0:
-            return iter_spans(self._handle(), 0, self.size)
-        spans = iter_spans(self._handle(), entry.position, self.size)
-        try:
-            first = next(spans, None) if 0 < entry.position < self.size else None
-        except CorruptLogError:
-            first = None
-        if first is None or first.last_offset != entry.offset:
-            raise IndexDamageError(self.offset_index.path)
-        return chain((first,), spans)
 
     def _find(
         self, offset: int, max_bytes: int, end_offset: int, min_one: bool
@@ -451,27 +446,15 @@ class Segment:
         boundary = first.position
         start = entry if entry.position > boundary else None
         spans = (
-            iter_spans(self._handle(), boundary, self.size)
+            iter_spans(self.handle(), boundary, self.size)
             if start is None
-            else self._spans_from(start)
+            else self.spans_from(start)
         )
         for span in spans:
             if span.end > end:
                 return max(boundary, span.position)
             boundary = span.end
         return boundary
-
-    def _scan_for_largest(self, start_offset: int) -> OffsetTimestamp | None:
-        best: OffsetTimestamp | None = None
-        first = self.locate(start_offset)
-        if first is None:
-            return None
-        handle = self._handle()
-        for span in iter_spans(handle, first.position, self.size):
-            above = NO_TIMESTAMP if best is None else best.timestamp
-            if span.max_timestamp > above:
-                best = first_largest_record(handle, span, above, start_offset) or best
-        return best
 
 
 def _make_empty(half: FileHalf, path: str) -> None:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_checks import check_segment
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
-from sparklog.types import OffsetTimestamp
 from sparklog.wire.batch import BatchHeader, Buffer
 
 
@@ -162,25 +162,6 @@ class SegmentList:
                     break
         return tuple(found)
 
-    def first_at_or_after(self, timestamp: int, start_offset: int) -> OffsetTimestamp | None:
-        """The first record from ``start_offset`` on with at least this timestamp."""
-        for segment in self.from_offset(start_offset):
-            if segment.largest.timestamp >= timestamp:
-                found = segment.first_at_or_after(timestamp, start_offset)
-                if found is not None:
-                    return found
-        return None
-
-    def first_with_largest(self, start_offset: int) -> OffsetTimestamp | None:
-        """The first record with the largest timestamp of those from ``start_offset`` on."""
-        best: OffsetTimestamp | None = None
-        for segment in self.from_offset(start_offset):
-            if best is None or segment.largest.timestamp > best.timestamp:
-                found = segment.first_with_largest(start_offset)
-                if found is not None and (best is None or found.timestamp > best.timestamp):
-                    best = found
-        return best
-
     def check_invariants(self) -> None:
         """Reads every batch; for tests."""
         assert self._segments
@@ -188,7 +169,7 @@ class SegmentList:
             assert before.base_offset < after.base_offset
             assert before.next_offset <= after.base_offset
         for segment in self._segments:
-            segment.check_invariants()
+            check_segment(segment)
 
 
 def restore_producers(

@@ -7,7 +7,6 @@ with t ends at offset o.  Timestamps only increase.  Must not know batches.
 
 import struct
 from dataclasses import dataclass
-from itertools import pairwise
 
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.index_file import IndexFile
@@ -26,12 +25,11 @@ class TimestampOffset:
 class TimeIndex(IndexFile):
     ENTRY = struct.Struct(">qi")
 
-    __slots__ = ("_last", "_sound")
+    __slots__ = ("_last",)
 
     def __init__(self, half: FileHalf, files: FileCache, path: str, base_offset: int) -> None:
         super().__init__(half, files, path, base_offset)
         self._last: TimestampOffset | None = None
-        self._sound = False
 
     @property
     def room(self) -> int:
@@ -43,9 +41,17 @@ class TimeIndex(IndexFile):
         if packed:
             self._last = None
 
-    def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry at or below ``timestamp``; (-1, base offset) when there is none."""
-        return self._absolute(self._search(0, timestamp))
+    def lookup(self, timestamp: int) -> tuple[TimestampOffset, TimestampOffset | None]:
+        """The last entry at or below ``timestamp``, and the one after it, if there is one.
+
+        (-1, base offset) stands for the former when there is none.
+        """
+        slot = self._search(0, timestamp)
+        before = self._absolute(self._entry(slot - 1) if slot else None)
+        return before, self._absolute(self._entry(slot)) if slot < self.entries else None
+
+    def entry_at(self, index: int) -> TimestampOffset:
+        return self._absolute(self._entry(index))
 
     def last(self) -> TimestampOffset:
         if self._last is None:
@@ -61,16 +67,9 @@ class TimeIndex(IndexFile):
         self._cut(keep)
         self._last = None
 
-    def replace(self, packed: bytes | bytearray) -> None:
-        super().replace(packed)
+    def adopt(self, entries: int) -> None:
+        super().adopt(entries)
         self._last = None
-
-    def is_sound(self, next_offset: int) -> bool:
-        """Whether the entries increase and lie in the segment; looked at once per index."""
-        if not self._sound:
-            entries = unpack_time_index(self.read_all(), self.base_offset)
-            self._sound = len(entries) == self.entries and _increase(entries, next_offset)
-        return self._sound
 
     def _absolute(self, entry: tuple[int, ...] | None) -> TimestampOffset:
         if entry is None:
@@ -89,17 +88,3 @@ def unpack_time_index(data: bytes | memoryview, base_offset: int) -> list[Timest
     if entries == [TimestampOffset(0, base_offset)] and whole > TimeIndex.ENTRY.size:
         return []
     return entries
-
-
-def _increase(entries: list[TimestampOffset], next_offset: int) -> bool:
-    if not entries:
-        return True
-    first, last = entries[0], entries[-1]
-    return (
-        first.timestamp >= 0
-        and last.offset < next_offset
-        and all(
-            before.timestamp < after.timestamp and before.offset <= after.offset
-            for before, after in pairwise(entries)
-        )
-    )

@@ -7,10 +7,11 @@ from typing import Any
 from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
+from sparklog.executors.log.steps import run_through
 from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.types import TimestampType, TopicPartition
+from sparklog.types import OffsetTimestamp, TimestampType, TopicPartition
 from sparklog.wire.batch import BatchHeader, iter_batches
 from sparklog.wire.builder import Record, decode_records, encode_batch
 
@@ -73,6 +74,14 @@ def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 20) -> li
         found += records
         offset = records[-1].offset + 1
     return found
+
+
+def first_since(log: Log, timestamp: int) -> OffsetTimestamp | None:
+    return run_through(log.search_timestamp(timestamp))
+
+
+def with_largest(log: Log) -> OffsetTimestamp | None:
+    return run_through(log.search_largest())
 
 
 @dataclass

@@ -5,7 +5,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_fixtures import FOLDER, SMALL, TP, Desk, batch, fill, headers_of, put, read_all
+from log_fixtures import (
+    FOLDER,
+    SMALL,
+    TP,
+    Desk,
+    batch,
+    fill,
+    first_since,
+    headers_of,
+    put,
+    read_all,
+    with_largest,
+)
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.log import AppendInfo, LogRead
@@ -26,8 +38,8 @@ def test_a_new_log_is_empty(desk: Desk) -> None:
     log = desk.open()
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point, log.size) == (0, 0, 0, 0)
     assert log.read(0, 100, end_offset=0) == LogRead(region=None, size=0, first_offset=0)
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp() is None
+    assert first_since(log, 0) is None
+    assert with_largest(log) is None
     assert (log.topic_partition, log.folder, log.offline) == (TP, FOLDER, None)
 
 
@@ -204,7 +216,7 @@ def test_a_full_disk_changes_nothing() -> None:
     stored += put(log, 78)
     log.check_invariants()
     assert desk.half.read(desk.path(f"{0:020d}.log")) == stored
-    assert log.max_timestamp().timestamp == 78  # type: ignore[union-attr]
+    assert with_largest(log).timestamp == 78  # type: ignore[union-attr]
 
 
 def test_a_full_disk_at_a_roll_changes_nothing() -> None:
@@ -263,11 +275,11 @@ def test_index_entries_that_find_no_room_do_not_cost_the_append() -> None:
         backend.faults.clear()
     log.check_invariants()
     assert log.segments[0].offset_index.entries < 5
-    assert [log.offset_for_timestamp(n).offset for n in range(6)] == list(range(6))  # type: ignore[union-attr]
+    assert [first_since(log, n).offset for n in range(6)] == list(range(6))  # type: ignore[union-attr]
     log.close(0)
     log = desk.open(clean=True)
     log.check_invariants()
-    assert log.max_timestamp().offset == 5  # type: ignore[union-attr]
+    assert with_largest(log).offset == 5  # type: ignore[union-attr]
 
 
 def test_an_index_that_lies_is_made_anew() -> None:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from log_fixtures import SMALL, Desk, batch, fill, headers_of, read_all
+from log_fixtures import SMALL, Desk, batch, fill, first_since, headers_of, read_all
 
 from sparklog.errors import StorageError
 from sparklog.executors.log.file_cache import FileCache
@@ -49,7 +49,7 @@ def test_many_logs_share_few_descriptors(tmp_path: Path) -> None:
     assert descriptors() <= before + 12
     for number, log in enumerate(logs):
         assert read_all(log) == decode_records(stored[number])
-        assert log.offset_for_timestamp(5 + number).offset == 5  # type: ignore[union-attr]
+        assert first_since(log, 5 + number).offset == 5  # type: ignore[union-attr]
     assert descriptors() <= before + 12
     for log in logs:
         log.close(0)

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, replace
 
 import pytest
-from log_fixtures import SMALL, Desk, batch, headers_of, read_all
+from log_fixtures import SMALL, Desk, batch, first_since, headers_of, read_all
 
 from sparklog.errors import StorageError
 from sparklog.executors.log.flush import FlushJob
@@ -222,7 +222,7 @@ class Life:
         ]
         assert read_all(log, max_bytes=self.dice.choice([1, 300, 5000])) == expected
         timestamp = self.dice.randrange(self.now_ms + 60)
-        found = log.offset_for_timestamp(timestamp)
+        found = first_since(log, timestamp)
         first = next((record for record in expected if record.timestamp >= timestamp), None)
         assert (found and found.offset) == (first and first.offset)
 

@@ -15,6 +15,7 @@ from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.wire.builder import Record, decode_records
 
+SUFFIXES = (".index", ".log", ".stats", ".timeindex")
 LOG = f"{FOLDER}/{0:020d}.log"
 
 
@@ -34,7 +35,7 @@ def test_a_clean_stop_needs_no_recovery(desk: Desk) -> None:
     log.close(0)
     assert log.recovery_point == 60
     expected_names = sorted(
-        [f"{base:020d}{suffix}" for base in bases for suffix in (".index", ".log", ".timeindex")]
+        [f"{base:020d}{suffix}" for base in bases for suffix in SUFFIXES]
         + [f"{offset:020d}.snapshot" for offset in [*bases[1:], 60]]
         + ["leader-epoch-checkpoint"]
     )
@@ -299,7 +300,8 @@ def test_missing_and_damaged_indexes_are_made_anew(desk: Desk) -> None:
             if damage != "missing":
                 desk.half.put(desk.path(name), damaged.get(damage, b""))
         log = desk.open(clean=True)
-        assert log.recovery.indexes_rebuilt == len(names) // 2
+        # Sealed segments' are looked at when they are used, if only their bytes are wrong.
+        assert log.recovery.indexes_rebuilt == (1 if damage == "zeros" else len(names) // 2)
         assert log.recovery.segments_recovered == 0
         assert log.recovery.bytes_truncated == 0
         log.check_invariants()

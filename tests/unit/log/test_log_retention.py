@@ -2,7 +2,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
-from log_fixtures import Desk, fill, put, read_all
+from log_fixtures import Desk, fill, first_since, put, read_all
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -145,7 +145,7 @@ def test_deleted_records_are_hidden_at_once_and_freed_later() -> None:
         (0, second + 1),
         (4, 100),
     ]
-    assert log.offset_for_timestamp(0).offset == second + 1  # type: ignore[union-attr]
+    assert first_since(log, 0).offset == second + 1  # type: ignore[union-attr]
     assert log.segments[0].base_offset == 0
     assert log.delete_old(0, 101) == 1
     assert log.segments[0].base_offset == second

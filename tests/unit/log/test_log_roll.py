@@ -1,7 +1,7 @@
 from dataclasses import dataclass, replace
 
 import pytest
-from log_fixtures import SMALL, Desk, batch, fill, headers_of, put, read_all
+from log_fixtures import SMALL, Desk, batch, fill, first_since, headers_of, put, read_all
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
@@ -119,7 +119,7 @@ def test_a_log_rolls_when_an_offset_is_too_far_from_the_base() -> None:
     # A gap is no place to read from, what follows it is.
     got = log.read(1, 1000, end_offset=log.log_end_offset)
     assert got.first_offset == far
-    assert log.offset_for_timestamp(8) is not None
+    assert first_since(log, 8) is not None
     log.close(0)
     log = desk.open(clean=True)
     assert [record.offset for record in read_all(log)] == [0, far, far + 1]

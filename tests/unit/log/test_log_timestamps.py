@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_fixtures import Desk, batch, headers_of, put
+from log_fixtures import Desk, batch, first_since, headers_of, put, with_largest
 
 from sparklog.executors.log.log import Log
 from sparklog.storage_backends.memory import MemoryBackend
@@ -30,8 +30,8 @@ def check(log: Log, records: list[tuple[int, int]]) -> None:
     start = log.log_start_offset
     for timestamp in range(62):
         expected = first_at_or_after(records, timestamp, start)
-        assert as_pair(log.offset_for_timestamp(timestamp)) == expected, timestamp
-    assert as_pair(log.max_timestamp()) == first_largest(records, start)
+        assert as_pair(first_since(log, timestamp)) == expected, timestamp
+    assert as_pair(with_largest(log)) == first_largest(records, start)
 
 
 @settings(deadline=None, max_examples=80)
@@ -80,21 +80,21 @@ def test_log_append_time_gives_a_batch_one_timestamp() -> None:
             timestamp_type=TimestampType.LOG_APPEND_TIME,
         )
         log.append([data], headers_of(data), timestamp)
-    found = [as_pair(log.offset_for_timestamp(t)) for t in (0, 100, 101, 200, 201)]
+    found = [as_pair(first_since(log, t)) for t in (0, 100, 101, 200, 201)]
     assert found == [(0, 100), (0, 100), (6, 200), (6, 200), None]
-    assert as_pair(log.max_timestamp()) == (6, 200)
+    assert as_pair(with_largest(log)) == (6, 200)
     log.advance_log_start(1)
-    assert as_pair(log.offset_for_timestamp(0)) == (1, 100)
+    assert as_pair(first_since(log, 0)) == (1, 100)
 
 
 def test_an_answer_names_its_leader_epoch() -> None:
     log = Desk().open()
     put(log, 10, leader_epoch=3)
     put(log, 20, leader_epoch=5)
-    found = log.offset_for_timestamp(15)
+    found = first_since(log, 15)
     assert found == OffsetTimestamp(offset=1, timestamp=20, leader_epoch=5)
-    assert log.max_timestamp() == found
-    assert log.offset_for_timestamp(3) == OffsetTimestamp(offset=0, timestamp=10, leader_epoch=3)
+    assert with_largest(log) == found
+    assert first_since(log, 3) == OffsetTimestamp(offset=0, timestamp=10, leader_epoch=3)
 
 
 def test_compressed_batches_are_searched_too() -> None:
@@ -106,7 +106,7 @@ def test_compressed_batches_are_searched_too() -> None:
         records = [Record(value=b"x", timestamp=t) for t in (codec * 10 + 5, codec * 10)]
         data = encode_batch(records, base_offset=log.log_end_offset, compression=codec)
         log.append([data], headers_of(data), 0)
-    assert [as_pair(log.offset_for_timestamp(t)) for t in (3, 6, 41)] == [(0, 5), (2, 15), (8, 45)]
+    assert [as_pair(first_since(log, t)) for t in (3, 6, 41)] == [(0, 5), (2, 15), (8, 45)]
 
 
 def test_a_batch_is_read_once_however_many_of_its_records_are_ever_larger() -> None:
@@ -118,5 +118,5 @@ def test_a_batch_is_read_once_however_many_of_its_records_are_ever_larger() -> N
     log.advance_log_start(1)
     reads: list[str] = []
     backend.faults.slow = lambda operation, where: reads.append(operation)
-    assert as_pair(log.max_timestamp()) == (500, 499)
+    assert as_pair(with_largest(log)) == (500, 499)
     assert reads.count("read") < 10

@@ -6,6 +6,7 @@ import pytest
 from partition_maker import NODE, NOW, TP, Maker, asks_for_flush, batch, flush, led
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log.steps import run_through
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import (
     AckWait,
@@ -27,6 +28,10 @@ WAKE = (
     WakeWriters(topic_partition=TP),
     WakeDeleters(topic_partition=TP),
 )
+
+
+def find(partition: Partition, timestamp: int) -> OffsetTimestamp | None:
+    return run_through(partition.find_offset(timestamp))
 
 
 def append(partition: Partition, records: object, acks: int = -1, now_ms: int = NOW) -> Appended:
@@ -215,10 +220,10 @@ def test_a_new_leader_hides_its_end_until_the_high_watermark_is_there(
     partition.take_role(led(epoch=2, replicas=(1, 2), isr=(1, 2)))
     for timestamp in (OffsetSpec.LATEST, OffsetSpec.MAX_TIMESTAMP, NOW):
         with pytest.raises(KafkaError) as caught:
-            partition.find_offset(timestamp)
+            find(partition, timestamp)
         assert caught.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
     partition.record_follower(2, 2)
-    assert partition.find_offset(OffsetSpec.LATEST) == OffsetTimestamp(offset=2, leader_epoch=2)
+    assert find(partition, OffsetSpec.LATEST) == OffsetTimestamp(offset=2, leader_epoch=2)
 
 
 def test_retries_of_an_idempotent_producer_are_written_once(open_partition: Open) -> None:
@@ -355,13 +360,13 @@ def test_offsets_by_time(open_partition: Open) -> None:
     partition = open_partition(led(epoch=2))
     for timestamp in (NOW + 10, NOW + 30, NOW + 20):
         append(partition, batch(b"a", b"b", timestamp=timestamp))
-    assert partition.find_offset(OffsetSpec.EARLIEST) == OffsetTimestamp(offset=0, leader_epoch=2)
-    assert partition.find_offset(OffsetSpec.LATEST) == OffsetTimestamp(offset=6, leader_epoch=2)
-    assert partition.find_offset(OffsetSpec.LATEST_TIERED) is None
+    assert find(partition, OffsetSpec.EARLIEST) == OffsetTimestamp(offset=0, leader_epoch=2)
+    assert find(partition, OffsetSpec.LATEST) == OffsetTimestamp(offset=6, leader_epoch=2)
+    assert find(partition, OffsetSpec.LATEST_TIERED) is None
     expected = OffsetTimestamp(offset=2, timestamp=NOW + 30, leader_epoch=2)
-    assert partition.find_offset(OffsetSpec.MAX_TIMESTAMP) == expected
-    assert partition.find_offset(NOW + 11) == expected
-    assert partition.find_offset(NOW + 31) is None
+    assert find(partition, OffsetSpec.MAX_TIMESTAMP) == expected
+    assert find(partition, NOW + 11) == expected
+    assert find(partition, NOW + 31) is None
 
 
 def test_records_that_cannot_be_read_are_named_corrupt_where_they_are_searched(
@@ -380,16 +385,16 @@ def test_records_that_cannot_be_read_are_named_corrupt_where_they_are_searched(
             max_timestamp=NOW + 9,
         ),
     )
-    assert partition.find_offset(NOW) == OffsetTimestamp(offset=0, timestamp=NOW, leader_epoch=0)
+    assert find(partition, NOW) == OffsetTimestamp(offset=0, timestamp=NOW, leader_epoch=0)
     with pytest.raises(KafkaError) as caught:
-        partition.find_offset(NOW + 1)
+        find(partition, NOW + 1)
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_nothing_is_tiered(open_partition: Open) -> None:
     partition = open_partition()
     append(partition, batch(b"a"))
-    assert [partition.find_offset(special) for special in (-5, -6)] == [None, None]
+    assert [find(partition, special) for special in (-5, -6)] == [None, None]
 
 
 def test_epochs_end_where_the_next_begins(open_partition: Open) -> None:
@@ -406,7 +411,7 @@ def test_deleted_records_are_out_of_range(open_partition: Open) -> None:
     append(partition, batch(b"a", b"b", b"c"))
     append(partition, batch(b"d"))
     assert partition.delete_records(2) == (2, list(WAKE))
-    assert partition.find_offset(OffsetSpec.EARLIEST) == OffsetTimestamp(offset=2, leader_epoch=0)
+    assert find(partition, OffsetSpec.EARLIEST) == OffsetTimestamp(offset=2, leader_epoch=0)
     with pytest.raises(KafkaError) as caught:
         partition.read(1, 1000)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE

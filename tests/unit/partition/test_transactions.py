@@ -7,6 +7,7 @@ import pytest
 from partition_maker import NOW, TP, Maker, batch, flush, led
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log.steps import run_through
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import (
@@ -175,7 +176,7 @@ def test_list_offsets_of_a_reader_of_committed_data_ends_at_the_last_stable_offs
 
     def answers(isolation: Isolation) -> list[OffsetTimestamp | None]:
         wanted = (OffsetSpec.LATEST, OffsetSpec.EARLIEST, NOW, NOW + 2, OffsetSpec.MAX_TIMESTAMP)
-        return [partition.find_offset(timestamp, isolation) for timestamp in wanted]
+        return [run_through(partition.find_offset(timestamp, isolation)) for timestamp in wanted]
 
     at = OffsetTimestamp
     everything = [

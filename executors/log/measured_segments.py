@@ -1,0 +1,124 @@
+"""What is known of the segments of one log beyond their own batches: checked, measured, asked for.
+
+Owns: which sealed segments have to be checked or measured, and that what was found out reaches
+them.  Must not know how a segment is measured, or what the log does meanwhile.
+"""
+
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import SegmentList
+from sparklog.executors.log.segment_stats import Measured, Measuring, SegmentFiles
+from sparklog.executors.log.spans import iter_headers
+from sparklog.executors.log.stats_file import SegmentStats, TimestampRange, ranges_between
+from sparklog.executors.log.steps import Steps, run_through
+
+
+class MeasuredSegments:
+    """The segments of one log, as far as they are sealed.
+
+    What gives ``Steps`` is for one caller of a log after the other.
+    """
+
+    __slots__ = ("_segments",)
+
+    def __init__(self, segments: SegmentList) -> None:
+        self._segments = segments
+
+    @property
+    def owed(self) -> bool:
+        """Whether a segment was sealed whose ``.stats`` is not written."""
+        return any(segment.stats_owed for segment in self._segments)
+
+    def next_owed(self) -> Measuring | None:
+        """The oldest of those; it is given out once.  When it has come to its end, ``take`` it."""
+        for segment in self._segments:
+            if segment.stats_owed:
+                segment.stats_owed = False
+                return Measuring(segment.files_at_rest())
+        return None
+
+    def take(self, measuring: Measuring) -> Steps[Measured]:
+        """Bring what was measured into the files and into the segment."""
+        measured: Measured = yield measuring.finish
+        for segment in self._segments:
+            if self._is_as_in(segment, measuring.files):
+                segment.adopt(measured)
+        return measured
+
+    def measure_owed(self) -> None:
+        """Here and now.  Blocks."""
+        while (measuring := self.next_owed()) is not None:
+            while measuring.go_on():
+                pass
+            run_through(self.take(measuring))
+
+    def ranges(self, start_offset: int, end_offset: int) -> Steps[list[TimestampRange]]:
+        """Between which timestamps the records at the offsets [start, end) are, by intervals.
+
+        In the order of offsets; of the active segment nothing is said.
+        """
+        found: list[TimestampRange] = []
+        for segment in tuple(self._segments.from_offset(start_offset)):
+            if segment is self._segments.active or segment.base_offset >= end_offset:
+                break
+            stats: SegmentStats | None = yield segment.files_at_rest().read_stats
+            if stats is None:
+                stats = (yield from self._measure(segment)).stats
+            assert stats.ranges is not None
+            found += ranges_between(stats.ranges, start_offset, end_offset)
+        return found
+
+    def know(self, segment: Segment, *, largest_only: bool = False) -> Steps[None]:
+        """Make sure that the time index of a segment says what the log says.
+
+        Nothing to do for segments that this process wrote or recovered; else checked once, by its
+        ``.stats``, or measured again.
+        """
+        known = segment.largest_known if largest_only else segment.times_known
+        if known or segment not in self._segments:
+            return
+        files = segment.files_at_rest()
+        stats = yield files.check
+        if stats is None:
+            yield from self._measure(segment)
+        elif self._is_as_in(segment, files):
+            segment.confirm(stats)
+
+    def know_all(self) -> Steps[None]:
+        for segment in tuple(self._segments):
+            yield from self.know(segment)
+
+    def _measure(self, segment: Segment) -> Steps[Measured]:
+        measuring = Measuring(segment.files_at_rest())
+        while (yield measuring.go_on):
+            pass
+        return (yield from self.take(measuring))
+
+    def _is_as_in(self, segment: Segment, files: SegmentFiles) -> bool:
+        """Whether a segment is still the sealed one that was looked at."""
+        return (
+            segment in self._segments
+            and segment is not self._segments.active
+            and (segment.base_offset, segment.size) == (files.base_offset, files.log_size)
+        )
+
+
+def write_vouch(segment: Segment) -> None:
+    """Write a ``.stats`` that says no more than what the log and its indexes are.
+
+    For an active segment whose log is closed: nothing else could tell that its indexes are whole.
+    """
+    last = segment.locate(segment.next_offset - 1)
+    if last is None:
+        return
+    header, _ = next(iter_headers(segment.handle(), last.position, segment.size))
+    stats = SegmentStats(
+        log_size=segment.size,
+        next_offset=segment.next_offset,
+        last_position=last.position,
+        last_crc=header.crc,
+        largest=segment.largest,
+        offset_index=segment.offset_index.checksum(),
+        time_index=segment.time_index.checksum(),
+    )
+    # Not durable: damage is noticed, and what it vouches for is made anew from the log.
+    segment.files_at_rest().write_stats(stats)

@@ -1,0 +1,26 @@
+"""Replacing a file of a partition's folder by a new one, whole or not at all.
+
+Owns: the detour through a second name.  Must not know what the files hold.
+"""
+
+from sparklog.executors.log.names import NEW_SUFFIX
+from sparklog.storage_backends.base import Buffer, FileHalf
+
+
+def replace_file(half: FileHalf, path: str, data: Buffer, *, durable: bool) -> None:
+    """Put ``data`` in the file's place; a killed process leaves the old file or the new one.
+
+    ``durable``: a machine that crashes leaves one of the two as well, and not a torn one; the new
+    name is durable after the next flush of the folder.  What a crash leaves under the second name
+    is removed when the log is opened.
+    """
+    new = path + NEW_SUFFIX
+    half.delete(new)
+    handle = half.open(new, create=True)
+    try:
+        handle.writev([data])
+        if durable:
+            handle.flush()
+    finally:
+        handle.close()
+    half.rename(new, path)

@@ -1,0 +1,107 @@
+"""Starting new segments: when, where, and what is left behind when it fails.
+
+Owns: the order in which files change at a roll.  Must not know what is appended afterwards.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sparklog.config import TopicConfig
+from sparklog.errors import StorageError
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.roll import fits_relative, roll_jitter_ms, roll_reason
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import SegmentList
+from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
+from sparklog.storage_backends.base import FileHalf
+from sparklog.wire.batch import BatchHeader
+
+
+class Roller:
+    """Makes the segments of one log.  ``names_changed``: since somebody last set it to False."""
+
+    __slots__ = ("_files", "_folder", "_half", "_unwanted", "names_changed")
+
+    def __init__(self, half: FileHalf, files: FileCache, folder: str) -> None:
+        self._half = half
+        self._files = files
+        self._folder = folder
+        #: Left of a roll that failed.  Were the log to grow past it, recovery would take it for a
+        #: segment that lost its records, so it goes before anything is written.
+        self._unwanted: Segment | None = None
+        self.names_changed = True
+
+    def due_at(
+        self,
+        active: Segment,
+        headers: Sequence[BatchHeader],
+        size: int,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> int | None:
+        """Where a new segment must begin before these batches are appended; None: nowhere."""
+        reason = roll_reason(
+            active,
+            append_size=size,
+            append_last_offset=headers[-1].last_offset,
+            append_max_timestamp=max([header.max_timestamp for header in headers]),
+            config=config,
+            jitter_ms=roll_jitter_ms(self._folder, active.base_offset, config),
+            now_ms=now_ms,
+        )
+        if reason is None:
+            return None
+        # At the log's end, not at the first batch: a gap between segments then means lost bytes.
+        end = active.next_offset
+        return end if fits_relative(end, headers[-1].last_offset) else headers[0].base_offset
+
+    def roll(
+        self,
+        segments: SegmentList,
+        base_offset: int,
+        config: TopicConfig,
+        producers: ProducerState,
+        snapshots: SnapshotFiles,
+        now_ms: int,
+    ) -> bool:
+        """Seal the active segment and start one at ``base_offset``; False if it starts there.
+
+        Raises StorageError, and nothing has changed.
+        """
+        active = segments.active
+        if base_offset == active.base_offset:
+            return False
+        try:
+            segment = self.create(base_offset, config, now_ms)
+            # Before any later batch is applied, so it is exactly the state up to here.
+            snapshots.write(base_offset, producers.to_snapshot())
+            if active.size:
+                active.seal()
+            else:
+                active.remove()
+        except StorageError:
+            active.activate(config)
+            self._unwanted = self._segment(base_offset, config, now_ms)
+            with suppress(StorageError):
+                self.remove_unwanted()
+            raise
+        if not active.size:
+            segments.remove(active)
+        segments.append(segment)
+        snapshots.keep_only(segments.base_offsets)
+        return True
+
+    def create(self, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
+        """A new, empty, active segment."""
+        self.names_changed = True
+        segment = self._segment(base_offset, config, now_ms)
+        segment.create(config)
+        return segment
+
+    def remove_unwanted(self) -> None:
+        if self._unwanted is not None:
+            self._unwanted.remove()
+            self._unwanted = None
+
+    def _segment(self, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
+        return Segment(self._half, self._files, self._folder, base_offset, config, now_ms)

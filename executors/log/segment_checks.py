@@ -1,0 +1,64 @@
+"""Whether a segment's indexes can be true, and, for tests, whether they are.
+
+Owns: checks that read the log as little as they can (``fits``), and one that reads all of it.  Must
+not know what is done about an index that lies.
+"""
+
+from sparklog.errors import CorruptLogError
+from sparklog.executors.log.segment import IndexDamageError, Segment
+from sparklog.executors.log.spans import iter_spans
+from sparklog.executors.log.time_index import TimestampOffset
+from sparklog.types import NO_TIMESTAMP
+
+
+def indexes_fit(segment: Segment) -> bool:
+    """Whether the last entries are true, and no index is empty that must not be."""
+    try:
+        return _offset_index_fits(segment) and _time_index_fits(segment)
+    except (IndexDamageError, CorruptLogError):
+        return False
+
+
+def _offset_index_fits(segment: Segment) -> bool:
+    index = segment.offset_index
+    entry = index.last()
+    if entry.position == 0:
+        # Without entries no batch may start behind the first interval.
+        starts = (span.position for span in segment.spans_from(entry))
+        return index.entries == 0 and all(start <= segment.interval for start in starts)
+    within = segment.base_offset <= entry.offset < segment.next_offset
+    return within and bool(next(segment.spans_from(entry), None))
+
+
+def _time_index_fits(segment: Segment) -> bool:
+    if segment.time_index.entries == 0:
+        return segment.first_timestamp < 0
+    last = segment.time_index.last()
+    if last.timestamp < 0 or not segment.base_offset <= last.offset < segment.next_offset:
+        return False
+    # Retention goes by this timestamp, so it must be one that a batch has.
+    start = segment.offset_index.lookup(last.offset)
+    for span in segment.spans_from(start):
+        if span.last_offset >= last.offset:
+            return (span.last_offset, span.max_timestamp) == (last.offset, last.timestamp)
+    return False
+
+
+def check_segment(segment: Segment) -> None:
+    """Every batch in order, every index entry true."""
+    expected = segment.base_offset
+    by_position: dict[int, int] = {}
+    largest: list[TimestampOffset] = [TimestampOffset(NO_TIMESTAMP, segment.base_offset)]
+    for span in iter_spans(segment.handle(), 0, segment.size):
+        assert span.base_offset >= expected, (segment.log_path, span)
+        expected = span.last_offset + 1
+        by_position[span.position] = span.last_offset
+        if span.max_timestamp > largest[-1].timestamp:
+            largest.append(TimestampOffset(span.max_timestamp, span.last_offset))
+    assert expected <= segment.next_offset, (segment.log_path, expected, segment.next_offset)
+    offsets, times = segment.offset_index, segment.time_index
+    for entry in map(offsets.entry_at, range(offsets.entries)):
+        assert by_position.get(entry.position) == entry.offset, (segment.log_path, entry)
+    said = [times.entry_at(number) for number in range(times.entries)]
+    assert [each for each in largest if each in said] == said, (times.path, said, largest)
+    assert segment.largest == largest[-1], (segment.largest, largest)

@@ -1,0 +1,147 @@
+"""Finding records by their timestamps, over the segments of one log.
+
+Owns: which segment and which batch to look into, and the parts of it that block, as steps: walking
+over headers, decoding one batch.  Must not know what the log does meanwhile, only whether its ends
+have moved.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from sparklog.errors import CorruptLogError, StorageError
+from sparklog.executors.log.measured_segments import MeasuredSegments
+from sparklog.executors.log.record_search import first_largest_record, first_record
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import SegmentList
+from sparklog.executors.log.spans import iter_spans
+from sparklog.executors.log.steps import Steps
+from sparklog.storage_backends.base import FileHandle
+from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
+
+#: A search from an offset on.
+Search = Callable[[int], Steps[OffsetTimestamp | None]]
+
+
+def search_until_settled(
+    search: Search, ends: Callable[[], tuple[int, int]]
+) -> Steps[OffsetTimestamp | None]:
+    """``search`` again when ``ends`` moved meanwhile: the log start, and how often it was cut."""
+    while True:
+        before = ends()
+        try:
+            found = yield from search(before[0])
+        except (StorageError, CorruptLogError):
+            if ends() == before:
+                raise
+        else:
+            if ends() == before:
+                return found
+
+
+def first_at_or_after(
+    segments: SegmentList, timestamp: int, start_offset: int
+) -> Steps[OffsetTimestamp | None]:
+    """The first record from ``start_offset`` on with at least this timestamp."""
+    for segment in tuple(segments.from_offset(start_offset)):
+        yield from MeasuredSegments(segments).know(segment, largest_only=True)
+        if segment.largest.timestamp >= timestamp:
+            found = yield from _first_in(segment, segments, timestamp, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def first_with_largest(segments: SegmentList, start_offset: int) -> Steps[OffsetTimestamp | None]:
+    """The first record with the largest timestamp of those from ``start_offset`` on."""
+    best: OffsetTimestamp | None = None
+    for segment in tuple(segments.from_offset(start_offset)):
+        yield from MeasuredSegments(segments).know(segment, largest_only=True)
+        if best is None or segment.largest.timestamp > best.timestamp:
+            found = yield from _first_largest_in(segment, segments, start_offset)
+            if found is not None and (best is None or found.timestamp > best.timestamp):
+                best = found
+    return best
+
+
+def _first_in(
+    segment: Segment, segments: SegmentList, timestamp: int, start_offset: int
+) -> Steps[OffsetTimestamp | None]:
+    yield from MeasuredSegments(segments).know(segment)
+    if segment not in segments:
+        return None
+    position = _position_of(segment, timestamp, start_offset)
+    if position is None:
+        return None
+    search = partial(_find_from, timestamp=timestamp, start_offset=start_offset)
+    found: OffsetTimestamp | None = yield _walk(segment, position, search)
+    return found
+
+
+def _position_of(segment: Segment, timestamp: int, start_offset: int) -> int | None:
+    """Before this position no record from ``start_offset`` on is at or above ``timestamp``.
+
+    None: there is none in the segment.  Wants ``times_known``.
+    """
+    before, after = segment.time_index.lookup(timestamp)
+    first = max(before.offset, start_offset)
+    if after is not None and before.timestamp < timestamp:
+        # At each offset entry the time index was told what had been largest up to there.
+        first = max(first, segment.offset_index.lookup(after.offset - 1).offset)
+    found = segment.locate(first)
+    return None if found is None else found.position
+
+
+def _first_largest_in(
+    segment: Segment, segments: SegmentList, start_offset: int
+) -> Steps[OffsetTimestamp | None]:
+    largest = segment.largest
+    if largest.timestamp != NO_TIMESTAMP and largest.offset >= start_offset:
+        found = yield from _first_in(segment, segments, largest.timestamp, start_offset)
+        if found is not None:
+            return found
+    first = segment.locate(start_offset) if segment in segments else None
+    if first is None:
+        return None
+    search = partial(_find_largest, start_offset=start_offset)
+    best: OffsetTimestamp | None = yield _walk(segment, first.position, search)
+    return best
+
+
+def _walk(
+    segment: Segment,
+    position: int,
+    search: Callable[[FileHandle, int, int], OffsetTimestamp | None],
+) -> Callable[[], OffsetTimestamp | None]:
+    """``search`` from ``position`` on to what is now the segment's end, on a handle of its own."""
+    files, end = segment.files_at_rest(), segment.size
+
+    def walk() -> OffsetTimestamp | None:
+        handle = files.half.open(files.log_path)
+        try:
+            return search(handle, position, end)
+        finally:
+            handle.close()
+
+    return walk
+
+
+def _find_from(
+    handle: FileHandle, position: int, end: int, *, timestamp: int, start_offset: int
+) -> OffsetTimestamp | None:
+    for span in iter_spans(handle, position, end):
+        if span.max_timestamp >= timestamp and span.last_offset >= start_offset:
+            found = first_record(handle, span, timestamp, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _find_largest(
+    handle: FileHandle, position: int, end: int, *, start_offset: int
+) -> OffsetTimestamp | None:
+    best: OffsetTimestamp | None = None
+    for span in iter_spans(handle, position, end):
+        above = NO_TIMESTAMP if best is None else best.timestamp
+        if span.max_timestamp > above:
+            best = first_largest_record(handle, span, above, start_offset) or best
+    return best
