@@ -1,6 +1,6 @@
 """What the tests of the log share: batches in a row, and a log that is easy to open again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,6 +74,18 @@ def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 20) -> li
         found += records
         offset = records[-1].offset + 1
     return found
+
+
+def read_bytes(log: Log) -> Iterator[bytes]:
+    """The batches from the one that holds the log start on, as they are on the disk."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        got = log.read(offset, 1, end_offset=log.log_end_offset)
+        assert got.region is not None
+        data = got.region.read()
+        got.region.release()
+        yield data
+        offset = headers_of(data)[-1].next_offset
 
 
 def first_since(log: Log, timestamp: int) -> OffsetTimestamp | None:

@@ -1,246 +1,28 @@
-"""A log through everything at once: appends, rolls, flushes, deletions, faults, stops, crashes.
+"""Whole lives of logs, and many crashes."""
 
-The same seed is the same life.  After every step the log is compared with a plain list of batches.
-"""
-
-import random
-from dataclasses import dataclass, replace
+from collections import Counter
 
 import pytest
-from log_fixtures import SMALL, Desk, batch, first_since, headers_of, read_all
-
-from sparklog.errors import StorageError
-from sparklog.executors.log.flush import FlushJob
-from sparklog.executors.log.log import Log
-from sparklog.executors.producer_state import Accepted, AppendOrigin
-from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.storage_backends.memory_faults import Operation
-from sparklog.wire.batch import BatchHeader
-from sparklog.wire.builder import decode_records
+from log_life import Life, crash_once
 
 STEPS = 100
-FAULTS: tuple[Operation, ...] = (
-    "delete", "exists", "flush", "flush_folder", "list", "map", "open", "put", "read", "rename",
-    "reserve", "size", "truncate", "writev",
-)  # fmt: skip
-#: What is done, and how often.
-ACTIONS = {
-    "append": 40,
-    "start_flush": 6,
-    "finish_flush": 8,
-    "roll": 3,
-    "delete_old": 6,
-    "purge": 3,
-    "delete_records": 3,
-    "checkpoint": 5,
-    "stop": 2,
-    "crash": 4,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    header: BatchHeader
-    data: bytes
-
-
-class Life:
-    """One log, what must be in it, and the dice."""
-
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.backend = MemoryBackend()
-        config = replace(
-            SMALL,
-            segment_bytes=1200,
-            index_interval_bytes=150,
-            retention_bytes=self.dice.choice([-1, 3000]),
-            file_delete_delay_ms=0,
-        )
-        self.desk = Desk(half=self.backend, config=config)
-        self.stored: list[Stored] = []
-        self.sequences: dict[int, int] = {}
-        self.now_ms = 0
-        #: What the checkpoints say, and what a flush that has ended promises.
-        self.recovery_point = self.log_start = self.flushed = 0
-        self.job: FlushJob | None = None
-        self.log: Log | None = self.desk.open()
-
-    def step(self) -> None:
-        self.now_ms += self.dice.randrange(20)
-        action = self.dice.choices([*ACTIONS], [*ACTIONS.values()])[0]
-        faulty = action != "crash" and self.dice.random() < 0.15
-        if faulty:
-            self._break_something()
-        try:
-            getattr(self, action)()
-        except StorageError:
-            assert faulty, action
-        finally:
-            self.backend.faults.clear()
-        if self.log is None or self.log.offline is not None:
-            self.crash()
-        self.check()
-
-    def _break_something(self) -> None:
-        if self.dice.random() < 0.3:
-            self.backend.disk.fill_after(self.dice.randrange(100))
-        else:
-            self.backend.faults.fail_next(
-                self.dice.choice([1, 2]), operation=self.dice.choice(FAULTS)
-            )
-
-    # actions
-
-    def append(self) -> None:
-        for _ in range(self.dice.randrange(1, 5)):
-            self._append_one()
-
-    def _append_one(self) -> None:
-        log, producers = self.log, self.desk.producers
-        assert log is not None
-        producer_id = self.dice.choice([-1, 5, 6])
-        count = self.dice.randrange(1, 5)
-        first = self.sequences.get(producer_id, 0)
-        data = batch(
-            log.log_end_offset,
-            [max(0, self.now_ms + self.dice.randrange(-50, 50)) for _ in range(count)],
-            size=self.dice.randrange(60),
-            leader_epoch=max(log.leader_epochs.latest_epoch, self.now_ms // 300),
-            producer_id=producer_id,
-            base_sequence=first if producer_id >= 0 else -1,
-        )
-        (header,) = headers_of(data)
-        judged = producers.prepare(
-            header,
-            base_offset=header.base_offset,
-            timestamp=header.max_timestamp,
-            origin=AppendOrigin.CLIENT,
-            now_ms=self.now_ms,
-        )
-        assert isinstance(judged, Accepted)
-        log.append([data], [header], self.now_ms)
-        producers.apply(judged)
-        self.stored.append(Stored(header=header, data=data))
-        if producer_id >= 0:
-            self.sequences[producer_id] = first + count
-
-    def start_flush(self) -> None:
-        assert self.log is not None
-        self.job = self.job or self.log.start_flush(self.now_ms, force=self.dice.random() < 0.7)
-
-    def finish_flush(self) -> None:
-        job, self.job = self.job, None
-        if job is not None and self.log is not None:
-            try:
-                job.run()
-            except StorageError as error:
-                self.log.fail_flush(job, error)
-                raise
-            self.log.finish_flush(job, self.now_ms)
-            self.flushed = max(self.flushed, job.target)
-
-    def roll(self) -> None:
-        assert self.log is not None
-        self.log.roll(self.now_ms)
-
-    def delete_old(self) -> None:
-        assert self.log is not None
-        self.log.delete_old(self.now_ms, self.log.log_end_offset)
-
-    def purge(self) -> None:
-        assert self.log is not None
-        self.log.purge_deleted(self.now_ms)
-
-    def delete_records(self) -> None:
-        log = self.log
-        assert log is not None
-        log.advance_log_start(self.dice.randint(log.log_start_offset, log.log_end_offset))
-        self.checkpoint()
-
-    def checkpoint(self) -> None:
-        """The process may end between the two files."""
-        assert self.log is not None
-        self.log_start = self.log.log_start_offset
-        if self.dice.random() < 0.9:
-            self.recovery_point = self.log.recovery_point
-
-    def stop(self) -> None:
-        log = self.log
-        assert log is not None
-        self.finish_flush()
-        self.log = None
-        log.close(self.now_ms)
-        self.recovery_point, self.log_start = log.recovery_point, log.log_start_offset
-        self.log = self._open(clean=True)
-        assert self.log.log_end_offset == log.log_end_offset == log.recovery_point
-
-    def crash(self) -> None:
-        """Of the process alone, or of the machine, which loses what was not flushed."""
-        dice = self.dice
-        kept = dice.choice(
-            [lambda _, size: size, lambda *_: 0, lambda _, size: dice.randint(0, size)]
-        )
-        before = len(self.stored)
-        only_the_process = dice.random() < 0.3
-        self.log = self.job = None
-        if only_the_process:
-            self.backend.crash(keep_unflushed=1 << 30)
-        else:
-            self.backend.crash(kept, lose_names=dice.random() < 0.5)
-        self.log = self._open(clean=False)
-        end = self.log.log_end_offset
-        assert end >= self.recovery_point
-        assert end >= self.flushed or self.log.log_start_offset >= self.flushed
-        self.stored = [each for each in self.stored if each.header.last_offset < end]
-        assert not only_the_process or len(self.stored) == before
-        self.flushed = 0
-        self._check_producers()
-
-    def _open(self, *, clean: bool) -> Log:
-        return self.desk.open(
-            clean=clean,
-            recovery_point=self.recovery_point,
-            log_start_offset=self.log_start,
-            now_ms=self.now_ms,
-        )
-
-    # checks
-
-    def check(self) -> None:
-        log = self.log
-        assert log is not None
-        log.check_invariants()
-        start, end = log.log_start_offset, log.log_end_offset
-        there = [each for each in self.stored if each.header.last_offset >= start]
-        assert end == (there[-1].header.next_offset if there else start)
-        expected = [
-            record
-            for each in there
-            for record in decode_records(each.data)
-            if record.offset >= start
-        ]
-        assert read_all(log, max_bytes=self.dice.choice([1, 300, 5000])) == expected
-        timestamp = self.dice.randrange(self.now_ms + 60)
-        found = first_since(log, timestamp)
-        first = next((record for record in expected if record.timestamp >= timestamp), None)
-        assert (found and found.offset) == (first and first.offset)
-
-    def _check_producers(self) -> None:
-        """What is known of a producer is true; unknown are those whose last batch is deleted."""
-        last = {each.header.producer_id: each.header for each in self.stored}
-        known = self.desk.producers.entries
-        for producer_id, entry in known.items():
-            assert entry.last_sequence == last[producer_id].last_sequence
-        assert self.log is not None
-        oldest = self.log.segments[0].base_offset
-        for producer_id, header in last.items():
-            assert producer_id < 0 or producer_id in known or header.last_offset < oldest
-        self.sequences = {p: entry.last_sequence + 1 for p, entry in known.items()}
+#: Crashes in all, and in one test.
+CASES, SHARE = 1000, 50
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_nothing_that_was_promised_is_ever_lost_or_torn(seed: int) -> None:
-    life = Life(seed)
+    life = Life(seed, damaging=seed % 2 == 1)
     for _ in range(STEPS):
         life.step()
+
+
+@pytest.mark.parametrize("start", range(0, CASES, SHARE))
+def test_every_crash_is_recovered_from(start: int) -> None:
+    counters: Counter[str] = Counter()
+    for seed in range(start, start + SHARE):
+        counters += crash_once(seed)
+    assert counters["crashes"] >= SHARE
+    assert counters["crashes that lost records"] > 0
+    assert counters["torn logs"] > 0
+    assert counters["segments trusted"] > 0

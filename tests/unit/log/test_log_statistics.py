@@ -9,7 +9,15 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_fixtures import Desk, batch, fill, first_since, headers_of, put, with_largest
+from log_fixtures import (
+    Desk,
+    batch,
+    fill,
+    first_since,
+    headers_of,
+    put,
+    with_largest,
+)
 
 from sparklog.errors import DecodeError, SparklogError
 from sparklog.executors.log.log import Log
