@@ -6,7 +6,7 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format sim bench-quick clean
+.PHONY: help setup demo test test-fast lint format sim bench-quick crash clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,9 @@ sim: $(STAMP) ## simulate SEEDS=100 clusters and their troubles, from seed START
 
 bench-quick: $(STAMP) ## the speed ratios, under five minutes
 	$(BIN)/python -m benchmarks.quick
+
+crash: $(STAMP) ## crash CASES logs from seed START on, and look what is left of them
+	$(BIN)/python tests/unit/log/log_life.py --cases $(or $(CASES),1000) --start $(or $(START),0)
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache

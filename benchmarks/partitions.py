@@ -1,6 +1,7 @@
 """What partitions cost a broker that has nothing to do with most of them.
 
-Owns: idle cost and the start after a clean stop.  Must not know how a row is shown.
+Owns: idle cost and the start after a clean stop; the one after a crash is ``recovery``'s.  Must not
+know how a row is shown.
 """
 
 import tempfile
@@ -11,6 +12,7 @@ import psutil
 from rich.console import Console
 
 from benchmarks.harness import Row
+from benchmarks.recovery import recover_unclean
 from benchmarks.servers import cpu_seconds, resident_megabytes, serve
 from sparklog.client.blocking import BlockingClient
 from sparklog.executors.broker_folder import CLEAN_MARKER
@@ -31,7 +33,7 @@ def rows(console: Console) -> list[Row]:
     """Every row; says on the console what is being measured."""
     with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name:
         folder = Path(name)
-        return _partitions(folder / "data", console)
+        return [*_partitions(folder / "data", console), *recover_unclean(folder / "log", console)]
 
 
 def _partitions(folder: Path, console: Console) -> list[Row]:

@@ -6,8 +6,8 @@ know requests or how the image arrives.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import assert_never
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeVar, assert_never
 from uuid import UUID
 
 from sparklog.config import BrokerConfig, TopicConfig
@@ -39,6 +39,9 @@ from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.service.settings import changed_config
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import MAX_INT32, TopicPartition
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +223,7 @@ class PartitionTable:
             for tp, (topic_id, _) in wanted.items()
             if tp not in self._partitions and tp not in self._offline
         ]
-        await asyncio.gather(*(self._open(tp, topic_id) for tp, topic_id in missing))
+        await self._some_at_once(self._open, missing)
         self._clean_open = False
         for tp, (_, state) in wanted.items():
             partition = self._partitions.get(tp)
@@ -275,7 +278,7 @@ class PartitionTable:
         self.deleters.close()
         for partition in self:
             await self._settle(partition)
-        closed = await asyncio.gather(*map(self._close_log, self))
+        closed = await self._some_at_once(self._close_log, self)
         await self.write_checkpoints()
         return all(closed) and not self._offline
 
@@ -283,6 +286,16 @@ class PartitionTable:
         """Answer every fetch that waits, and those to come, with what there is."""
         self.readers.close()
         self.followers.close()
+
+    async def _some_at_once(self, work: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
+        """``work`` on all items, on as many together as there are recovery threads."""
+        threads = asyncio.Semaphore(self.broker_config.num_recovery_threads_per_data_dir)
+
+        async def one(item: T) -> R:
+            async with threads:
+                return await work(item)
+
+        return await asyncio.gather(*map(one, items))
 
     async def _close_log(self, partition: Partition) -> bool:
         log = partition.log
@@ -312,7 +325,8 @@ class PartitionTable:
             tp for tp, topic_id in here.items() if tp not in wanted or wanted[tp][0] != topic_id
         ]
 
-    async def _open(self, tp: TopicPartition, topic_id: UUID) -> None:
+    async def _open(self, missing: tuple[TopicPartition, UUID]) -> None:
+        tp, topic_id = missing
         producers = ProducerStateManager(tp)
         config = self._topic_config(tp.topic)
         folder = self._folder

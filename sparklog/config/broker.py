@@ -224,6 +224,14 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Log files and index maps kept open; the least recently used is closed (not in Kafka).",
     ),
     Setting(
+        name="num.recovery.threads.per.data.dir",
+        kind="INT",
+        default=2,
+        minimum=1,
+        maximum=MAX_INT32,
+        doc="Logs that are opened or closed at the same time; more than 4 make no difference.",
+    ),
+    Setting(
         name="producer.id.expiration.ms",
         kind="INT",
         default=86_400_000,
@@ -303,6 +311,7 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
     log_open_files_max: int = 400
+    num_recovery_threads_per_data_dir: int = 2
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)

@@ -36,6 +36,7 @@ OTHERS = {
     "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
+    "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
 }
 
@@ -79,6 +80,18 @@ def test_producers_expire_by_the_new_time() -> None:
         client = await rig.client()
         await client.alter(BROKER, "1", producer_id_expiration_ms="5")
         await until(lambda: broker.table.broker_config.producer_id_expiration_ms == 5)
+
+    run(test)
+
+
+def test_logs_are_opened_and_closed_by_the_new_number_of_threads() -> None:
+    async def test(rig: Rig) -> None:
+        broker = await rig.start_broker()
+        client = await rig.client()
+        await client.alter(BROKER, "", num_recovery_threads_per_data_dir="1")
+        await until(lambda: broker.table.broker_config.num_recovery_threads_per_data_dir == 1)
+        await client.create_topic("t", 3)
+        await rig.leads(3)
 
     run(test)
 

@@ -404,3 +404,22 @@ def test_damaged_log_files_give_a_prefix_or_an_error(data: st.DataObject) -> Non
         records = read_all(log)
         assert records == decode_records(b"".join(stored[: log.log_end_offset]))
         log.check_invariants()
+
+
+def test_recovery_reads_what_lies_behind_the_recovery_point_however_long_the_log() -> None:
+    scanned = {}
+    for batches in (100, 1000):
+        backend = MemoryBackend()
+        desk = Desk(half=backend)
+        log = desk.open()
+        fill(log, batches)
+        log.flush(0)
+        fill(log, 30)
+        sizes = [segment.size for segment in log.segments if segment.next_offset > batches]
+        backend.crash(keep_unflushed=1 << 30)
+        log = desk.open(recovery_point=batches)
+        scanned[batches] = log.recovery.bytes_scanned
+        assert log.recovery.bytes_scanned == sum(sizes)
+        assert log.log_end_offset == batches + 30
+        assert log.recovery.batches_replayed < 60
+    assert scanned[1000] < 1.5 * scanned[100]
