@@ -1,12 +1,13 @@
 # `make help` lists the targets. Everything lives in .venv; nothing is installed outside of it.
 PYTHON ?= python3
+SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format sim bench-quick crash clean
+.PHONY: help setup demo test test-fast lint format sim fuzz bench-quick crash clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,6 +43,12 @@ test-fast: $(STAMP) ## the tests that need neither Spark nor processes
 
 sim: $(STAMP) ## simulate SEEDS=100 clusters and their troubles, from seed START=1 on
 	$(BIN)/python tests/simulation/campaign.py --seeds $(or $(SEEDS),100) --start $(or $(START),1)
+
+fuzz: $(STAMP) ## malformed input for every decoder, SECONDS=60 of it
+	@$(BIN)/python -c "import atheris" 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --only-binary=:all: --editable '.[fuzz]' 2>/dev/null \
+		|| echo "atheris cannot be had here"
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
 
 bench-quick: $(STAMP) ## the speed ratios, under five minutes
 	$(BIN)/python -m benchmarks.quick

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import DecodeError
-from sparklog.types import TopicPartition
+from sparklog.types import MAX_INT64, TopicPartition
 
 CHECKPOINT_VERSION: Final = 0
 
@@ -74,6 +74,16 @@ def _decode(data: bytes) -> list[str]:
 
 
 def _integers(line: str, words: list[str], count: int) -> list[int]:
-    if len(words) != count or not all(word.isascii() and word.isdigit() for word in words):
-        raise DecodeError(f"checkpoint line {line!r} cannot be read")
+    if len(words) != count or not all(map(_is_number, words)):
+        raise DecodeError(f"checkpoint line {line[:100]!r} cannot be read")
     return [int(word) for word in words]
+
+
+def _is_number(word: str) -> bool:
+    """Of 64 bits at most; Python refuses to read very long ones."""
+    return (
+        word.isascii()
+        and word.isdigit()
+        and len(word) <= len(str(MAX_INT64))
+        and int(word) <= MAX_INT64
+    )

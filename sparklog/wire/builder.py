@@ -127,6 +127,10 @@ def iter_records(
     buf: Buffer, start: int, header: BatchHeader, *, limit_bytes: int = MAX_UNCOMPRESSED_BYTES
 ) -> Iterator[Record]:
     """The records of one batch, one by one.  Raises DecodeError, also after some were given."""
+    if header.record_count < 0:
+        raise DecodeError(f"a batch cannot have {header.record_count} records")
+    if header.record_count == 0 and header.size == BATCH_OVERHEAD:
+        return  # compaction left it; there is nothing to decompress
     packed = memoryview(buf)[start + BATCH_OVERHEAD : start + header.size]
     section = memoryview(decompress(header.compression, packed, limit_bytes))
     position = 0

@@ -167,9 +167,9 @@ def _sections(
             continue
         if check_crc and crc32c(view[start + CRC_START : position]) != crc:
             check_batch(view, start, read_header(view, start))
-        if count == 0 and size == BATCH_OVERHEAD:
-            continue
         code = attributes & COMPRESSION_MASK
+        if count == 0 and size == BATCH_OVERHEAD and code <= Compression.ZSTD:
+            continue
         yield _Section(
             view[start + BATCH_OVERHEAD : position],
             Compression(code) if code <= Compression.ZSTD else read_header(view, start).compression,

@@ -128,23 +128,26 @@ def _snappy_size(data: Buffer) -> int:
     raise DecodeError("snappy data has no size")
 
 
-def _decompress_lz4(data: Buffer, limit: int) -> bytes:
+def _decompress_lz4(data: Buffer, limit: int) -> bytes | memoryview:
     return _decompress_stream("lz4", data, limit)
 
 
-def _decompress_zstd(data: Buffer, limit: int) -> bytes:
+def _decompress_zstd(data: Buffer, limit: int) -> bytes | memoryview:
     return _decompress_stream("zstd", data, limit)
 
 
-def _decompress_stream(name: str, data: Buffer, limit: int) -> bytes:
-    """Read piece by piece, so that memory follows what is there and not what the data claims."""
-    parts: list[bytes] = []
+def _decompress_stream(name: str, data: Buffer, limit: int) -> bytes | memoryview:
+    """Read piece by piece, so that memory follows what is there and not what the data claims.
+
+    Into Arrow's buffers: ``read`` would leak its bytes whenever it meets malformed data.
+    """
+    parts: list[memoryview] = []
     size = 0
     pa = _arrow()
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
         step = max(_FIRST_CHUNK_BYTES, 4 * len(data))
         while True:
-            part = stream.read(min(step, limit + 1 - size))
+            part = memoryview(stream.read_buffer(min(step, limit + 1 - size))).cast("B")
             if not part:
                 break
             parts.append(part)
@@ -191,7 +194,7 @@ def _too_large(limit: int) -> DecodeError:
     return DecodeError(f"a batch holds more than {limit} bytes when decompressed")
 
 
-_DECOMPRESSORS: Final[dict[Compression, Callable[[Buffer, int], bytes]]] = {
+_DECOMPRESSORS: Final[dict[Compression, Callable[[Buffer, int], bytes | memoryview]]] = {
     Compression.GZIP: _decompress_gzip,
     Compression.SNAPPY: _decompress_snappy,
     Compression.LZ4: _decompress_lz4,
