@@ -9,14 +9,10 @@ from both import Both, Side
 from kafka_broker import KafkaBroker
 from kafka_jars import JarsUnavailableError, kafka_jars
 from kafka_tools import KafkaTools
-from raw_wire import RawWire
 from served import ServedCluster
-
-from sparklog.wire.messages.metadata import MetadataRequest
+from serving import RETENTION, broker_address
 
 NODES = ("broker", "control plane")
-#: For both: records of tests are old, and must stay nevertheless.
-RETENTION = ("log.retention.ms", "-1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -83,10 +79,3 @@ def both(kafka: KafkaBroker, cluster: ServedCluster) -> Iterator[Both]:
 def each_node(request: pytest.FixtureRequest, both: Both) -> Both:
     """The broker, and then the control plane, of ours is asked."""
     return both.at(request.param)
-
-
-def broker_address(cluster: ServedCluster) -> str:
-    with RawWire(cluster.bootstrap) as wire:
-        nodes = wire.ask(MetadataRequest(topics=()), 9).brokers
-    [broker] = [node for node in nodes if node.node_id]
-    return f"{broker.host}:{broker.port}"

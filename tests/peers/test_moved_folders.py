@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from both import PRODUCE_VERSION, Both, Side, batch, list_offsets, produce
-from conftest import RETENTION, broker_address
 from deviations import CONTROLLER_ID, NODE_ZERO
 from kafka_broker import KafkaBroker
 from moving import log_of, move
 from served import ServedCluster
+from serving import RETENTION, broker_address
 
 from sparklog.types import Compression
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

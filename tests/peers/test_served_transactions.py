@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from both import Both, Side, batch, list_offsets
 from confluent_kafka import Producer
-from conftest import RETENTION, broker_address
 from dumped_files import figures_of_kafka, figures_of_ours
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
 from moving import log_of, move
 from served import ServedCluster
+from serving import RETENTION, broker_address
 
 from sparklog.types import OffsetSpec
 from sparklog.wire.batch import iter_batches
