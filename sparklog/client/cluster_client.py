@@ -65,6 +65,7 @@ class ClusterClient:
         self._max_frame_bytes = max_frame_bytes
         self._connections: dict[tuple[Endpoint, str], asyncio.Task[Connection]] = {}
         self._asked: dict[str, Deadline] = {}
+        self._lanes = 0
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -75,14 +76,27 @@ class ClusterClient:
 
     async def close(self) -> None:
         self._closed = True
-        tasks, self._connections = list(self._connections.values()), {}
+        await self._close_where(lambda _lane: True)
+
+    # connections
+
+    def new_lane(self) -> str:
+        """A lane that nobody else uses; ``close_lane`` when it is not needed any more."""
+        self._lanes += 1
+        return f"lane-{self._lanes}"
+
+    async def close_lane(self, lane: str) -> None:
+        """Close the connections of a lane."""
+        await self._close_where(lambda other: other == lane)
+
+    async def _close_where(self, wanted: Callable[[str], bool]) -> None:
+        keys = [key for key in self._connections if wanted(key[1])]
+        tasks = [self._connections.pop(key) for key in keys]
         for task in tasks:
             task.cancel()
         for opened in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(opened, Connection):
                 opened.close()
-
-    # connections
 
     async def connect(self, endpoint: Endpoint, deadline: Deadline, lane: str = "") -> Connection:
         """The open connection of a lane, or a new one.  Raises ConnectError."""

@@ -57,6 +57,7 @@ class Consumer:
         self.options = options or ConsumerOptions()
         self._cluster = cluster
         self._raw = RawClient(cluster)
+        self._lane = cluster.new_lane()
         self._positions: dict[TopicPartition, int] = {}
         self._ready: deque[ConsumedRecord] = deque()
         self._fetches: dict[int, asyncio.Task[_Answers]] = {}
@@ -72,6 +73,7 @@ class Consumer:
         """Stop fetching.  The cluster client stays open."""
         self._closed = True
         await self._forget()
+        await self._cluster.close_lane(self._lane)
 
     # positions
 
@@ -170,7 +172,7 @@ class Consumer:
             max_wait_ms=self.options.max_wait_ms,
             isolation=self.options.isolation,
             timeout_s=self.options.request_timeout_s,
-            lane=f"consumer-{id(self)}",
+            lane=self._lane,
         )
         return group, answers
 

@@ -116,6 +116,11 @@ class SmallCluster:
     # for tests
 
     @property
+    def connections(self) -> int:
+        """Connections that are open at all nodes."""
+        return sum(len(server.connections) for server in self._servers.values())
+
+    @property
     def bootstrap(self) -> str:
         return f"{HOST}:{self._servers[1].port}"
 

@@ -326,3 +326,22 @@ def test_records_without_end_can_be_iterated() -> None:
         assert found == [b"0", b"1", b"2", b"3", b"4"]
 
     run_cluster(test)
+
+
+def test_a_closed_consumer_leaves_no_connection_behind() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t", (1, 2))
+        for number in range(3):
+            await fill(client, TopicPartition("t", number % 2), 1)
+        before = cluster.connections
+        for _ in range(5):
+            async with Consumer(client) as consumer:
+                await consumer.assign([T0, T1])
+                assert await consumer.poll(5)
+                assert cluster.connections > before
+        async with asyncio.timeout(5):
+            while cluster.connections > before:  # the servers hear of it a moment later
+                await asyncio.sleep(0.01)
+        assert await read(client, T0, 2)
+
+    run_cluster(test)
