@@ -6,7 +6,8 @@ the disks' insides.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -96,6 +97,8 @@ class BrokerHost(Host):
     def __init__(self, world: Home, broker_id: int, disk: HostDisk) -> None:
         super().__init__(world, f"broker-{broker_id}", disk)
         self.broker: Broker | None = None
+        #: Entered around the end of every process; told whether the machine lost its power.
+        self.around_end: Callable[[bool], AbstractContextManager[None]] = lambda _: nullcontext()
         self._broker_id = broker_id
         self._supervisor: asyncio.Task[None] | None = None
         self._new = True
@@ -104,9 +107,14 @@ class BrokerHost(Host):
     def is_up(self) -> bool:
         return self.broker is not None
 
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a supervisor keeps it up, or tries to."""
+        return self._supervisor is not None and not self._supervisor.done()
+
     def launch(self) -> Awaitable[None]:
         """Supervise a broker; done when it serves, fails when the supervisor gives up."""
-        assert self._supervisor is None or self._supervisor.done(), f"{self.name} runs"
+        assert not self.is_supervised, f"{self.name} runs"
         serves: asyncio.Future[None] = self._world.loop.create_future()
         self._supervisor = self._world.loop.create_task(self._supervise(serves))
         return serves
@@ -129,8 +137,12 @@ class BrokerHost(Host):
         await self._supervisor
 
     def _end(self, node: Node, *, lose_unflushed: bool) -> None:
-        super()._end(node, lose_unflushed=lose_unflushed)
-        self.broker = None
+        with self.around_end(lose_unflushed):
+            super()._end(node, lose_unflushed=lose_unflushed)
+            self.broker = None
+            self._end_on_disk(lose_unflushed)
+
+    def _end_on_disk(self, lose_unflushed: bool) -> None:
         if lose_unflushed:
             lost = self.disk.lose_power()
             self._world.note(f"{self.name} lost {lost} unflushed bytes")
@@ -161,7 +173,6 @@ class BrokerHost(Host):
             await asyncio.sleep(min(5.0, BACKOFF_S * (2 ** (failures - 1) - 1)))
 
     async def _live(self, node: Node, serves: "asyncio.Future[None]") -> None:
-        """What the process does."""
         world = self._world
         broker = Broker(self._options(), world.surroundings(node))
         await broker.start()
@@ -231,8 +242,7 @@ class ControlHost(Host):
             self._end(self.node, lose_unflushed=lose_unflushed)
 
     def _end(self, node: Node, *, lose_unflushed: bool) -> None:
-        if self.node is node:
-            self.control_plane = None
+        self.control_plane = None if self.node is node else self.control_plane
         super()._end(node, lose_unflushed=lose_unflushed)
 
     async def _launch(self, serves: "asyncio.Future[None]") -> None:

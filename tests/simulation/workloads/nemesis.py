@@ -6,8 +6,8 @@ A broker's end is written into the history when it happens, whoever caused it.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from history import BrokerDied, BrokerStopped
@@ -32,20 +32,16 @@ def watch_brokers(scene: Scene, chance: random.Random) -> None:
 
 
 def _watch(scene: Scene, broker_id: int, host: BrokerHost, chance: random.Random) -> None:
-    end_process = host._end
-
-    def end(node: Any, *, lose_unflushed: bool) -> None:
-        if broker_id in scene.stopping and not lose_unflushed:
+    @contextmanager
+    def around_end(power_lost: bool) -> Iterator[None]:
+        if broker_id in scene.stopping and not power_lost:
             scene.history.record(BrokerStopped(broker=broker_id))
         else:
-            scene.history.record(BrokerDied(broker=broker_id, power_lost=lose_unflushed))
-        if not lose_unflushed:
-            end_process(node, lose_unflushed=False)
-            return
-        with garble_unflushed(host.disk.backend.disk, chance):
-            end_process(node, lose_unflushed=True)
+            scene.history.record(BrokerDied(broker=broker_id, power_lost=power_lost))
+        with garble_unflushed(host.disk.backend.disk, chance) if power_lost else nullcontext():
+            yield
 
-    host._end = end  # type: ignore[method-assign]
+    host.around_end = around_end
 
 
 # brokers
@@ -118,7 +114,7 @@ async def bring_back(scene: Scene, broker_id: int) -> None:
     """Start it until it serves; a full disk may keep it from that for a while."""
     host = scene.world.brokers[broker_id]
     while not scene.world.is_up(broker_id):
-        if host._supervisor is None or host._supervisor.done():
+        if not host.is_supervised:
             serves = asyncio.ensure_future(host.launch())
             with suppress(SparklogError, TimeoutError):
                 await asyncio.wait_for(serves, START_TIMEOUT_S)
