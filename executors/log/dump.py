@@ -14,6 +14,7 @@ from sparklog.executors.log.names import (
     LOG_SUFFIX,
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
+    STATS_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     parse_file_name,
@@ -22,6 +23,7 @@ from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_in
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, decode_snapshot
 from sparklog.executors.log.scan import ScanWindow, header_damage
+from sparklog.executors.log.stats_file import TimestampRange, decode_stats
 from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
 from sparklog.executors.log.txn_index import AbortedTxn, unpack_txn_index
 from sparklog.storage_backends.base import FileHandle
@@ -44,6 +46,7 @@ __all__ = [
     "dump_offset_index",
     "dump_records",
     "dump_segment",
+    "dump_stats",
     "dump_time_index",
     "dump_txn_index",
     "identify",
@@ -59,6 +62,7 @@ class FileKind(Enum):
     TIME_INDEX = TIME_INDEX_SUFFIX
     TXN_INDEX = TXN_INDEX_SUFFIX
     SNAPSHOT = SNAPSHOT_SUFFIX
+    STATS = STATS_SUFFIX
     EPOCHS = EPOCH_CHECKPOINT
     METADATA = PARTITION_METADATA
 
@@ -151,6 +155,14 @@ def dump_segment(handle: FileHandle) -> Iterator[BatchDump | Damage]:
 def dump_records(handle: FileHandle, batch: BatchDump) -> list[Record]:
     """The records of one batch, control records included.  Raises KafkaError, DecodeError."""
     return decode_records(handle.read(batch.position, batch.size), skip_control=False)
+
+
+def dump_stats(data: bytes, base_offset: int) -> list[TimestampRange]:
+    """The timestamps of a segment by intervals of offsets; none if they were not measured.
+
+    Raises DecodeError.
+    """
+    return list(decode_stats(data, base_offset).ranges or ())
 
 
 def dump_offset_index(data: bytes, base_offset: int) -> list[OffsetPosition]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from sparklog.config import TopicConfig
-from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.flush import FlushJob, FlushState, make_job
 from sparklog.executors.log.graveyard import Graveyard
@@ -231,12 +231,17 @@ class Log:
 
         None that ends at or above ``end_offset``; at most ``max_bytes``, but at least one batch
         when ``min_one``.  ``with_aborted``: and the aborted transactions that have data there.
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end].
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], and CorruptLogError
+        where the log is damaged, which then takes no more appends.
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise self._out_of_range(offset)
         end_offset = min(end_offset, self.log_end_offset)
-        return self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
+        try:
+            return self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
+        except CorruptLogError as error:
+            self.offline = StorageError(str(error))
+            raise
 
     # by time: steps, those of one log one after the other
 
@@ -430,9 +435,13 @@ class Log:
         )
 
     def _search(self, search: Search) -> Steps[OffsetTimestamp | None]:
-        found = yield from search_until_settled(
-            search, lambda: (self._log_start_offset, self._flush.generation)
-        )
+        try:
+            found = yield from search_until_settled(
+                search, lambda: (self._log_start_offset, self._flush.generation)
+            )
+        except CorruptLogError as error:
+            self.offline = StorageError(str(error))
+            raise
         if found is None:
             return None
         return replace(found, leader_epoch=self.leader_epochs.epoch_at(found.offset))

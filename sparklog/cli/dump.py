@@ -43,7 +43,8 @@ def _dump_file(path: Path, records: bool, as_json: bool) -> bool:
     found = identify(path.name)
     if found is None:
         raise DecodeError(
-            f"{path}: a file of a log ends in .log, .index, .timeindex, .txnindex or .snapshot"
+            f"{path}: a file of a log ends in .log, .index, .timeindex, .txnindex, .stats or "
+            ".snapshot"
         )
     kind, base_offset = found
     rows = [_plain(row) for row in _rows(path, kind, base_offset, records)]
@@ -71,6 +72,8 @@ def _rows(path: Path, kind: "FileKind", base_offset: int, records: bool) -> Iter
             return map(asdict, log_dump.dump_time_index(data, base_offset))
         if kind is kinds.TXN_INDEX:
             return [txn._asdict() for txn in log_dump.dump_txn_index(data, base_offset)]
+        if kind is kinds.STATS:
+            return [found._asdict() for found in log_dump.dump_stats(data, base_offset)]
         if kind is kinds.SNAPSHOT:
             return map(asdict, log_dump.decode_snapshot(data))
         if kind is kinds.EPOCHS:

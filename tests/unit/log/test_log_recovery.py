@@ -2,12 +2,13 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_fixtures import FOLDER, Desk, batch, fill, headers_of, put, read_all
+from log_fixtures import FOLDER, Desk, batch, fill, first_since, headers_of, put, read_all
 
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.recovery import RecoveryReport
@@ -423,3 +424,28 @@ def test_recovery_reads_what_lies_behind_the_recovery_point_however_long_the_log
         assert log.log_end_offset == batches + 30
         assert log.recovery.batches_replayed < 60
     assert scanned[1000] < 1.5 * scanned[100]
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+def test_damage_that_is_met_while_reading_takes_the_log_offline_and_says_where(
+    by_time: bool,
+) -> None:
+    desk = Desk()
+    log = desk.open(segment_bytes=1 << 20)
+    sizes = [len(data) for data in fill(log, 30)]
+    log.flush(0)
+    desk.files.close()
+    raw = bytearray(desk.half.read(LOG))
+    at = sum(sizes[:20])
+    raw[at + 8 : at + 12] = b"\x7f\0\0\0"  # the length of a batch
+    desk.half.put(LOG, raw)
+    meet = partial(first_since, log, 20) if by_time else partial(log.read, 20, 1, end_offset=30)
+    with pytest.raises(CorruptLogError, match="batch length") as damage:
+        meet()
+    assert (damage.value.path.endswith(LOG), damage.value.position) == (True, at)
+    assert log.offline is not None
+    assert LOG in str(log.offline)
+    assert str(at) in str(log.offline)
+    with pytest.raises(StorageError, match="is offline"):
+        put(log, 30)
+    assert desk.half.read(LOG) == bytes(raw)

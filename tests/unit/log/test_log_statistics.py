@@ -20,6 +20,7 @@ from log_fixtures import (
 )
 
 from sparklog.errors import DecodeError, SparklogError
+from sparklog.executors.log.dump import dump_stats
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.stats_file import TimestampRange, decode_stats
 from sparklog.executors.log.steps import Steps, T, run_through
@@ -261,6 +262,19 @@ def test_an_untouched_log_is_not_written_to_when_it_is_closed() -> None:
     assert len(first_since(log, 30) and ranges(log)) > 3
     backend.faults.read_only = True
     log.close(0)
+
+
+def test_they_can_be_dumped(desk: Desk) -> None:
+    log = desk.open()
+    fill(log, 60)
+    found = ranges(log)
+    data = desk.half.read(desk.path(f"{0:020d}.stats"))
+    assert dump_stats(data, 0) == [
+        each for each in found if each.end_offset <= log.segments[1].base_offset
+    ]
+    log.close(0)
+    last = log.segments[-1].base_offset
+    assert dump_stats(desk.half.read(desk.path(f"{last:020d}.stats")), last) == []
 
 
 @given(st.binary(max_size=200))
