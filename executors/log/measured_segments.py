@@ -4,6 +4,8 @@ Owns: which sealed segments have to be checked or measured, and that what was fo
 them.  Must not know how a segment is measured, or what the log does meanwhile.
 """
 
+from functools import partial
+
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.segment_stats import Measured, Measuring, SegmentFiles
@@ -37,11 +39,24 @@ class MeasuredSegments:
         return None
 
     def take(self, measuring: Measuring) -> Steps[Measured]:
-        """Bring what was measured into the files and into the segment."""
-        measured: Measured = yield measuring.finish
+        """Bring what was measured into the files and into the segment.
+
+        Each index by itself: when the next write fails, the segment knows of those before it.
+        """
+        measured, files = measuring.finish(), measuring.files
+        for path, packed in (
+            (files.index_path, measured.offsets),
+            (files.time_index_path, measured.times),
+        ):
+            yield partial(files.mend, path, packed)
+            for segment in self._segments:
+                if self._is_as_in(segment, files):
+                    segment.adopt_index(path, len(packed))
+        yield partial(files.write_stats, measured.stats)
         for segment in self._segments:
-            if self._is_as_in(segment, measuring.files):
-                segment.adopt(measured)
+            if self._is_as_in(segment, files):
+                segment.confirm(measured.stats)
+                segment.stats_owed = False
         return measured
 
     def measure_owed(self) -> None:

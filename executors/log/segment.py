@@ -26,7 +26,7 @@ from sparklog.executors.log.names import (
     file_name,
 )
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
-from sparklog.executors.log.segment_stats import Measured, SegmentFiles
+from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans, marker_at
 from sparklog.executors.log.stats_file import SegmentStats
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
@@ -334,12 +334,11 @@ class Segment:
         self.load_measured(stats)
         self.times_known = True
 
-    def adopt(self, measured: Measured) -> None:
-        """The segment was measured: its index files are what was made then."""
-        self.offset_index.adopt(measured.stats.offset_index.entries)
-        self.time_index.adopt(measured.stats.time_index.entries)
-        self.confirm(measured.stats)
-        self.stats_owed = False
+    def adopt_index(self, path: str, size: int) -> None:
+        """An index file is now what the log asks for, and has so many bytes."""
+        for index in (self.offset_index, self.time_index):
+            if index.path == path:
+                index.adopt(size // index.ENTRY.size)
 
     def load_tail(self) -> None:
         """Find the end of the log from the last index entry on.

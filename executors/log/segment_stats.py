@@ -96,6 +96,12 @@ class SegmentFiles:
             return None
         return stats if stats.ranges is not None and self._is_of_log(stats) else None
 
+    def mend(self, path: str, packed: bytes) -> None:
+        """Put the entries that the log asks for into an index file that has others."""
+        if self.read(path) != packed:
+            logger.warning("%s does not fit its log: it is made anew", path)
+            replace_file(self.half, path, packed, durable=True)
+
     def write_stats(self, stats: SegmentStats) -> None:
         """Whole or not at all, unless the machine crashes."""
         data = encode_stats(stats, self.base_offset)
@@ -124,7 +130,7 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a segment's files hold now: whole index files, and the statistics."""
+    """What a segment's files are to hold: whole index files, and the statistics."""
 
     offsets: bytes
     times: bytes
@@ -134,8 +140,8 @@ class Measured:
 class Measuring:
     """A segment that is being measured: ``go_on`` until it says False, then ``finish``.
 
-    Both block, and may run in any thread, one after the other.  They raise StorageError, and
-    CorruptLogError where the log is damaged.
+    ``go_on`` blocks, and may run in any thread.  It raises StorageError, and CorruptLogError where
+    the log is damaged.
     """
 
     def __init__(self, files: SegmentFiles) -> None:
@@ -171,17 +177,10 @@ class Measuring:
         return self._position < files.log_size
 
     def finish(self) -> "Measured":
-        """Write the ``.stats``, and mend the indexes where they differ."""
-        files = self.files
+        """What was found out; nothing is written yet.  Does not block."""
         self._builder.finish()
         offsets, times = bytes(self._builder.offsets), bytes(self._builder.times)
-        for path, packed in ((files.index_path, offsets), (files.time_index_path, times)):
-            if files.read(path) != packed:
-                logger.warning("%s does not fit its log: it is made anew", path)
-                replace_file(files.half, path, packed, durable=True)
-        stats = self._stats(offsets, times)
-        files.write_stats(stats)
-        return Measured(offsets=offsets, times=times, stats=stats)
+        return Measured(offsets=offsets, times=times, stats=self._stats(offsets, times))
 
     def _note(self, header: BatchHeader, position: int) -> None:
         """Index a batch; where it gets an entry its interval begins."""
