@@ -45,6 +45,9 @@ _EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/fuzz/run.py", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
+    parser.add_argument(
+        "--executions", type=int, default=2**31 - 1, help="of one target, after which it ends"
+    )
     parser.add_argument("--only", action="append", help="a target; may be repeated")
     parser.add_argument("--engine", choices=("atheris", "mutations"), help="default: what is there")
     parser.add_argument("--seed", type=int, default=1)
@@ -57,7 +60,7 @@ def main() -> int:
     if options.collect:
         return _collect(options)
     if options.child:
-        return _ENGINES[engine](options.child, options.seconds, options.seed)
+        return _ENGINES[engine](options)
     return _run_all(options, engine)
 
 
@@ -85,6 +88,7 @@ def _in_a_process(
     FINDS.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--child", name, "--engine", engine]
     command += ["--seconds", str(seconds), "--seed", str(options.seed)]
+    command += ["--executions", str(options.executions)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     executed = _EXECUTED.search(done.stderr)
@@ -130,16 +134,18 @@ def _said(target: "Target", data: bytes) -> str:
 # -- the engines, each in a child process
 
 
-def _by_mutations(name: str, seconds: float, seed: int) -> int:
+def _by_mutations(options: argparse.Namespace) -> int:
     from all_targets import TARGETS
     from mutations import mutated
 
+    name, seed = options.child, options.seed
     target = TARGETS[name]
     corpus, stream = target.corpus(), random.Random(f"{seed} {name}")
     _limit_memory(target, corpus)
-    executions, end, data = 0, time.monotonic() + seconds, b""
+    signal.signal(signal.SIGALRM, _on_alarm)
+    executions, end, data = 0, time.monotonic() + options.seconds, b""
     try:
-        while time.monotonic() < end:
+        while time.monotonic() < end and executions < options.executions:
             signal.alarm(INPUT_SECONDS_MAX)
             for _ in range(INPUTS_PER_LOOK):
                 data = mutated(stream, corpus, target.input_bytes_max)
@@ -157,18 +163,20 @@ def _by_mutations(name: str, seconds: float, seed: int) -> int:
     return 0
 
 
-def _by_atheris(name: str, seconds: float, seed: int) -> int:
+def _by_atheris(options: argparse.Namespace) -> int:
     import atheris
 
     with atheris.instrument_imports(include=["sparklog"]):
         from all_targets import TARGETS
 
+    name = options.child
     target = TARGETS[name]
     with tempfile.TemporaryDirectory() as folder:
         for number, data in enumerate(target.corpus()):
             (Path(folder) / f"seed-{number}").write_bytes(data)
         arguments = [
-            *("fuzz", folder, f"-max_total_time={max(1, round(seconds))}", f"-seed={seed}"),
+            *("fuzz", folder, f"-max_total_time={max(1, round(options.seconds))}"),
+            *(f"-seed={options.seed}", f"-runs={options.executions}"),
             *(f"-max_len={target.input_bytes_max}", f"-timeout={INPUT_SECONDS_MAX}"),
             *("-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"),
             f"-artifact_prefix={FINDS}/{name}-",
@@ -194,5 +202,4 @@ def _on_alarm(*_: object) -> None:
 _ENGINES = {"atheris": _by_atheris, "mutations": _by_mutations}
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGALRM, _on_alarm)
     sys.exit(main())

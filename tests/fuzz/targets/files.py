@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from functools import cache
 from uuid import UUID
 
 from crc32c import crc32c
@@ -142,11 +143,17 @@ LATER = (
 )
 
 
-def _journal(data: bytes) -> None:
-    """The second commit of a journal; it is loaded whole or not at all."""
+@cache
+def _begun_journal() -> tuple[MemoryBackend, Journal]:
     backend = MemoryBackend()
     journal = Journal(backend)
     journal.commit(_header(1), encode_records(FIRST))
+    return backend, journal
+
+
+def _journal(data: bytes) -> None:
+    """The second commit of a journal; it is loaded whole or not at all."""
+    backend, journal = _begun_journal()
     backend.put(commit_name(2), data)
     image = journal.load()
     assert (image.version, image.cluster_id) == (2, "c")

@@ -9,8 +9,8 @@ from sparklog.errors import FrameError
 from sparklog.wire.frames import TRUSTED_BYTES, FrameDecoder
 from sparklog.wire.owned_frames import OwnedFrameDecoder
 
-FRAME_BYTES_MAX = 512
-INITIAL_BYTES = 64
+FRAME_BYTES_MAX = 64
+INITIAL_BYTES = 16
 
 
 def _cut_plainly(stream: bytes) -> tuple[list[bytes], bool]:
@@ -58,7 +58,7 @@ def _received(make: Callable[[], FrameDecoder | OwnedFrameDecoder]) -> Callable[
 
 
 def _seeds() -> Iterator[bytes]:
-    frames = [b"", b"a", b"x" * 300, b"y" * FRAME_BYTES_MAX]
+    frames = [b"", b"a", b"x" * 40, b"y" * FRAME_BYTES_MAX]
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
     for step in (1, 7, 255):
         yield bytes([step]) + stream
@@ -67,7 +67,13 @@ def _seeds() -> Iterator[bytes]:
 
 
 TARGETS = [
-    Target(name=name, decode=_received(make), seeds=_seeds, errors=(FrameError,))
+    Target(
+        name=name,
+        decode=_received(make),
+        seeds=_seeds,
+        errors=(FrameError,),
+        input_bytes_max=256,
+    )
     for name, make in (
         ("frames", lambda: FrameDecoder(FRAME_BYTES_MAX, INITIAL_BYTES)),
         ("owned-frames", lambda: OwnedFrameDecoder(FRAME_BYTES_MAX)),
