@@ -90,14 +90,15 @@ def decode_stats(data: bytes, base_offset: int) -> SegmentStats:
     """The whole file.  Raises DecodeError for any damage."""
     stats, count, body_crc = _decode_header(data)
     body = data[STATS_HEADER_BYTES:]
-    if len(body) != max(count, 0) * _INTERVAL.size:
+    if count < _NOT_MEASURED or len(body) != max(count, 0) * _INTERVAL.size:
         raise DecodeError(f"segment statistics say {count} intervals in {len(body)} bytes")
     if crc32c(body) != body_crc:
         raise DecodeError("segment statistics have a wrong CRC")
     if count == _NOT_MEASURED:
         return stats
     intervals = list(_INTERVAL.iter_unpack(body))
-    ends = [base_offset + interval[0] for interval in intervals[1:]] + [stats.next_offset]
+    following = [base_offset + interval[0] for interval in intervals[1:]]
+    ends = [*following, stats.next_offset][: len(intervals)]
     ranges = [
         TimestampRange(base_offset + relative, end, lowest, highest)
         for (relative, lowest, highest), end in zip(intervals, ends, strict=True)

@@ -151,6 +151,11 @@ def _sections(
             base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp,
             _, _, _, count,
         ) = HEADER.unpack_from(view, start)  # fmt: skip
+        if base_offset >= end_offset:
+            continue
+        # Before anything that the header says is believed: a damaged bit must not hide records.
+        if check_crc and crc32c(view[start + CRC_START : position]) != crc:
+            check_batch(view, start, read_header(view, start))
         # Shown every transactional batch, also those that nobody wants: a marker may be among them.
         if (
             drops is not None
@@ -160,13 +165,10 @@ def _sections(
             continue
         if (
             base_offset + last_delta < start_offset
-            or base_offset >= end_offset
             or (attributes & CONTROL_BIT and skip_control)
             or (min_timestamp is not None and max_timestamp < min_timestamp)
         ):
             continue
-        if check_crc and crc32c(view[start + CRC_START : position]) != crc:
-            check_batch(view, start, read_header(view, start))
         code = attributes & COMPRESSION_MASK
         if count == 0 and size == BATCH_OVERHEAD and code <= Compression.ZSTD:
             continue

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from all_targets import TARGETS
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from target import CORPUS, PEAK_BYTES_MAX
@@ -19,11 +20,13 @@ from sparklog.executors.log.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
+from sparklog.executors.log.stats_file import STATS_HEADER_BYTES, decode_stats
 from sparklog.types import Compression
 from sparklog.wire.batch import CRC_START, check_batch, read_header
 from sparklog.wire.builder import Record, decode_records, encode_batch
 from sparklog.wire.columns import decode_columns
 from sparklog.wire.compression import compress, decompress
+from sparklog.wire.messages.fetch import AbortedTransaction
 
 #: Of each decoder, when nobody asks for more.
 EXAMPLES = 40
@@ -111,6 +114,26 @@ def test_a_batch_that_compaction_emptied_is_empty_whatever_its_codec() -> None:
         plain[22] = codec
         assert decode_records(plain, check_crc=False) == []
         assert list(decode_columns(plain, check_crc=False)) == []
+
+
+@pytest.mark.parametrize(("at", "bits"), [(22, 0x20), (22, 0x10), (26, 0xFF), (35, 0x80)])
+def test_damage_that_would_hide_a_batch_is_seen(at: int, bits: int) -> None:
+    """Control and transactional bit, last offset, largest timestamp: each can leave a batch out."""
+    batch = bytearray(encode_batch([Record(value=b"v", timestamp=5)] * 3, producer_id=1))
+    batch[at] ^= bits
+    aborted = (AbortedTransaction(producer_id=1, first_offset=0),)
+    with pytest.raises(KafkaError, match="has CRC"):
+        list(decode_columns(batch, start_offset=2, min_timestamp=5, aborted=aborted))
+
+
+def test_statistics_of_no_intervals_are_read() -> None:
+    (nothing,) = (data for data in TARGETS["stats"].seeds() if decode_stats(data, 0).ranges == [])
+    count_at = STATS_HEADER_BYTES - 8
+    fields = bytearray(nothing[10:])
+    fields[count_at - 10 : count_at - 6] = b"\xff\xff\xff\xfb"
+    damaged = nothing[:6] + crc32c(fields).to_bytes(4, "big") + fields
+    with pytest.raises(DecodeError, match="say -5 intervals in 0 bytes"):
+        decode_stats(damaged, 0)
 
 
 def test_a_negative_number_of_records_is_refused() -> None:

@@ -11,6 +11,7 @@ from target import Target
 from sparklog.driver.journal import CommitHeader, Journal, JournalError, commit_name
 from sparklog.executors.broker_folder import MetaProperties
 from sparklog.executors.log import checkpoint
+from sparklog.executors.log.index_file import Checksum
 from sparklog.executors.log.offset_index import unpack_offset_index
 from sparklog.executors.log.partition_metadata import (
     decode_partition_metadata,
@@ -21,7 +22,14 @@ from sparklog.executors.log.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from sparklog.executors.log.time_index import unpack_time_index
+from sparklog.executors.log.stats_file import (
+    STATS_HEADER_BYTES,
+    SegmentStats,
+    TimestampRange,
+    decode_stats,
+    encode_stats,
+)
+from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
 from sparklog.executors.log.txn_index import unpack_txn_index
 from sparklog.metadata import (
     BrokerIdAssigned,
@@ -65,6 +73,46 @@ def _txn_indexes() -> Iterator[bytes]:
     first = struct.pack(">hqqqq", 0, 7, BASE_OFFSET + 1, BASE_OFFSET + 5, BASE_OFFSET + 6)
     yield first
     yield first + struct.pack(">hqqqq", 0, 8, BASE_OFFSET, BASE_OFFSET + 9, BASE_OFFSET + 8)
+
+
+# -- statistics: as they are, and with the CRCs made right
+
+
+def _stats(data: bytes) -> None:
+    assert encode_stats(decode_stats(data, BASE_OFFSET), BASE_OFFSET) == data
+
+
+def _stats_with_crcs(data: bytes) -> None:
+    header, body = data.ljust(_STATS_FIELDS)[:_STATS_FIELDS], data[_STATS_FIELDS:]
+    fields = header[:-4] + struct.pack(">I", crc32c(body))
+    _stats(struct.pack(">4shI", b"SLST", 1, crc32c(fields)) + fields + body)
+
+
+_STATS_FIELDS = STATS_HEADER_BYTES - 10
+
+
+def _statistics() -> Iterator[bytes]:
+    ranges = (
+        TimestampRange(BASE_OFFSET, BASE_OFFSET + 5, 10, 20),
+        TimestampRange(BASE_OFFSET + 5, BASE_OFFSET + 9, -1, 30),
+    )
+    for measured in (None, (), ranges):
+        stats = SegmentStats(
+            log_size=500,
+            next_offset=BASE_OFFSET + 9,
+            last_position=400,
+            last_crc=77,
+            largest=TimestampOffset(30, BASE_OFFSET + 8),
+            offset_index=Checksum(1, 5),
+            time_index=Checksum(2, 6),
+            ranges=measured,
+        )
+        yield encode_stats(stats, BASE_OFFSET)
+
+
+def _statistics_bodies() -> Iterator[bytes]:
+    for stats in _statistics():
+        yield stats[10:]
 
 
 # -- snapshots: as they are, and with the CRC made right
@@ -184,6 +232,8 @@ TARGETS = [
     Target(name="offset-index", decode=_offset_index, seeds=_index_seeds),
     Target(name="time-index", decode=_time_index, seeds=_index_seeds),
     Target(name="txn-index", decode=_txn_index, seeds=_txn_indexes),
+    Target(name="stats", decode=_stats, seeds=_statistics),
+    Target(name="stats-values", decode=_stats_with_crcs, seeds=_statistics_bodies),
     Target(name="snapshot", decode=_snapshot, seeds=_snapshots),
     Target(name="snapshot-entries", decode=_snapshot_with_crc, seeds=_snapshot_bodies),
     Target(name="epoch-checkpoint", decode=_epochs, seeds=_checkpoints),
