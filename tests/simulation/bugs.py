@@ -22,6 +22,7 @@ from sparklog.executors.log.flush import FlushJob, FlushState
 from sparklog.executors.log.log import AppendInfo, Log
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.scan import Scan, ScanWindow
+from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import PartitionRead
 from sparklog.executors.producer_state import ProducerEntry, ProducerStateManager
@@ -60,10 +61,14 @@ def acknowledge_before_the_write() -> list[Patch]:
     real = Log.append
 
     def append(
-        self: Log, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int
+        self: Log,
+        buffers: Sequence[Buffer],
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        aborted: Sequence[AbortedTxn] = (),
     ) -> AppendInfo:
         try:
-            return real(self, buffers, headers, now_ms)
+            return real(self, buffers, headers, now_ms, aborted)
         except StorageError:
             return AppendInfo(
                 base_offset=headers[0].base_offset,

@@ -9,6 +9,7 @@ import argparse
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from bugs import BUGS
+from checkers import CHECKERS
 from scenario import EXERCISED, Verdict, run
 
 #: Lines of the trace that a report shows.
@@ -51,11 +53,14 @@ def run_seeds(seeds: Iterable[int], workers: int = WORKERS) -> Iterator[Campaign
 
 
 def seeds_to_catch(name: str, first: int = 1) -> tuple[int, str]:
-    """How many seeds a deliberate bug takes, and what was found; -1 when it is not caught."""
+    """How many seeds a deliberate bug takes, and what was found; -1 when it is not caught.
+
+    Only a checker catches: a run that breaks off would show a bug that cannot even run.
+    """
     for tried, seed in enumerate(range(first, first + BUG_SEEDS_MAX), start=1):
-        verdict = run(seed, bug=name)
-        if verdict.found:
-            return tried, verdict.found[0]
+        for line in run(seed, bug=name).found:
+            if line.partition(":")[0] in CHECKERS:
+                return tried, line
     return -1, ""
 
 
@@ -93,7 +98,21 @@ def run_small(seed: int, bug: str | None = None) -> Verdict:
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     # Fresh interpreters: a fork would take over threads and loops of the test session.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent
+    )
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would go on until its seeds are done."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
