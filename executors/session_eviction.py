@@ -11,7 +11,6 @@ As in Kafka, a session's age and size are looked at when it is used.
 """
 
 import heapq
-import itertools
 from collections import OrderedDict
 from typing import TypeAlias
 
@@ -66,30 +65,36 @@ class SessionEviction:
 
 
 class _Candidates:
-    """Sessions by value: a heap whose outdated entries are passed over."""
+    """Sessions by value: a heap whose outdated entries are passed over.
+
+    The heap holds no sessions, so that nothing is left of those that are gone.
+    """
 
     def __init__(self) -> None:
         self._values: dict[FetchSession, Value] = {}
-        #: Numbered, because sessions cannot be compared.
-        self._heap: list[tuple[Value, int, FetchSession]] = []
-        self._numbers = itertools.count()
+        self._sessions: dict[Value, FetchSession] = {}
+        self._heap: list[Value] = []
 
     def offer(self, session: FetchSession, value: Value) -> None:
         if self._values.get(session) == value:
             return
+        self.withdraw(session)
         self._values[session] = value
-        heapq.heappush(self._heap, (value, next(self._numbers), session))
+        self._sessions[value] = session
+        heapq.heappush(self._heap, value)
         if len(self._heap) > 2 * len(self._values) + 16:
-            self._heap = [(v, next(self._numbers), s) for s, v in self._values.items()]
+            self._heap = list(self._sessions)
             heapq.heapify(self._heap)
 
     def withdraw(self, session: FetchSession) -> None:
-        self._values.pop(session, None)
+        value = self._values.pop(session, None)
+        if value is not None:
+            del self._sessions[value]
 
     def cheapest(self) -> FetchSession | None:
         while self._heap:
-            value, _, session = self._heap[0]
-            if self._values.get(session) == value:
+            session = self._sessions.get(self._heap[0])
+            if session is not None:
                 return session
             heapq.heappop(self._heap)
         return None

@@ -275,7 +275,8 @@ class _Fetch:
             )
         data = PartitionData(
             partition_index=wanted.partition,
-            high_watermark=read.high_watermark,
+            # A follower's own fetch may have moved it, and a session tells of each change once.
+            high_watermark=partition.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
             aborted_transactions=_aborted(read) if self._isolation else None,

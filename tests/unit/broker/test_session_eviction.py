@@ -1,5 +1,6 @@
 """Which session gives way: age, use, size and privilege."""
 
+import gc
 import random
 
 from session_maker import CLIENT, FOLLOWER, IDLE_MS, opened, sessions, topics, used
@@ -150,3 +151,22 @@ def test_it_does_what_a_plain_list_does() -> None:
         assert found is plain.victim(privileged, size, now_ms)
         chosen += found is not None
     assert chosen > 1000
+
+
+def test_nothing_is_left_of_a_session_that_was_closed() -> None:
+    """Each may hold hundreds of thousands of partitions; a client may open one after the other."""
+    before = living()
+    cache = sessions(slots=3)
+    kept = opened(cache, 2, 0)
+    for now_ms in range(10):
+        session = opened(cache, 3, now_ms, FOLLOWER if now_ms % 2 else CLIENT)
+        assert session is not None
+        used(cache, session, now_ms + IDLE_MS + 1)
+        cache.close(session)
+    del session
+    assert [each for each in living() if each not in before] == [kept]
+
+
+def living() -> list[FetchSession]:
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, FetchSession)]
