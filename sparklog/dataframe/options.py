@@ -256,7 +256,7 @@ def assignment(text: str) -> tuple[TopicPartition, ...]:
 def _json_object(text: str) -> dict[str, object]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error})") from None
     if not isinstance(value, dict):
         raise ValueError("expected a JSON object by topic")

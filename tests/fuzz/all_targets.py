@@ -1,10 +1,10 @@
 """Every fuzzing target, by name."""
 
 from target import Target
-from targets import batches, compression, files, framing, messages
+from targets import batches, compression, files, framing, messages, texts
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for module in (framing, messages, batches, compression, files)
+    for module in (framing, messages, batches, compression, files, texts)
     for target in module.TARGETS
 }

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from target import CORPUS, PEAK_BYTES_MAX
 
-from sparklog.errors import DecodeError, KafkaError
+from sparklog.dataframe.options import parse_read_options
+from sparklog.errors import ConfigError, DecodeError, KafkaError
 from sparklog.executors.log.checkpoint import decode_epochs, decode_offsets
 from sparklog.executors.log.producer_snapshot import (
     ProducerSnapshotEntry,
@@ -145,6 +146,11 @@ def test_a_negative_number_of_records_is_refused() -> None:
     ):
         with pytest.raises(DecodeError, match="-1 records"):
             attempt()
+
+
+def test_options_nested_without_end_are_refused() -> None:
+    with pytest.raises(ConfigError, match="not JSON"):
+        parse_read_options({"assign": "[" * 200_000}, "127.0.0.1:9092")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
