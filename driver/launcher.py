@@ -40,7 +40,8 @@ LOCK_FILE = "cluster.lock"
 class LaunchOptions:
     """What to start.
 
-    ``data_dir`` is a folder (or file URL) that every executor has under that name; ``host`` is
+    ``data_dir`` is a folder (or file URL) that every executor has under that name, and so are
+    ``more_data_dirs``, on other disks, over which brokers spread their logs; ``host`` is
     where the control plane listens; ``broker_host`` the same for brokers (None: the host of their
     executor); ``port`` 0 takes any.  ``settings`` by Kafka's names.  ``storage_options`` open the
     object store that holds the journal.  Times in seconds.
@@ -49,6 +50,7 @@ class LaunchOptions:
     brokers: int
     data_dir: str
     host: str
+    more_data_dirs: tuple[str, ...] = ()
     journal_dir: str | None = None
     broker_host: str | None = None
     port: int = 0
@@ -94,13 +96,9 @@ class Launcher:
         self._placer = Placer()
         self._stop_lock = threading.Lock()
         self._stopped = False
-        folder = local_folder(options.data_dir)
-        if folder is None:
-            raise StartError(
-                f"data_dir={options.data_dir}: brokers keep their logs in local folders; give a "
-                "path or a file:// URL (only journal_dir may be in an object store)"
-            )
-        self.data_folder = folder
+        self.data_folder = _require_local(options.data_dir)
+        for further in options.more_data_dirs:
+            _require_local(further)
         self.control_plane = ControlPlaneProcess(self._control_options())
 
     @property
@@ -175,15 +173,20 @@ class Launcher:
         journal_dir = self._options.journal_dir
         if journal_dir and local_folder(journal_dir) not in (None, self.data_folder):
             locations["journal_dir"] = journal_dir
-        for name, location in locations.items():
+        further = {location: location for location in self._options.more_data_dirs}
+        for name, location in (locations | further).items():
             try:
                 half = open_file_half(location)
+                if location in further and not half.is_folder(""):
+                    continue  # a disk that is missing is the brokers' business
                 half.make_folder("")
                 self._locks.append(half.lock(LOCK_FILE))
             except LockedError as error:
                 raise StartError(f"a cluster runs on this {name} already: {error}") from error
             except StorageError as error:
-                raise StartError(f"{name}={location} cannot be used: {error}") from error
+                if location not in further:
+                    raise StartError(f"{name}={location} cannot be used: {error}") from error
+                log.warning("%s cannot be used here: %s", location, error)
 
     def _await_brokers(self) -> None:
         end = time.monotonic() + self._options.start_seconds
@@ -275,6 +278,7 @@ class Launcher:
             "cluster_id": control.cluster_id,
             "broker_id": broker_id,
             "data_dir": options.data_dir,
+            "more_data_dirs": list(options.more_data_dirs),
             "new": new,
             "listen_host": host,
             "port": 0,
@@ -317,6 +321,16 @@ class Launcher:
             expected_cluster_id=_known_cluster_id(self.data_folder),
             log_path=self._control_log,
         )
+
+
+def _require_local(data_dir: str) -> Path:
+    folder = local_folder(data_dir)
+    if folder is None:
+        raise StartError(
+            f"data_dir={data_dir}: brokers keep their logs in local folders; give a path or a "
+            "file:// URL (only journal_dir may be in an object store)"
+        )
+    return folder
 
 
 def _known_cluster_id(data_folder: Path) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import (
     delete_records,
+    describe_log_dirs,
     fetch,
     init_producer_id,
     list_offsets,
@@ -66,6 +67,7 @@ def broker_handlers(
         init_producer_id.handler(ProducerIds(allocate_producer_ids)),
         offset_for_leader_epoch.handler(table),
         describe_configs.handler(lambda: table.image, node_id=table.node_id, settings=settings),
+        describe_log_dirs.handler(table),
         describe_cluster.handler(lambda: table.image),
         describe_topic_partitions.handler(
             lambda: table.image, table.broker_config.max_request_partition_size_limit

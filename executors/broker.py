@@ -10,7 +10,7 @@ control plane.  While the control plane is away the broker goes on with its last
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +19,9 @@ from uuid import UUID
 from sparklog.config import BrokerConfig
 from sparklog.errors import ConfigError, LockedError, SparklogError, StorageError
 from sparklog.executors.apis import broker_handlers
-from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError
+from sparklog.executors.broker_folder import BrokerStartError
 from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.log_folders import LogFolders, take_folders
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import BrokerIdentity, Registration
 from sparklog.metadata import ClusterImage
@@ -43,13 +44,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """What a broker process is told; ``settings`` by Kafka's names."""
+    """What a broker process is told; ``settings`` by Kafka's names.
+
+    ``more_data_dirs`` are on other disks: logs are spread over all of them.
+    """
 
     cluster_id: str
     broker_id: int
     data_dir: str
     controller: str
     secret: str = field(repr=False)
+    more_data_dirs: Sequence[str] = ()
     new: bool = False
     listen_host: str = "127.0.0.1"
     port: int = 0
@@ -83,7 +88,7 @@ class Broker:
         self._registration = Registration(
             controller, secret, self.config, name, surroundings=surroundings
         )
-        self._folder: BrokerFolder | None = None
+        self._folders: LogFolders | None = None
         self._table: PartitionTable | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
@@ -97,8 +102,8 @@ class Broker:
 
     @property
     def directory_id(self) -> UUID:
-        assert self._folder is not None
-        return self._folder.meta.directory_id
+        assert self._folders is not None
+        return self._folders.directory_id
 
     @property
     def table(self) -> PartitionTable:
@@ -128,17 +133,17 @@ class Broker:
 
     async def _start(self) -> None:
         options, registration = self.options, self._registration
-        self._folder = await self._take_folder()
+        self._folders = await self._take_folders()
         self._table = PartitionTable(
             node_id=options.broker_id,
-            folder=self._folder,
+            folders=self._folders,
             settings=options.settings,
             counters=self.counters,
             now_ms=self.surroundings.wall_ms,
             random_bytes=self.surroundings.random_bytes,
         )
         await registration.fetch_image()
-        self._check_identity(registration.image, self._folder)
+        self._check_identity(registration.image, self._folders)
         await self._table.apply(registration.image, lead=False)
         self._dispatcher = Dispatcher(self._handlers())
         self._server = await serve(
@@ -148,7 +153,7 @@ class Broker:
             limits=server_limits(self._table.broker_config, descriptors_max()),
             door=self._dispatcher.at_door,
         )
-        await registration.register(self._identity(self._folder, self._server))
+        await registration.register(self._identity(self._folders, self._server))
         # The controller has committed the registration, so its image lacks no topic.
         await self._table.remove_strays(registration.image)
         await self._apply(registration.image)
@@ -159,23 +164,22 @@ class Broker:
             self._server.port,
         )
 
-    async def _take_folder(self) -> BrokerFolder:
-        """Wait for the folder's lock: a predecessor may be on its way out."""
+    async def _take_folders(self) -> LogFolders:
+        """Wait for the folders' locks: a predecessor may be on its way out."""
         options = self.options
         loop = asyncio.get_running_loop()
         deadline = loop.time() + options.lock_wait_s
-        half = open_file_half(options.data_dir)
-        new_id = self.surroundings.new_id()
+        halves = [open_file_half(each) for each in (options.data_dir, *options.more_data_dirs)]
         while True:
             taking = asyncio.ensure_future(
                 run_blocking(
-                    BrokerFolder.take,
-                    half,
+                    take_folders,
+                    halves,
                     self._path,
                     cluster_id=options.cluster_id,
                     node_id=options.broker_id,
                     new=options.new,
-                    new_id=new_id,
+                    new_id=self.surroundings.new_id,
                 )
             )
             try:
@@ -185,13 +189,13 @@ class Broker:
                     raise
             except asyncio.CancelledError:
                 with suppress(SparklogError):  # what the thread still takes is to be given back
-                    self._folder = await taking
+                    self._folders = await taking
                 raise
             await asyncio.sleep(LOCK_RETRY_S)
 
-    def _check_identity(self, image: ClusterImage, folder: BrokerFolder) -> None:
+    def _check_identity(self, image: ClusterImage, folders: LogFolders) -> None:
         """Another folder than the one that the cluster knows may only come as a new one."""
-        options, own = self.options, folder.meta.directory_id
+        options, own = self.options, folders.directory_id
         if image.cluster_id != options.cluster_id:
             raise BrokerStartError(
                 "foreign_cluster",
@@ -206,19 +210,19 @@ class Broker:
                 f"{options.broker_id} by {known.directory_id}",
             )
 
-    def _identity(self, folder: BrokerFolder, server: Server) -> BrokerIdentity:
+    def _identity(self, folders: LogFolders, server: Server) -> BrokerIdentity:
         options = self.options
         host = options.advertised_host or options.listen_host
         return BrokerIdentity(
             cluster_id=options.cluster_id,
             broker_id=options.broker_id,
-            directory_id=folder.meta.directory_id,
+            directory_id=folders.directory_id,
             incarnation=self.incarnation,
             advertised=Endpoint(host, server.port),
             executor_host=options.executor_host,
             executor_id=options.executor_id,
             job=options.job,
-            clean_stop=folder.clean,
+            clean_stop=folders.clean,
         )
 
     def _handlers(self) -> list[ApiHandler]:
@@ -256,6 +260,7 @@ class Broker:
             _every(PURGE_S, table.purge_deleted),
             _every(checkpoint_ms / 1000, table.write_checkpoints),
             _every(expiry_s, _synchronous(table.expire_producers)),
+            self._end_without_disks(),
             _wait_for(self._stop_asked),
         ]
         tasks = [asyncio.create_task(each) for each in work]
@@ -268,6 +273,11 @@ class Broker:
             await self._close_all(tell_controller=True, meanwhile=tasks[1])
         if failure is not None:
             raise failure
+
+    async def _end_without_disks(self) -> None:
+        await self.table.disks_gone.wait()
+        reasons = "; ".join(f"{f.location}: {f.error}" for f in self.table.folders.failed)
+        raise StorageError(f"every data directory has failed: {reasons}")
 
     def ask_to_stop(self, reason: str) -> None:
         """Begin a clean stop; returns at once.  May be asked more than once."""
@@ -290,9 +300,12 @@ class Broker:
             "broker_epoch": self._registration.broker_epoch,
             "metadata_version": table.image.version,
             "started_ms": self._started_ms,
-            "clean_start": self._folder is not None and self._folder.clean,
+            "clean_start": table.folders.clean,
             "partitions": len(table),
             "partitions_led": sum(partition.is_leader for partition in table),
+            "data_dirs": {folder.location: "" for folder in table.folders}
+            | {failure.location: str(failure.error) for failure in table.folders.failed},
+            "data_dirs_missing": [str(directory) for directory in table.folders.missing],
             "offline": {str(tp): str(error) for tp, error in table.offline.items()},
             "connections": len(server.connections),
             "connections_refused": server.connections_refused,
@@ -329,31 +342,34 @@ class Broker:
             self._table.close_readers()
         if self._server is not None:
             await self._server.close(DRAIN_S)
-        if self._folder is not None:
-            await self._leave_folder(self._folder)
+        if self._folders is not None:
+            await self._leave_folders(self._folders)
         if meanwhile is not None:
             await _cancel([meanwhile])
         if tell_controller:
             await self._registration.announce_stop()
         self._registration.close()
 
-    async def _leave_folder(self, folder: BrokerFolder) -> None:
-        """Release it, with a marker if every log is whole and the control plane knows the past.
+    async def _leave_folders(self, folders: LogFolders) -> None:
+        """Release them, with a marker where all is whole and the control plane knows the past.
 
         A start that recovered logs but never registered leaves no marker: the next one must still
         report the unclean stop.
         """
-        table = self._table
+        table, broker_epoch = self._table, self._registration.broker_epoch
         try:
-            whole = table is None or await table.close()
-            if whole and (folder.clean or self._registration.broker_epoch >= 0):
-                await run_blocking(folder.write_clean_marker, self._registration.broker_epoch)
-            else:
-                logger.warning("no clean marker: the next start recovers the logs")
+            whole = list(folders) if table is None else await table.close()
+            for folder in folders:
+                if folder in whole and (folder.clean or broker_epoch >= 0):
+                    await run_blocking(folder.write_clean_marker, broker_epoch)
+                else:
+                    logger.warning(
+                        "no clean marker in %s: the next start recovers its logs", folder.location
+                    )
         except StorageError as error:
             logger.error("the stop is not clean: %s", error)
         finally:
-            folder.release()
+            folders.release()
 
 
 async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None:

@@ -9,7 +9,7 @@ import binascii
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from sparklog.errors import DecodeError, StartError
@@ -22,6 +22,10 @@ LOCK_FILE = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+#: Written to find out whether a disk still works.
+PROBE_FILE = ".probe"
+#: A line of meta.properties that is ours alone.
+DIRECTORIES = "sparklog.directory.ids"
 
 logger = logging.getLogger(__name__)
 
@@ -39,18 +43,29 @@ class BrokerStartError(StartError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """Whose folder it is (``org.apache.kafka.metadata.properties.MetaProperties``, version 1)."""
+    """Whose folder it is (``org.apache.kafka.metadata.properties.MetaProperties``, version 1).
+
+    ``directories`` are the ids of all folders of a broker that has several, itself among them;
+    Kafka leaves such a line alone.
+    """
 
     cluster_id: str
     node_id: int
     directory_id: UUID
+    directories: tuple[UUID, ...] = ()
+
+    @property
+    def all_directories(self) -> tuple[UUID, ...]:
+        return self.directories or (self.directory_id,)
 
     def encode(self) -> bytes:
-        directory = base64.urlsafe_b64encode(self.directory_id.bytes).rstrip(b"=").decode()
-        return (
+        text = (
             f"version=1\ncluster.id={self.cluster_id}\nnode.id={self.node_id}\n"
-            f"directory.id={directory}\n"
-        ).encode()
+            f"directory.id={_id_text(self.directory_id)}\n"
+        )
+        if self.directories:
+            text += f"{DIRECTORIES}={','.join(map(_id_text, self.directories))}\n"
+        return text.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "MetaProperties":
@@ -63,14 +78,23 @@ class MetaProperties:
         if fields.get("version") != "1":
             raise DecodeError(f"meta.properties version {fields.get('version')!r} is not known")
         try:
-            raw = base64.urlsafe_b64decode(fields["directory.id"] + "==")
+            others = fields.get(DIRECTORIES)
             return cls(
                 cluster_id=fields["cluster.id"],
                 node_id=int(fields["node.id"]),
-                directory_id=UUID(bytes=raw),
+                directory_id=_read_id(fields["directory.id"]),
+                directories=tuple(map(_read_id, others.split(","))) if others else (),
             )
         except (KeyError, ValueError, binascii.Error) as error:
             raise DecodeError(f"meta.properties cannot be read: {error}") from error
+
+
+def _id_text(directory_id: UUID) -> str:
+    return base64.urlsafe_b64encode(directory_id.bytes).rstrip(b"=").decode()
+
+
+def _read_id(text: str) -> UUID:
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 class BrokerFolder:
@@ -83,15 +107,30 @@ class BrokerFolder:
         self.clean = False
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
+        self.partition_names: tuple[str, ...] = ()
         self._lock = lock
+
+    @property
+    def location(self) -> str:
+        """Its path or URL, for people."""
+        return location_of(self.half, self.path)
 
     @classmethod
     def take(
-        cls, half: FileHalf, path: str, *, cluster_id: str, node_id: int, new: bool, new_id: UUID
+        cls,
+        half: FileHalf,
+        path: str,
+        *,
+        cluster_id: str,
+        node_id: int,
+        new: bool,
+        new_id: UUID,
+        directories: tuple[UUID, ...] = (),
     ) -> "BrokerFolder":
         """Lock the folder and check that it is ours; make it when it may be ``new``.
 
-        ``new_id`` becomes the directory id of a new folder.  Raises BrokerStartError (``not_here``,
+        ``new_id`` becomes the directory id of a new folder; ``directories`` are those of all the
+        broker's folders, if it has several.  Raises BrokerStartError (``not_here``,
         ``foreign_cluster``, ``config``), LockedError, StorageError.
         """
         if not half.is_folder(path):
@@ -101,7 +140,13 @@ class BrokerFolder:
         lock = half.lock(f"{path}/{LOCK_FILE}")
         try:
             meta = _read_or_create_meta(
-                half, path, cluster_id=cluster_id, node_id=node_id, new=new, new_id=new_id
+                half,
+                path,
+                cluster_id=cluster_id,
+                node_id=node_id,
+                new=new,
+                new_id=new_id,
+                directories=directories,
             )
             folder = cls(half, path, meta, lock)
             folder._remove_leftovers()
@@ -134,13 +179,18 @@ class BrokerFolder:
     def release(self) -> None:
         self._lock.release()
 
+    def probe(self) -> None:
+        """Write something and make it durable.  Raises StorageError when the disk cannot."""
+        self.half.put(f"{self.path}/{PROBE_FILE}", b"")
+
     def _remove_leftovers(self) -> None:
         """What a predecessor that was killed had half written, here and in partitions' folders."""
         half, path = self.half, self.path
         half.remove_leftovers(path)
-        for name in half.list(path):
-            if half.is_folder(f"{path}/{name}"):
-                half.remove_leftovers(f"{path}/{name}")
+        folders = [name for name in half.list(path) if half.is_folder(f"{path}/{name}")]
+        for name in folders:
+            half.remove_leftovers(f"{path}/{name}")
+        self.partition_names = tuple(folders)
 
     def _read_notes(self) -> None:
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
@@ -164,20 +214,42 @@ class BrokerFolder:
             return {}
 
 
-def _read_or_create_meta(
-    half: FileHalf, path: str, *, cluster_id: str, node_id: int, new: bool, new_id: UUID
-) -> MetaProperties:
+def location_of(half: FileHalf, path: str) -> str:
+    """A folder as people know it: a path where it is one."""
+    return f"{half.url.removeprefix('file://')}/{path}"
+
+
+def read_meta(half: FileHalf, path: str) -> MetaProperties | None:
+    """Whose folder it is; None when it is not there yet.  Raises BrokerStartError, StorageError."""
     file = f"{path}/{META_PROPERTIES}"
     if not half.exists(file):
-        if not new:
-            raise BrokerStartError("not_here", f"{half.url}/{path} holds no {META_PROPERTIES}")
-        meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=new_id)
-        half.put(file, meta.encode())
-        return meta
+        return None
     try:
-        meta = MetaProperties.decode(half.read(file))
+        return MetaProperties.decode(half.read(file))
     except DecodeError as error:
         raise BrokerStartError("config", f"{half.url}/{file}: {error}") from error
+
+
+def _read_or_create_meta(
+    half: FileHalf,
+    path: str,
+    *,
+    cluster_id: str,
+    node_id: int,
+    new: bool,
+    new_id: UUID,
+    directories: tuple[UUID, ...],
+) -> MetaProperties:
+    file = f"{path}/{META_PROPERTIES}"
+    meta = read_meta(half, path)
+    if meta is None:
+        if not new:
+            raise BrokerStartError("not_here", f"{half.url}/{path} holds no {META_PROPERTIES}")
+        meta = MetaProperties(
+            cluster_id=cluster_id, node_id=node_id, directory_id=new_id, directories=directories
+        )
+        half.put(file, meta.encode())
+        return meta
     if meta.cluster_id != cluster_id:
         raise BrokerStartError(
             "foreign_cluster",
@@ -188,4 +260,7 @@ def _read_or_create_meta(
         raise BrokerStartError(
             "config", f"{half.url}/{path} belongs to broker {meta.node_id}, not to {node_id}"
         )
+    if directories and meta.directories != directories:
+        meta = replace(meta, directories=directories)
+        half.put(file, meta.encode())
     return meta

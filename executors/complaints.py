@@ -20,16 +20,22 @@ _PARTITIONS_MAX = 10_000
 
 
 class Complaints:
-    """``now_ms`` is the time of day."""
+    """``now_ms`` is the time of day; ``on_trouble`` is told every time."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        on_trouble: Callable[[TopicPartition], None] = lambda _: None,
+    ) -> None:
         self._now_ms = now_ms
+        self._on_trouble = on_trouble
         self._said_ms: dict[TopicPartition, int] = {}
 
     def hear(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """Log an error that storage is at fault for; others are between client and broker."""
         if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             return
+        self._on_trouble(topic_partition)
         now_ms = self._now_ms()
         said_ms = self._said_ms.get(topic_partition)
         if said_ms is not None and now_ms - said_ms < PERIOD_MS:

@@ -20,16 +20,21 @@ logger = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``."""
+    """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``.
+
+    ``on_trouble`` is told of flushes that failed.
+    """
 
     def __init__(
         self,
         now_ms: Callable[[], int],
         carry_out: Callable[[Sequence[Effect]], None],
         timers: Timers,
+        on_trouble: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
         self._now_ms = now_ms
         self._timers = timers
+        self._on_trouble = on_trouble
         self._carry_out = carry_out
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._planned: dict[TopicPartition, tuple[int, Timer]] = {}
@@ -83,6 +88,7 @@ class Flusher:
                     if not isinstance(error, StorageError):
                         error = StorageError(repr(error))
                     log.fail_flush(job, error)
+                    self._on_trouble(partition.topic_partition)
                 else:
                     log.finish_flush(job, self._now_ms())
         finally:

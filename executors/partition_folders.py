@@ -7,6 +7,7 @@ blocks.
 from uuid import UUID
 
 from sparklog.errors import SparklogError
+from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.log.names import PARTITION_METADATA
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.metadata import ClusterImage
@@ -43,6 +44,12 @@ def is_stray(half: FileHalf, root: str, name: str, image: ClusterImage, node_id:
     except SparklogError:
         return False
     return image.topics[tp.topic].topic_id != topic_id
+
+
+def find_strays(folder: BrokerFolder, image: ClusterImage, node_id: int) -> list[str]:
+    """The folders of partitions that the image does not place here."""
+    half, root = folder.half, folder.path
+    return [name for name in half.list(root) if is_stray(half, root, name, image, node_id)]
 
 
 def delete_folder(half: FileHalf, root: str, name: str, topic_id: UUID) -> None:

@@ -15,14 +15,16 @@ from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogErro
 from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.complaints import Complaints
 from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.disk_watch import DiskWatch
 from sparklog.executors.fetch_session import FetchSession
 from sparklog.executors.fetch_sessions import Awaited, FetchSessions
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
+from sparklog.executors.log_folders import LogFolders
 from sparklog.executors.log_work import LogWork
 from sparklog.executors.partition import Partition
-from sparklog.executors.partition_folders import delete_folder, is_stray, parse_folder
+from sparklog.executors.partition_folders import delete_folder, find_strays, parse_folder
 from sparklog.executors.partition_values import (
     Effect,
     FlushLog,
@@ -53,7 +55,7 @@ class PartitionTable:
         self,
         *,
         node_id: int,
-        folder: BrokerFolder,
+        folders: LogFolders,
         settings: Mapping[str, str],
         counters: BrokerCounters,
         now_ms: Callable[[], int],
@@ -62,14 +64,16 @@ class PartitionTable:
         self.node_id = node_id
         self.image = ClusterImage()
         self.counters = counters
-        self.complaints = Complaints(now_ms)
+        self.complaints = Complaints(now_ms, self._suspect)
         self.now_ms = now_ms
         self.timers = Timers()
         self.readers: Purgatory[Awaited] = Purgatory(self.timers)
         self.followers: Purgatory[Awaited] = Purgatory(self.timers)
         self.writers: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.deleters: Purgatory[TopicPartition] = Purgatory(self.timers)
-        self._folder = folder
+        self.folders = folders
+        #: Set when none of the folders works any more.
+        self.disks_gone = asyncio.Event()
         self._broker_overrides: dict[str, str] = {}
         self._start_config = BrokerConfig.resolve(settings)
         self.broker_config = self._start_config
@@ -79,13 +83,15 @@ class PartitionTable:
         )
         self._went_offline: set[TopicPartition] = set()
         self._files = FileCache(self.broker_config.log_open_files_max)
-        self._flusher = Flusher(now_ms, self.carry_out, self.timers)
+        self._flusher = Flusher(now_ms, self.carry_out, self.timers, self._suspect)
+        self._disks = DiskWatch(self._fail_folder)
         self.log_work = LogWork()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
         self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
         self._checkpointing = asyncio.Lock()
-        self._clean_open = folder.clean
+        self._opened_before = False
+        self._led_before = False
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(tuple(self._partitions.values()))
@@ -117,6 +123,10 @@ class PartitionTable:
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {tp}"
         )
+
+    def partitions_in(self, folder: BrokerFolder) -> list[Partition]:
+        """The open partitions that lie in one of the broker's folders."""
+        return [p for p in self if self.folders.find(p.topic_partition) is folder]
 
     def topic_name(self, topic_id: UUID | None) -> str:
         """Raises UNKNOWN_TOPIC_ID."""
@@ -190,21 +200,19 @@ class PartitionTable:
         The image must be of a controller that is known to be in office: one that was replaced could
         lack topics.
         """
-        half, root = self._folder.half, self._folder.path
-        names = await run_blocking(half.list, root)
         strays = [
-            name
-            for name in names
-            if await run_blocking(is_stray, half, root, name, image, self.node_id)
+            (folder, name)
+            for folder in self.folders
+            for name in await run_blocking(find_strays, folder, image, self.node_id)
         ]
-        for name in strays:
-            self._forget_checkpoints(parse_folder(name))
+        for _, name in strays:
+            self._forget_home(parse_folder(name))
         if strays:
             await self.write_checkpoints()
-        for name in strays:
-            logger.warning("removing the stray folder %s", name)
-            await run_blocking(half.remove_folder, f"{root}/{name}")
-        return strays
+        for folder, name in strays:
+            logger.warning("removing the stray folder %s/%s", folder.location, name)
+            await run_blocking(folder.half.remove_folder, f"{folder.path}/{name}")
+        return [name for _, name in strays]
 
     async def apply(self, image: ClusterImage, *, lead: bool) -> None:
         """Make the open partitions those of the image.
@@ -224,7 +232,8 @@ class PartitionTable:
             if tp not in self._partitions and tp not in self._offline
         ]
         await self._some_at_once(self._open, missing)
-        self._clean_open = False
+        self._opened_before = True
+        self._led_before = self._led_before or lead
         for tp, (_, state) in wanted.items():
             partition = self._partitions.get(tp)
             if partition is not None:
@@ -262,25 +271,44 @@ class PartitionTable:
         await run_blocking(_purge, [partition.log for partition in self], self.now_ms())
 
     async def write_checkpoints(self) -> None:
-        """Recovery points and log starts; those of replicas that are not open stay as they were."""
-        async with self._checkpointing:  # an older state must not overwrite a newer one
-            points = dict(self._folder.recovery_points)
-            starts = dict(self._folder.log_starts)
-            for partition in self:
-                points[partition.topic_partition] = partition.log.recovery_point
-                starts[partition.topic_partition] = partition.log.log_start_offset
-            await run_blocking(self._folder.write_checkpoints, points, starts)
+        """Recovery points and log starts; those of replicas that are not open stay as they were.
 
-    async def close(self) -> bool:
-        """Flush and close every log, write the checkpoints.  False when one did not close well."""
+        Raises StorageError when that fails in one folder; the others have theirs.
+        """
+        failure: StorageError | None = None
+        async with self._checkpointing:  # an older state must not overwrite a newer one
+            for folder in self.folders:
+                points, starts = dict(folder.recovery_points), dict(folder.log_starts)
+                for partition in self.partitions_in(folder):
+                    points[partition.topic_partition] = partition.log.recovery_point
+                    starts[partition.topic_partition] = partition.log.log_start_offset
+                try:
+                    await run_blocking(folder.write_checkpoints, points, starts)
+                except StorageError as error:
+                    failure = error
+                    self._disks.suspect(folder)
+        if failure is not None:
+            raise failure
+
+    async def close(self) -> list[BrokerFolder]:
+        """Flush and close every log, write the checkpoints; the folders where all went well."""
         self.close_readers()
         self.writers.close()
         self.deleters.close()
         for partition in self:
             await self._settle(partition)
-        closed = await self._some_at_once(self._close_log, self)
-        await self.write_checkpoints()
-        return all(closed) and not self._offline
+        partitions = tuple(self)
+        closed = await self._some_at_once(self._close_log, partitions)
+        unwell = [p.topic_partition for p, well in zip(partitions, closed, strict=True) if not well]
+        try:
+            await self.write_checkpoints()
+        except StorageError as error:
+            logger.error("the stop is not clean: %s", error)
+            return []
+        finally:
+            await self._disks.close()
+        homes = [self.folders.find(tp) for tp in (*unwell, *self._offline)]
+        return [folder for folder in self.folders if folder not in homes]
 
     def close_readers(self) -> None:
         """Answer every fetch that waits, and those to come, with what there is."""
@@ -289,7 +317,8 @@ class PartitionTable:
 
     async def _some_at_once(self, work: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
         """``work`` on all items, on as many together as there are recovery threads."""
-        threads = asyncio.Semaphore(self.broker_config.num_recovery_threads_per_data_dir)
+        per_folder = self.broker_config.num_recovery_threads_per_data_dir
+        threads = asyncio.Semaphore(per_folder * max(len(self.folders.working), 1))
 
         async def one(item: T) -> R:
             async with threads:
@@ -329,8 +358,9 @@ class PartitionTable:
         tp, topic_id = missing
         producers = ProducerStateManager(tp)
         config = self._topic_config(tp.topic)
-        folder = self._folder
         try:
+            # What was there before this process led anything may lie on a disk that is missing.
+            folder = self.folders.home(tp, is_new=self._led_before)
             log = await run_blocking(
                 Log.open,
                 folder.half,
@@ -340,7 +370,7 @@ class PartitionTable:
                 files=self._files,
                 producers=producers,
                 now_ms=self.now_ms(),
-                clean=self._clean_open,
+                clean=folder.clean and not self._opened_before,
                 recovery_point=folder.recovery_points.get(tp, 0),
                 log_start_offset=folder.log_starts.get(tp, 0),
                 topic_id=topic_id,
@@ -348,6 +378,7 @@ class PartitionTable:
         except (CorruptLogError, StorageError) as error:
             logger.error("%s is offline: %s", tp, error)
             self._offline[tp] = (topic_id, error)
+            self._suspect(tp)
             return
         except KafkaError as error:
             # The folder of a topic that had the same name; it is removed as a stray.
@@ -366,16 +397,17 @@ class PartitionTable:
 
     async def _remove(self, gone: Collection[TopicPartition]) -> None:
         """Close them, forget them on the disk, then delete their folders."""
-        doomed: list[tuple[str, UUID]] = []
+        doomed: list[tuple[BrokerFolder, str, UUID]] = []
         for tp in gone:
             offline = self._offline.pop(tp, None)
             partition = self._partitions.pop(tp, None)
-            if offline is not None:
-                doomed.append((str(tp), offline[0]))
+            folder = self.folders.find(tp)
             if partition is not None:
-                doomed.append((str(tp), partition.topic_id))
                 await self._let_go(partition)
-            self._forget_checkpoints(tp)
+            topic_id = partition.topic_id if partition is not None else offline and offline[0]
+            if folder in self.folders.working and topic_id:
+                doomed.append((folder, str(tp), topic_id))
+            self._forget_home(tp)
             if self.image.topic(tp.topic) is None:
                 self.counters.forget_topic(tp.topic)
                 self._topic_configs.pop(tp.topic, None)
@@ -384,9 +416,8 @@ class PartitionTable:
         try:
             # A partition of the same name may come back: it must not inherit recovery points.
             await self.write_checkpoints()
-            root = self._folder.path
-            for name, topic_id in doomed:
-                await run_blocking(delete_folder, self._folder.half, root, name, topic_id)
+            for folder, name, topic_id in doomed:
+                await run_blocking(delete_folder, folder.half, folder.path, name, topic_id)
         except StorageError as error:
             logger.error("folders of deleted partitions stay: %s", error)
 
@@ -403,10 +434,26 @@ class PartitionTable:
         await self._flusher.settle(partition)
         await self.log_work.settle(partition.topic_partition)
 
-    def _forget_checkpoints(self, tp: TopicPartition | None) -> None:
+    def _forget_home(self, tp: TopicPartition | None) -> None:
         if tp is not None:
-            self._folder.recovery_points.pop(tp, None)
-            self._folder.log_starts.pop(tp, None)
+            self.folders.forget(tp)
+
+    # disks
+
+    def _suspect(self, tp: TopicPartition) -> None:
+        folder = self.folders.find(tp)
+        if folder in self.folders.working:
+            self._disks.suspect(folder)
+
+    async def _fail_folder(self, folder: BrokerFolder, error: StorageError) -> None:
+        """Its replicas go offline, the others go on."""
+        lost = [self._partitions.pop(tp, None) for tp in self.folders.fail(folder, error)]
+        for partition in filter(None, lost):
+            self._offline[partition.topic_partition] = (partition.topic_id, error)
+        for partition in filter(None, lost):
+            await self._let_go(partition)
+        if not self.folders.working:
+            self.disks_gone.set()
 
     # settings and roles
 

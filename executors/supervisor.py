@@ -147,11 +147,12 @@ class Supervisor:
 
     def _absence(self) -> str:
         """Why this broker's directory cannot be here; empty when it may be."""
-        folder = local_folder(self._broker["data_dir"])
-        if folder is None or self._broker.get("new"):
+        locations = (self._broker["data_dir"], *self._broker.get("more_data_dirs", ()))
+        folders = [local_folder(location) for location in locations]
+        name = f"broker-{self._broker['broker_id']}"
+        if self._broker.get("new") or any(f is None or (f / name).is_dir() for f in folders):
             return ""
-        directory = folder / f"broker-{self._broker['broker_id']}"
-        return "" if directory.is_dir() else f"there is no {directory}"
+        return f"there is no {' and no '.join(str(f / name) for f in folders if f)}"
 
     def _run_once(self) -> SupervisorReport | None:
         """One life of the broker; a report ends the supervision."""

@@ -7,7 +7,7 @@ Must not know how any of them works.
 import html
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike, fspath
 from types import TracebackType
@@ -42,7 +42,7 @@ def start(
     spark: Any,
     brokers: int = 3,
     *,
-    data_dir: Location,
+    data_dir: Location | Sequence[Location],
     journal_dir: Location | None = None,
     port: int = 0,
     host: str | None = None,
@@ -52,12 +52,13 @@ def start(
     """Start brokers inside a Spark application; returns when all of them serve.
 
     ``data_dir`` is a folder that every executor can use under that name; started again on the same
-    one, the cluster has all its records.  ``journal_dir`` (default: inside ``data_dir``) keeps the
-    cluster's state; it may be in a bucket (``s3://bucket/folder``), opened with ``storage_options``
-    (fsspec's: ``endpoint_url``, ``key``, ``secret``, ...) or as the environment says.  ``port`` is
-    node 0's (0: any free one).  ``host`` is where all nodes listen (default: loopback for local
-    masters, else the driver's and the executors' own hosts).  ``settings`` are broker settings by
-    Kafka's names.
+    one, the cluster has all its records.  Several folders, of several disks, share the partitions;
+    when one disk fails, the partitions on the others go on.  ``journal_dir`` (default: inside the
+    first ``data_dir``) keeps the cluster's state; it may be in a bucket (``s3://bucket/folder``),
+    opened with ``storage_options`` (fsspec's: ``endpoint_url``, ``key``, ``secret``, ...) or as the
+    environment says.  ``port`` is node 0's (0: any free one).  ``host`` is where all nodes listen
+    (default: loopback for local masters, else the driver's and the executors' own hosts).
+    ``settings`` are broker settings by Kafka's names.
 
     The data source finds the cluster by itself in this session.  Raises StartError, which names
     the remedy, and ConfigError.
@@ -91,7 +92,7 @@ def start(
 def start_processes(
     brokers: int = 3,
     *,
-    data_dir: Location,
+    data_dir: Location | Sequence[Location],
     journal_dir: Location | None = None,
     port: int = 0,
     host: str = LOOPBACK,
@@ -270,7 +271,7 @@ def _launch(options: LaunchOptions, engine: Engine, spark: Any) -> Cluster:
 
 def _options(
     brokers: int,
-    data_dir: Location,
+    data_dir: Location | Sequence[Location],
     journal_dir: Location | None,
     host: str,
     port: int,
@@ -282,11 +283,16 @@ def _options(
         raise StartError(f"brokers={brokers}: a cluster has at least one broker")
     if not 0 <= port <= 65535:
         raise ConfigError(f"port={port}: expected 0 to 65535")
+    folders = [data_dir] if isinstance(data_dir, (str, PathLike)) else list(data_dir)
+    locations = [_absolute(folder) for folder in folders]
+    if not locations or len(locations) != len(set(locations)):
+        raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
     texts = _as_texts(settings)
     BrokerConfig.resolve(texts)
     return {
         "brokers": brokers,
-        "data_dir": _absolute(data_dir),
+        "data_dir": locations[0],
+        "more_data_dirs": tuple(locations[1:]),
         "journal_dir": None if journal_dir is None else _absolute(journal_dir),
         "host": host,
         "broker_host": host,

@@ -235,7 +235,12 @@ class CorruptLogError(SparklogError):
 
 
 class StorageError(SparklogError):
-    """A storage backend could not do what was asked (full, read-only, missing, unreachable)."""
+    """A storage backend could not do what was asked (full, read-only, missing, unreachable).
+
+    ``code`` is the system's error number where there is one.
+    """
+
+    code: int = 0
 
 
 class LockedError(StorageError):

@@ -223,6 +223,10 @@ class FileHalf(StorageBackend):
     @abstractmethod
     def is_folder(self, path: str) -> bool: ...
 
+    def space(self) -> tuple[int, int]:
+        """Bytes of the volume, and how many of them can still be used; -1 for no limit."""
+        return -1, -1
+
     @abstractmethod
     def flush_folder(self, path: str) -> None:
         """Make the names in a folder durable (created, renamed and deleted ones)."""
@@ -285,7 +289,9 @@ def storage_error(action: str, where: str, error: OSError) -> StorageError:
     code = error.errno or 0
     reason = _REASONS.get(code) or error.strerror or str(error)
     kind = MissingPathError if code == errno.ENOENT else StorageError
-    return kind(f"cannot {action} {where}: {reason}")
+    found = kind(f"cannot {action} {where}: {reason}")
+    found.code = code
+    return found
 
 
 def locked_error(folder: str, pid: str = "unknown", host: str | None = None) -> LockedError:

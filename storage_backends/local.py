@@ -168,6 +168,13 @@ class LocalBackend(FileHalf):
                 raise FileExistsError(errno.EEXIST, "the name is taken", new)
             os.rename(old, new)
 
+    def space(self) -> tuple[int, int]:
+        try:
+            found = os.statvfs(self.root)
+        except OSError as error:
+            raise storage_error("look at", str(self.root), error) from error
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
     def is_folder(self, path: str) -> bool:
         status = self._status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)

@@ -193,6 +193,9 @@ class MemoryBackend(FileHalf):
             del self._require_folder(parts[:-1], where).live[parts[-1]]
             folder.live[new_parts[-1]] = node
 
+    def space(self) -> tuple[int, int]:
+        return self.disk.space()
+
     def is_folder(self, path: str) -> bool:
         parts, where = self._folder_place(path)
         with self.disk.operation("exists", where):

@@ -4,11 +4,12 @@ Owns: the order of things in every operation (delay, lock, fault, space, work, f
 know paths.  Named disks live as long as the process, or until ``forget_disk``.
 """
 
+import errno
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparklog.errors import StorageError
+from sparklog.storage_backends.base import storage_error
 from sparklog.storage_backends.memory_faults import Faults, Operation
 from sparklog.storage_backends.memory_nodes import FolderNode
 
@@ -46,13 +47,16 @@ class MemoryDisk:
         with self.guard:
             self.faults.capacity_bytes = self.used_bytes + more_bytes
 
+    def space(self) -> tuple[int, int]:
+        """Bytes of the disk, and how many are free; -1 while there is no limit."""
+        with self.guard:
+            capacity = self.faults.capacity_bytes
+            return (-1, -1) if capacity is None else (capacity, max(capacity - self.used_bytes, 0))
+
     def _check_space(self, where: str, grows: int) -> None:
         capacity = self.faults.capacity_bytes
         if capacity is not None and self.used_bytes + grows > capacity:
-            raise StorageError(
-                f"cannot write to {where}: the disk is full; "
-                "free space or move the data to a larger disk"
-            )
+            raise storage_error("write to", where, OSError(errno.ENOSPC, "full"))
 
 
 _disks: dict[str, MemoryDisk] = {}

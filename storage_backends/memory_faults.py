@@ -3,11 +3,12 @@
 Owns: the switches and their errors.  Must not know files.
 """
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sparklog.errors import StorageError
+from sparklog.storage_backends.base import storage_error
 
 #: An error of these means that nothing happened, so they cannot fail afterwards.
 _ALL_OR_NOTHING = frozenset({"append", "writev"})
@@ -91,10 +92,7 @@ class Faults:
 
     def check_before(self, operation: Operation, where: str, *, writes: bool) -> None:
         if writes and self.read_only:
-            raise StorageError(
-                f"cannot {operation} {where}: the file system is read-only; "
-                "mount it writable or choose another folder"
-            )
+            raise storage_error(operation, where, OSError(errno.EROFS, "read-only"))
         self._fail_if_due(operation, where, after=False)
 
     def check_after(self, operation: Operation, where: str) -> None:
@@ -112,7 +110,4 @@ class Faults:
                 failure.remaining -= 1
                 if not failure.remaining:
                     self._failures.remove(failure)
-                raise StorageError(
-                    f"cannot {operation} {where}: the device failed; "
-                    "check the disk and the system's log"
-                )
+                raise storage_error(operation, where, OSError(errno.EIO, "failed"))

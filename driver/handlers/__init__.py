@@ -11,6 +11,7 @@ from sparklog.driver.handlers import (
     create_partitions,
     create_topics,
     delete_topics,
+    describe_log_dirs,
     forward_request,
     incremental_alter_configs,
     init_producer_id,
@@ -54,6 +55,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
     )
     return (
         metadata.handler(lambda: node.image, create),
+        describe_log_dirs.handler(),
         describe_cluster.handler(lambda: node.image),
         describe_topic_partitions.handler(
             lambda: node.image, node.config.max_request_partition_size_limit

@@ -32,7 +32,11 @@ class _StopRequested(BaseException):
 
 def serve(
     data_dir: Annotated[
-        Path, typer.Option("--data-dir", help="Folder for the logs and the journal.")
+        list[Path],
+        typer.Option(
+            "--data-dir",
+            help="Folder for logs and journal; further ones, on other disks, share the logs.",
+        ),
     ],
     brokers: Annotated[int, typer.Option(min=1, max=1000, help="Brokers to run.")] = 3,
     engine: Annotated[

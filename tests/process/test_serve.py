@@ -215,3 +215,25 @@ def test_a_script_that_forgets_to_stop_its_cluster_stops_it_cleanly(tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 of 2 brokers alive" in done.stdout
     assert len(list(tmp_path.glob("data/*/.kafka_cleanshutdown"))) == 2
+
+
+def test_further_data_dirs_share_the_logs_and_one_may_be_missing(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    second = tmp_path / "second"
+    options = ("--brokers", "1", "--data-dir", str(second))
+    server = serve(*options)
+    answer(server, "topics", "create", "t", "--partitions", "4")
+    counts = [
+        len([path for path in folder.glob("broker-1/t-*") if path.is_dir()])
+        for folder in (tmp_path / "data", second)
+    ]
+    assert counts == [2, 2]
+    assert server.stop()[0] == 0
+    assert (second / "broker-1/.kafka_cleanshutdown").exists()
+    second.rename(tmp_path / "away")
+    server = serve(*options)
+    assert server.stop()[0] == 0
+    assert not second.exists()
+    log = (tmp_path / "data/logs/broker-1.log").read_text()
+    assert log.count("is in none of the data directories that work") == 2

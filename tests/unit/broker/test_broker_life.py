@@ -344,7 +344,7 @@ def test_an_unclean_stop_is_not_forgotten_by_a_start_that_failed() -> None:
         await rig.stop_control()
         broker = Broker(rig.options(new=False))
         starting = asyncio.create_task(broker.start())
-        await until(lambda: broker._folder is not None)
+        await until(lambda: broker._folders is not None)
         broker.ask_to_stop("test")
         with pytest.raises(BrokerStartError):
             await starting

@@ -22,6 +22,9 @@ from sparklog.session import default_master, session_settings
         ({"journal_dir": Path("s3://bucket/x")}, ConfigError, "lost a slash; write s3://bucket/x"),
         ({"journal_dir": "file:/x"}, ConfigError, "lost a slash; write file:///x"),
         ({"storage_options": {"key": b"x"}}, ConfigError, "give texts, numbers, lists"),
+        ({"data_dir": ["/a", "memory://x"]}, StartError, "local folders"),
+        ({"data_dir": []}, ConfigError, "one folder, or several"),
+        ({"data_dir": ["/a", "/a/"]}, ConfigError, "one folder, or several"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_starts(

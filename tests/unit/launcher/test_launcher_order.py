@@ -67,6 +67,7 @@ def test_start_and_stop_in_order(make: Callable[..., Case], tmp_path: Path) -> N
             "cluster_id": "fake-cluster",
             "broker_id": 2,
             "data_dir": str(tmp_path),
+            "more_data_dirs": [],
             "new": True,
             "listen_host": "h1",
             "port": 0,
