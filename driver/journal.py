@@ -29,6 +29,8 @@ KEEP_MS = 24 * 60 * 60 * 1000
 CHECKPOINT_EVERY = 1_000
 #: Commits that are asked for together: one at a time takes a round trip each.
 READ_TOGETHER = 256
+#: Of one commit or checkpoint; nodes take it in one frame, which may be twice as large.
+FILE_BYTES_MAX = 128 * 1024 * 1024
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"checkpoint-(\d{20})\.json")
@@ -233,11 +235,19 @@ def _document(header: CommitHeader, encoded_records: bytes) -> bytes:
         },
         separators=(",", ":"),
     )
-    return b'%s,"records":%s}\n' % (start[:-1].encode(), encoded_records)
+    document = b'%s,"records":%s}\n' % (start[:-1].encode(), encoded_records)
+    if len(document) > FILE_BYTES_MAX:
+        raise StorageError(
+            f"a commit of {len(document)} bytes exceeds the journal's limit of {FILE_BYTES_MAX}; "
+            "change less at once"
+        )
+    return document
 
 
 def _parse(data: bytes) -> tuple[CommitHeader, tuple[Record, ...]]:
     """Raises DecodeError."""
+    if len(data) > FILE_BYTES_MAX:
+        raise DecodeError(f"it is larger than {FILE_BYTES_MAX} bytes")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

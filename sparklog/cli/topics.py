@@ -34,7 +34,7 @@ def list_topics(
     as_json: JsonOption = False,
 ) -> None:
     """List topics."""
-    topics = _with_admin(bootstrap, lambda admin: admin.list_topics(internal=internal))
+    topics = with_admin(bootstrap, lambda admin: admin.list_topics(internal=internal))
     rows = [
         {
             "topic": topic.name,
@@ -79,7 +79,7 @@ def create(
         )
         return (await admin.describe_topics([name]))[name]
 
-    topic = _with_admin(bootstrap, work)
+    topic = with_admin(bootstrap, work)
     if as_json:
         print_json({"topic": name, "partitions": len(topic.partitions)})
     else:
@@ -93,7 +93,7 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show a topic's partitions, their leaders and offsets, and its own settings."""
-    document = _with_admin(bootstrap, lambda admin: _describe(admin, name))
+    document = with_admin(bootstrap, lambda admin: _describe(admin, name))
     if as_json:
         print_json(document)
         return
@@ -114,14 +114,14 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete a topic and its records."""
-    _with_admin(bootstrap, lambda admin: admin.delete_topics([name]))
+    with_admin(bootstrap, lambda admin: admin.delete_topics([name]))
     if as_json:
         print_json({"topic": name, "deleted": True})
     else:
         typer.echo(f"Deleted topic {name}.")
 
 
-def _with_admin(bootstrap: str, work: "Callable[[Admin], Awaitable[Result]]") -> Result:
+def with_admin(bootstrap: str, work: "Callable[[Admin], Awaitable[Result]]") -> Result:
     import asyncio
 
     from sparklog.client.admin import Admin

@@ -40,6 +40,10 @@ from sparklog.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from sparklog.wire.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
 from sparklog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -75,6 +79,20 @@ class ConfigEntry:
     source: int
     read_only: bool
     documentation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirDescription:
+    """``error`` is NONE for a directory that works; ``sizes`` are bytes by partition.
+
+    ``total_bytes`` and ``usable_bytes`` are the volume's, -1 where they are not known.
+    """
+
+    path: str
+    error: ErrorCode
+    sizes: Mapping[TopicPartition, int]
+    total_bytes: int
+    usable_bytes: int
 
 
 class Admin:
@@ -252,6 +270,18 @@ class Admin:
 
     async def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Set settings of a topic; None takes an override away."""
+        await self._alter_configs(ResourceType.TOPIC, name, changes)
+
+    async def alter_broker_configs(
+        self, node_id: int | None, changes: Mapping[str, str | None]
+    ) -> None:
+        """Set settings of a broker, or of all (None), while they run."""
+        name = "" if node_id is None else str(node_id)
+        await self._alter_configs(ResourceType.BROKER, name, changes)
+
+    async def _alter_configs(
+        self, resource_type: ResourceType, name: str, changes: Mapping[str, str | None]
+    ) -> None:
         deadline = Deadline(self.timeout_s)
         configs = tuple(
             AlterableConfig(
@@ -262,7 +292,7 @@ class Admin:
         request = IncrementalAlterConfigsRequest(
             resources=(
                 AlterConfigsResource(
-                    resource_type=ResourceType.TOPIC, resource_name=name, configs=configs
+                    resource_type=resource_type, resource_name=name, configs=configs
                 ),
             )
         )
@@ -272,6 +302,20 @@ class Admin:
                 check(result.error_code, result.error_message)
 
         await self.cluster.ask_controller(request, deadline, refusal)
+
+    # data directories
+
+    async def describe_log_dirs(self) -> dict[int, list[LogDirDescription]]:
+        """The data directories of every broker, by its id."""
+        deadline = Deadline(self.timeout_s)
+        await self.cluster.refresh((), deadline)
+        found: dict[int, list[LogDirDescription]] = {}
+        for node_id in sorted(self.cluster.view.nodes):
+            response = await self.cluster.ask(DescribeLogDirsRequest(), deadline, node_id)
+            check(response.error_code)
+            if response.results:
+                found[node_id] = [_described_directory(result) for result in response.results]
+        return found
 
     # records
 
@@ -317,3 +361,17 @@ class Admin:
     def view(self) -> ClusterView:
         """What the last call learnt about the cluster."""
         return self.cluster.view
+
+
+def _described_directory(result: DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        path=result.log_dir,
+        error=ErrorCode(result.error_code),
+        sizes={
+            TopicPartition(topic.name, part.partition_index): part.partition_size
+            for topic in result.topics
+            for part in topic.partitions
+        },
+        total_bytes=result.total_bytes,
+        usable_bytes=result.usable_bytes,
+    )

@@ -7,7 +7,13 @@ Owns: the blocking faces of the asynchronous clients; those of data requests are
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
-from sparklog.client.admin import CLUSTER_DEFAULT, Admin, ClusterDescription, ConfigEntry
+from sparklog.client.admin import (
+    CLUSTER_DEFAULT,
+    Admin,
+    ClusterDescription,
+    ConfigEntry,
+    LogDirDescription,
+)
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import TopicView
@@ -94,6 +100,12 @@ class BlockingAdmin:
 
     def describe_broker_configs(self, node_id: int) -> dict[str, ConfigEntry]:
         return self._run(self._admin.describe_broker_configs(node_id))
+
+    def alter_broker_configs(self, node_id: int | None, changes: Mapping[str, str | None]) -> None:
+        self._run(self._admin.alter_broker_configs(node_id, changes))
+
+    def describe_log_dirs(self) -> dict[int, list[LogDirDescription]]:
+        return self._run(self._admin.describe_log_dirs())
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
         self._run(self._admin.alter_topic_configs(name, changes))

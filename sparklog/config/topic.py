@@ -186,7 +186,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="BOOLEAN",
         default=False,
         synonyms=(Synonym(name="unclean.leader.election.enable"),),
-        doc="Whether a replica that may lack acknowledged records may lead.",
+        doc="Whether a replica that may lack acknowledged records may lead. Without effect while "
+        "partitions have one replica.",
     ),
 )
 

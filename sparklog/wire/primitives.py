@@ -22,7 +22,7 @@ _pack_int32 = _INT32.pack
 
 #: The zero UUID stands for "none".
 NO_UUID: Final = bytes(16)
-_MAX_INT16: Final = 2**15 - 1
+MAX_STRING_BYTES: Final = 2**15 - 1
 
 
 def read_uvarint(buffer: memoryview, offset: int) -> tuple[int, int]:
@@ -194,8 +194,10 @@ def write_string(out: bytearray, value: str | None) -> None:
         out += b"\xff\xff"
         return
     encoded = value.encode()
-    if len(encoded) > _MAX_INT16:
-        raise ValueError(f"a string of {len(encoded)} bytes exceeds the limit of {_MAX_INT16}")
+    if len(encoded) > MAX_STRING_BYTES:
+        raise ValueError(
+            f"a string of {len(encoded)} bytes exceeds the limit of {MAX_STRING_BYTES}"
+        )
     out += _pack_int16(len(encoded))
     out += encoded
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from sparklog.client.blocking import BlockingClient
-from sparklog.types import TopicPartition
+from sparklog.types import ConfigSource, TopicPartition
 
 pytestmark = pytest.mark.process
 
@@ -229,10 +229,22 @@ def test_further_data_dirs_share_the_logs_and_one_may_be_missing(
         for folder in (tmp_path / "data", second)
     ]
     assert counts == [2, 2]
+    rows = answer(server, "log-dirs")
+    assert [(row["broker"], row["directory"], row["partitions"]) for row in rows] == [
+        (1, str(tmp_path / "data/broker-1"), 2),
+        (1, str(second / "broker-1"), 2),
+    ]
+    assert all(0 < row["usable_bytes"] <= row["disk_bytes"] for row in rows)
+    with BlockingClient(server.bootstrap) as client:
+        client.admin.alter_broker_configs(None, {"log.retention.ms": "77"})
     assert server.stop()[0] == 0
     assert (second / "broker-1/.kafka_cleanshutdown").exists()
     second.rename(tmp_path / "away")
     server = serve(*options)
+    assert [row["error"] for row in answer(server, "log-dirs")] == [None, "KAFKA_STORAGE_ERROR"]
+    with BlockingClient(server.bootstrap) as client:
+        setting = client.admin.describe_broker_configs(1)["log.retention.ms"]
+    assert (setting.value, setting.source) == ("77", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
     assert server.stop()[0] == 0
     assert not second.exists()
     log = (tmp_path / "data/logs/broker-1.log").read_text()

@@ -13,6 +13,7 @@ from sparklog import __version__
 from sparklog.cli.app import run
 from sparklog.cli.consume import as_json_value
 from sparklog.cli.produce import read_lines, split_line
+from sparklog.config import BROKER_SETTING_BY_NAME
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
 from sparklog.types import Compression
 from sparklog.wire.builder import Record, encode_batch
@@ -241,3 +242,28 @@ def test_dump_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.write_text("x")
     assert run(["dump", str(path)]) == 1
     assert "a file of a log ends in" in capsys.readouterr().err
+
+
+def test_configs_lists_settings_by_a_word_in_their_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["configs", "max.idle", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "of": "broker",
+            "name": "connections.max.idle.ms",
+            "type": "long",
+            "default": "600000",
+            "changes": "at start",
+            "expected": "long at least -1 and at most 9223372036854775807",
+            "doc": BROKER_SETTING_BY_NAME["connections.max.idle.ms"].doc,
+        }
+    ]
+    assert run(["configs", "retention.ms"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split()[1] for line in printed.splitlines() if "retention.ms" in line][:2] == [
+        "retention.ms",
+        "log.retention.ms",
+    ]
+    assert run(["configs", "no-such"]) == 1
+    assert "no setting has 'no-such'" in capsys.readouterr().err

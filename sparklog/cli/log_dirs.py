@@ -1,0 +1,38 @@
+"""``sparklog log-dirs``: the data directories of brokers and what lies in them."""
+
+from typing import TYPE_CHECKING, Any
+
+from sparklog.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    JsonOption,
+    print_json,
+    print_table,
+)
+from sparklog.cli.topics import with_admin
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import LogDirDescription
+
+
+def log_dirs(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, as_json: JsonOption = False) -> None:
+    """Show where brokers keep their logs, how large these are, and which disks have failed."""
+    described = with_admin(bootstrap, lambda admin: admin.describe_log_dirs())
+    rows = [_row(node_id, each) for node_id, found in described.items() for each in found]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("broker", "directory", "partitions", "bytes", "disk_bytes", "usable_bytes")
+        print_table((*columns, "error"), rows)
+
+
+def _row(node_id: int, found: "LogDirDescription") -> dict[str, Any]:
+    return {
+        "broker": node_id,
+        "directory": found.path,
+        "partitions": len(found.sizes),
+        "bytes": sum(found.sizes.values()),
+        "disk_bytes": None if found.total_bytes < 0 else found.total_bytes,
+        "usable_bytes": None if found.usable_bytes < 0 else found.usable_bytes,
+        "error": found.error.name if found.error else None,
+    }
