@@ -106,6 +106,10 @@ class ControlPlane:
         return self.options.settings
 
     @property
+    def journal_url(self) -> str:
+        return self._journal.url
+
+    @property
     def feed(self) -> MetadataFeed:
         return self._feed
 

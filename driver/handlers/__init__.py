@@ -55,7 +55,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
     )
     return (
         metadata.handler(lambda: node.image, create),
-        describe_log_dirs.handler(),
+        describe_log_dirs.handler(node.journal_url),
         describe_cluster.handler(lambda: node.image),
         describe_topic_partitions.handler(
             lambda: node.image, node.config.max_request_partition_size_limit

@@ -1,20 +1,24 @@
-"""DescribeLogDirs (key 35) v1-5 on a node without logs: no directories.
+"""DescribeLogDirs (key 35) v1-5 on a node that keeps no logs: its journal, with nothing in it.
 
-Tools ask every node that Metadata lists.
+Tools ask every node that Metadata lists, and Kafka's take an answer without any directory for a
+refusal (CLUSTER_AUTHORIZATION_FAILED).
 """
 
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeLogDirsResult,
 )
 
 
-def handler() -> ApiHandler:
+def handler(journal_url: str) -> ApiHandler:
+    directory = DescribeLogDirsResult(log_dir=journal_url.removeprefix("file://"))
+
     def handle(
         _context: RequestContext, _request: DescribeLogDirsRequest
     ) -> DescribeLogDirsResponse:
-        return DescribeLogDirsResponse()
+        return DescribeLogDirsResponse(results=(directory,))
 
     return ApiHandler(
         api_key=DescribeLogDirsRequest.API_KEY,

@@ -35,6 +35,9 @@ class Node(Protocol):
     def secret(self) -> bytes: ...
 
     @property
+    def journal_url(self) -> str: ...
+
+    @property
     def surroundings(self) -> Surroundings: ...
 
     @property

@@ -1,4 +1,4 @@
-"""``sparklog log-dirs``: the data directories of brokers and what lies in them."""
+"""``sparklog log-dirs``: the data directories of nodes and what lies in them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,13 @@ def log_dirs(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, as_json: JsonOption
     if as_json:
         print_json(rows)
     else:
-        columns = ("broker", "directory", "partitions", "bytes", "disk_bytes", "usable_bytes")
+        columns = ("node", "directory", "partitions", "bytes", "disk_bytes", "usable_bytes")
         print_table((*columns, "error"), rows)
 
 
 def _row(node_id: int, found: "LogDirDescription") -> dict[str, Any]:
     return {
-        "broker": node_id,
+        "node": node_id,
         "directory": found.path,
         "partitions": len(found.sizes),
         "bytes": sum(found.sizes.values()),

@@ -306,7 +306,7 @@ class Admin:
     # data directories
 
     async def describe_log_dirs(self) -> dict[int, list[LogDirDescription]]:
-        """The data directories of every broker, by its id."""
+        """The data directories of every node, by its id; the journal is node 0's."""
         deadline = Deadline(self.timeout_s)
         await self.cluster.refresh((), deadline)
         found: dict[int, list[LogDirDescription]] = {}

@@ -31,7 +31,8 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
     ForeignSetting(
         names=_names(
             """
-            background.threads num.io.threads num.network.threads queued.max.requests
+            background.threads num.recovery.threads.per.data.dir num.io.threads
+            num.network.threads queued.max.requests
             queued.max.request.bytes num.replica.alter.log.dirs.threads
             fetch.purgatory.purge.interval.requests log.initial.task.delay.ms
             producer.purgatory.purge.interval.requests request.timeout.ms
@@ -165,6 +166,15 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
             """
         ),
         reason="there are no quotas",
+    ),
+    ForeignSetting(
+        names=_names(
+            """
+            log.dir log.dirs cordoned.log.dirs
+            """
+        ),
+        reason="data directories are given to start() or serve, as data_dir; give several of them "
+        "for several disks",
     ),
     ForeignSetting(
         names=_names(

@@ -229,8 +229,9 @@ def test_further_data_dirs_share_the_logs_and_one_may_be_missing(
         for folder in (tmp_path / "data", second)
     ]
     assert counts == [2, 2]
-    rows = answer(server, "log-dirs")
-    assert [(row["broker"], row["directory"], row["partitions"]) for row in rows] == [
+    journal, *rows = answer(server, "log-dirs")
+    assert (journal["node"], journal["directory"]) == (0, str(tmp_path / "data/journal"))
+    assert [(row["node"], row["directory"], row["partitions"]) for row in rows] == [
         (1, str(tmp_path / "data/broker-1"), 2),
         (1, str(second / "broker-1"), 2),
     ]
@@ -241,7 +242,11 @@ def test_further_data_dirs_share_the_logs_and_one_may_be_missing(
     assert (second / "broker-1/.kafka_cleanshutdown").exists()
     second.rename(tmp_path / "away")
     server = serve(*options)
-    assert [row["error"] for row in answer(server, "log-dirs")] == [None, "KAFKA_STORAGE_ERROR"]
+    assert [row["error"] for row in answer(server, "log-dirs")] == [
+        None,
+        None,
+        "KAFKA_STORAGE_ERROR",
+    ]
     with BlockingClient(server.bootstrap) as client:
         setting = client.admin.describe_broker_configs(1)["log.retention.ms"]
     assert (setting.value, setting.source) == ("77", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)

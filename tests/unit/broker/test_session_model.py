@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.log_folders import LogFolders
 from sparklog.executors.counters import BrokerCounters
 from sparklog.executors.handlers import fetch
 from sparklog.executors.partition import Partition
@@ -86,7 +87,7 @@ async def open_table() -> PartitionTable:
     ids = itertools.count(1)
     table = PartitionTable(
         node_id=NODE,
-        folder=folder,
+        folders=LogFolders([folder]),
         settings={"max.incremental.fetch.session.cache.slots": "2"},
         counters=BrokerCounters(),
         now_ms=lambda: NOW,
