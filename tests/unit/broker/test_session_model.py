@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.broker_folder import BrokerFolder
-from sparklog.executors.log_folders import LogFolders
 from sparklog.executors.counters import BrokerCounters
 from sparklog.executors.handlers import fetch
+from sparklog.executors.log_folders import LogFolders
 from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
 from sparklog.metadata import ClusterImage, PartitionImage
