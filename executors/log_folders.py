@@ -89,9 +89,9 @@ class LogFolders:
         if folder is None:
             if self.missing and not is_new:
                 raise StorageError(
-                    f"{topic_partition} is in none of the data directories that work, and directory "
-                    f"{', '.join(map(str, self.missing))} is missing: mount its disk, or delete "
-                    "the topic"
+                    f"{topic_partition} is in none of the data directories that work, and "
+                    f"directory {', '.join(map(str, self.missing))} is missing: mount its disk, or "
+                    "delete the topic"
                 )
             return self.choose(topic_partition)
         for failure in self.failed:
