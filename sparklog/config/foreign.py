@@ -31,7 +31,7 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
     ForeignSetting(
         names=_names(
             """
-            background.threads num.recovery.threads.per.data.dir num.io.threads
+            background.threads num.io.threads
             num.network.threads queued.max.requests
             queued.max.request.bytes num.replica.alter.log.dirs.threads
             fetch.purgatory.purge.interval.requests log.initial.task.delay.ms
