@@ -69,7 +69,9 @@ class S3Store(ObjectStore):
         """Old stores take the condition and ignore it, so it is tried on an object of our own."""
         probe = f"probe-{secrets.token_hex(8)}"
         try:
-            return self.put_if_absent(probe, b"1") and not self.put_if_absent(probe, b"2")
+            # False the first time too when the answer was lost and a library tried again.
+            self.put_if_absent(probe, b"1")
+            return not self.put_if_absent(probe, b"2") and self.read(probe) == b"1"
         finally:
             self.delete(probe)
 

@@ -78,6 +78,21 @@ def test_a_store_that_ignores_the_condition_holds_no_journal(store: FakeS3) -> N
     assert store.objects == {}
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_reply_does_not_make_a_store_unfit(store: FakeS3, lost: int) -> None:
+    """The library's second try of the same create is refused: by what the first one made."""
+    store.loses_replies = lost
+    Journal(opened(store)).check_backend()
+    assert store.objects == {}
+
+
+def test_a_store_that_ignores_the_condition_is_unfit_though_a_reply_was_lost(store: FakeS3) -> None:
+    store.ignores_condition, store.loses_replies = True, 1
+    with pytest.raises(StorageError, match="cannot create"):
+        Journal(opened(store)).check_backend()
+    assert store.objects == {}
+
+
 def test_a_store_of_which_fsspec_promises_nothing_holds_no_journal() -> None:
     backend = open_backend("fsspec+memory://bucket/journal")
     with pytest.raises(StorageError, match="choose a journal_dir on a local disk or on an object"):
