@@ -150,8 +150,8 @@ def make_job(
     paths = [segment.log_path for segment in segments if segment.next_offset > point]
     for segment in sealed:
         paths += [segment.offset_index.path, segment.time_index.path]
-        if segment.txn_index.entries:
-            paths.append(segment.txn_index.path)
+    # That of a log which is being closed too: after a clean stop nothing else tells what it held.
+    paths += [s.txn_index.path for s in segments if s.indexes_unflushed and s.txn_index.entries]
     paths += [snapshots.path(offset) for offset in snapshots.offsets if offset >= point]
     return FlushJob(
         half=half,

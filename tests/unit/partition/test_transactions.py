@@ -417,6 +417,20 @@ def test_an_abort_behind_the_last_flush_is_indexed_by_a_clean_stop(maker: Maker)
     assert state_of(maker.open(clean=True)) == before
 
 
+@pytest.mark.parametrize("lost", [".txnindex", ".index", ".timeindex", ".stats", ".snapshot"])
+def test_a_clean_stop_leaves_aborted_data_hidden_whatever_the_machine_loses_then(
+    maker: Maker, lost: str
+) -> None:
+    partition = maker.open()
+    put(partition, b"t", pid=7)
+    finish(partition, 7, ABORT)
+    before = state_of(partition)
+    partition.log.close(NOW)
+    maker.backend.crash(lambda path, unflushed: 0 if path.endswith(lost) else unflushed)
+    maker.files.close()
+    assert state_of(maker.open(clean=True)) == before
+
+
 def test_a_deleted_segment_takes_its_transaction_index_with_it(
     maker: Maker, open_partition: Opener
 ) -> None:
