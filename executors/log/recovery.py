@@ -10,6 +10,7 @@ clean stop everything was flushed.
 
 import logging
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from sparklog.config import TopicConfig
@@ -240,8 +241,10 @@ class _Loader:
         stats = files.check() if _there(files.stats_path, present) else None
         if stats is not None:
             segment.confirm(stats)
-            segment.load_tail()
-        elif segment.size == 0:
+            with suppress(IndexDamageError):  # then it is the log: reading it all tells where
+                segment.load_tail()
+                return
+        if segment.size == 0:
             self._empty_indexes(segment, present)
         else:
             self._rebuild_trusted(segment)

@@ -250,6 +250,20 @@ def test_damage_below_the_recovery_point_is_an_error_that_says_where(
     assert desk.open(recovery_point=5).log_end_offset == 5
 
 
+@pytest.mark.parametrize("byte", [8, 10, 23, 26])
+def test_damage_where_the_last_index_entry_leads_is_an_error_too(desk: Desk, byte: int) -> None:
+    log = desk.open()
+    fill(log, 59)
+    active = log.segments[-1]
+    position = active.offset_index.last().position
+    log.close(0)
+    raw = bytearray(desk.half.read(active.log_path))
+    raw[position + byte] ^= 1
+    desk.half.put(active.log_path, raw)
+    with pytest.raises(CorruptLogError, match=f"{active.log_path} is corrupt at byte {position}"):
+        desk.open(clean=True)
+
+
 def test_a_log_that_lost_flushed_batches_is_an_error(desk: Desk) -> None:
     log = desk.open()
     sizes = [len(data) for data in fill(log, 8)]
