@@ -22,6 +22,7 @@ class FileCache:
         self._limit = limit
         self._handles: OrderedDict[str, FileHandle | Map] = OrderedDict()
         self.opened_count = 0
+        self._over = False
 
     def __len__(self) -> int:
         """Files open now."""
@@ -39,6 +40,7 @@ class FileCache:
         if found is not None:
             self._handles.move_to_end(path)
             return found  # type: ignore[return-value]
+        self._require_open(path)
         handle = half.open(path)
         if handle.size() < size:
             raise StorageError(
@@ -56,6 +58,7 @@ class FileCache:
         if found is not None:
             self._handles.move_to_end(path)
             return found  # type: ignore[return-value]
+        self._require_open(path)
         handle = half.open(path, create=True)
         try:
             mapped = handle.map(size)
@@ -70,9 +73,16 @@ class FileCache:
         if found is not None:
             found.close()
 
-    def close(self) -> None:
+    def close(self, *, for_good: bool = False) -> None:
+        """Close all files; ``for_good``: and refuse to open any again."""
+        self._over = for_good
         while self._handles:
             self._handles.popitem()[1].close()
+
+    def _require_open(self, path: str) -> None:
+        # The path may lead to a file of a successor by now, which would be cut to this size.
+        if self._over:
+            raise StorageError(f"the log of {path} was closed")
 
     def _keep(self, path: str, opened: FileHandle | Map) -> None:
         self.opened_count += 1

@@ -73,12 +73,13 @@ class IndexFile:
     def trim(self) -> None:
         """Cut the preallocated rest off; the index takes no more entries until ``allow``."""
         self._files.drop(self.path)
-        handle = self._half.open(self.path, create=True)
-        try:
-            if handle.size() > self.size:
-                handle.truncate(self.size)
-        finally:
-            handle.close()
+        if not self._half.exists(self.path) or self._half.size(self.path) > self.size:
+            handle = self._half.open(self.path, create=True)
+            try:
+                if handle.size() > self.size:
+                    handle.truncate(self.size)
+            finally:
+                handle.close()
         self.capacity = self.entries
 
     def replace(self, packed: bytes | bytearray) -> None:

@@ -398,21 +398,12 @@ class Log:
         for segment in self._segments:
             segment.close()
             segment.attach(own_files)
-        if not clean:
-            return
-        self._require_writable()
-        if not self._changed:
-            if self.leader_epochs.dirty:
-                self._save_epochs()
-            return
         try:
-            self.statistics.measure_owed()
-            self._segments.active.seal()
-            self._write_snapshot()
-            self._run(self._job(now_ms), now_ms)
-            write_vouch(self._segments.active)
+            if clean:
+                self._require_writable()
+                self._leave_clean(now_ms)
         finally:
-            own_files.close()
+            own_files.close(for_good=True)
 
     def check_invariants(self) -> None:
         """Reads every batch; for tests."""
@@ -481,6 +472,19 @@ class Log:
     def _save_epochs(self) -> None:
         self._half.put(f"{self.folder}/{EPOCH_CHECKPOINT}", self.leader_epochs.encode())
         self.leader_epochs.dirty = False
+
+    def _leave_clean(self, now_ms: int) -> None:
+        active = self._segments.active
+        if not self._changed:
+            active.trim_indexes()  # looking things up has made them long
+            if self.leader_epochs.dirty:
+                self._save_epochs()
+            return
+        self.statistics.measure_owed()
+        active.seal()
+        self._write_snapshot()
+        self._run(self._job(now_ms), now_ms)
+        write_vouch(active)
 
     def _write_snapshot(self) -> None:
         """The state at the log's end; a log that was never written to has none."""

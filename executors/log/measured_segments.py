@@ -41,18 +41,22 @@ class MeasuredSegments:
     def take(self, measuring: Measuring) -> Steps[Measured]:
         """Bring what was measured into the files and into the segment.
 
-        Each index by itself: when the next write fails, the segment knows of those before it.
+        Each index by itself: when the next write fails, the segment knows of those before it.  Not
+        when the segment was deleted or takes appends again: its files are not those any more.
         """
         measured, files = measuring.finish(), measuring.files
         for path, packed in (
             (files.index_path, measured.offsets),
             (files.time_index_path, measured.times),
         ):
+            if not self._are_current(files):
+                return measured
             yield partial(files.mend, path, packed)
             for segment in self._segments:
                 if self._is_as_in(segment, files):
                     segment.adopt_index(path, len(packed))
-        yield partial(files.write_stats, measured.stats)
+        if self._are_current(files):
+            yield partial(files.write_stats, measured.stats)
         for segment in self._segments:
             if self._is_as_in(segment, files):
                 segment.confirm(measured.stats)
@@ -107,6 +111,9 @@ class MeasuredSegments:
         while (yield measuring.go_on):
             pass
         return (yield from self.take(measuring))
+
+    def _are_current(self, files: SegmentFiles) -> bool:
+        return any(self._is_as_in(segment, files) for segment in self._segments)
 
     def _is_as_in(self, segment: Segment, files: SegmentFiles) -> bool:
         """Whether a segment is still the sealed one that was looked at."""

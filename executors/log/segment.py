@@ -191,12 +191,16 @@ class Segment:
         builder = self._builder()
         builder.finish()
         self.time_index.extend(builder.times)
-        self.offset_index.trim()
-        self.time_index.trim()
+        self.trim_indexes()
         self.txn_index.trim()
         self._index_size_max = 0
         self.indexes_unflushed = True
         self.stats_owed = True
+
+    def trim_indexes(self) -> None:
+        """Leave nothing in the offset and time index but their entries."""
+        self.offset_index.trim()
+        self.time_index.trim()
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that ends at or after ``offset``, durably.
@@ -204,15 +208,14 @@ class Segment:
         ``activate`` before appending.
         """
         found = self.locate(offset)
-        if found is None:
-            return
         self.stats_owed = False
         self._half.delete(self.path(STATS_SUFFIX))
-        handle = self.handle()
-        handle.truncate(found.position)
-        # Else the tail may come back after the recovery point has passed this segment.
-        handle.flush()
-        self.size = found.position
+        if found is not None:
+            handle = self.handle()
+            handle.truncate(found.position)
+            # Else the tail may come back after the recovery point has passed this segment.
+            handle.flush()
+            self.size = found.position
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)

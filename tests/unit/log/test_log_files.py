@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from log_fixtures import SMALL, Desk, batch, fill, first_since, headers_of, read_all
+from log_fixtures import FOLDER, SMALL, Desk, batch, fill, first_since, headers_of, read_all
 
 from sparklog.errors import StorageError
 from sparklog.executors.log.file_cache import FileCache
@@ -82,6 +82,20 @@ def test_a_file_that_shrank_under_the_log_is_noticed() -> None:
     desk.half.truncate(name, 10)
     with pytest.raises(StorageError, match="something else cut it"):
         log.read(0, 100, end_offset=5)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_closed_log_does_not_touch_the_files_of_its_successor(clean: bool) -> None:
+    desk = Desk()
+    closed = desk.open()
+    fill(closed, 5)
+    closed.close(0, clean=clean)
+    desk.half.remove_folder(FOLDER)
+    successor = desk.open()
+    stored = b"".join(fill(successor, 9))
+    with pytest.raises(StorageError, match="was closed"):
+        closed.read(0, 100, end_offset=5)
+    assert desk.half.read(desk.path(f"{0:020d}.log")) == stored
 
 
 def test_the_rest_of_a_failed_write_is_cut_off_when_the_file_is_opened_again() -> None:

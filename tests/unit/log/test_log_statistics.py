@@ -297,6 +297,70 @@ def test_they_can_be_dumped(desk: Desk) -> None:
     assert dump_stats(desk.half.read(desk.path(f"{last:020d}.stats")), last) == []
 
 
+def test_a_log_that_was_only_read_is_left_as_it_was_found() -> None:
+    desk = Desk()
+    log = desk.open()
+    fill(log, 59)
+    log.close(0)
+    left = {name: desk.half.read(desk.path(name)) for name in desk.names()}
+    log = desk.open(clean=True)
+    region = log.read(58, 1, end_offset=59).region
+    assert region is not None
+    region.release()
+    log.close(0)
+    assert {name: desk.half.read(desk.path(name)) for name in desk.names()} == left
+
+
+def test_a_segment_that_takes_appends_again_owes_no_statistics(desk: Desk) -> None:
+    log = desk.open()
+    fill(log, 9)
+    log.roll(0)
+    fill(log, 1)
+    measuring = log.statistics.next_owed()
+    assert measuring is not None
+    while measuring.go_on():
+        pass
+    index = log.segments[0].offset_index
+    log.truncate_to(log.segments[1].base_offset, 0)
+    assert not log.statistics.owed
+    fill(log, 1)
+    run_through(log.statistics.take(measuring))
+    # The index that takes entries was not put away for one that takes none.
+    assert desk.half.size(index.path) == index.capacity * index.ENTRY.size
+    assert desk.names(".stats") == []
+    log.check_invariants()
+
+
+def test_a_cut_at_the_start_of_a_segment_that_was_only_believed_leaves_a_known_one(
+    desk: Desk,
+) -> None:
+    log = desk.open()
+    fill(log, 59)
+    log.close(0)
+    log = desk.open(clean=True)
+    log.truncate_to(log.segments[1].base_offset, 0)
+    (segment,) = log.segments
+    assert (segment.times_known, segment.largest_known) == (True, True)
+    assert first_since(log, 20) == at(20, 20)
+    put(log, 50)
+    assert first_since(log, 30) == at(log.log_end_offset - 1, 50)
+    log.check_invariants()
+
+
+def test_what_was_measured_of_a_deleted_segment_makes_no_files(desk: Desk) -> None:
+    log = desk.open()
+    fill(log, 59)
+    measuring = log.statistics.next_owed()
+    assert measuring is not None
+    while measuring.go_on():
+        pass
+    log.advance_log_start(log.segments[1].base_offset)
+    assert log.delete_old(0, 59) == 1
+    run_through(log.statistics.take(measuring))
+    log.purge_deleted(1 << 40)
+    assert [name for name in desk.names() if name.startswith(f"{0:020d}.")] == []
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_but_its_own_make_statistics(data: bytes) -> None:
     with pytest.raises(DecodeError):
