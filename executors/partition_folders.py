@@ -52,6 +52,16 @@ def find_strays(folder: BrokerFolder, image: ClusterImage, node_id: int) -> list
     return [name for name in half.list(root) if is_stray(half, root, name, image, node_id)]
 
 
+def delete_stray(half: FileHalf, root: str, name: str) -> None:
+    """Renamed first: what a crash leaves of it must not pass for a folder without metadata."""
+    target = name if name.endswith(DELETED_FOLDER_SUFFIX) else f"{name}{DELETED_FOLDER_SUFFIX}"
+    if target != name:
+        if half.is_folder(f"{root}/{target}"):
+            half.remove_folder(f"{root}/{target}")
+        half.rename_folder(f"{root}/{name}", f"{root}/{target}")
+    half.remove_folder(f"{root}/{target}")
+
+
 def delete_folder(half: FileHalf, root: str, name: str, topic_id: UUID) -> None:
     """Renamed first: a topic of the same name may come back while files are deleted."""
     if not half.is_folder(f"{root}/{name}"):

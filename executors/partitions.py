@@ -24,7 +24,12 @@ from sparklog.executors.log.log import Log
 from sparklog.executors.log_folders import LogFolders
 from sparklog.executors.log_work import LogWork
 from sparklog.executors.partition import Partition
-from sparklog.executors.partition_folders import delete_folder, find_strays, parse_folder
+from sparklog.executors.partition_folders import (
+    delete_folder,
+    delete_stray,
+    find_strays,
+    parse_folder,
+)
 from sparklog.executors.partition_values import (
     Effect,
     FlushLog,
@@ -211,7 +216,7 @@ class PartitionTable:
             await self.write_checkpoints()
         for folder, name in strays:
             logger.warning("removing the stray folder %s/%s", folder.location, name)
-            await run_blocking(folder.half.remove_folder, f"{folder.path}/{name}")
+            await run_blocking(delete_stray, folder.half, folder.path, name)
         return [name for _, name in strays]
 
     async def apply(self, image: ClusterImage, *, lead: bool) -> None:

@@ -7,7 +7,12 @@ import pytest
 
 from sparklog.errors import DecodeError, LockedError, StorageError
 from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError, MetaProperties
-from sparklog.executors.partition_folders import delete_folder, is_stray, parse_folder
+from sparklog.executors.partition_folders import (
+    delete_folder,
+    delete_stray,
+    is_stray,
+    parse_folder,
+)
 from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
 from sparklog.storage_backends.local import TEMPORARY_PREFIX, LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
@@ -163,6 +168,22 @@ def test_a_deleted_folder_leaves_its_name_free() -> None:
     half.put("broker-1/t-0/x", b"1")
     delete_folder(half, "broker-1", "t-0", TOPIC_ID)
     delete_folder(half, "broker-1", "t-0", TOPIC_ID)
+    assert half.list("broker-1") == []
+
+
+def test_what_a_crash_leaves_of_a_stray_folder_is_no_partition() -> None:
+    half = MemoryBackend()
+    for _ in range(2):  # the second time over what the first one left
+        half.put("broker-1/t-0/x", b"1")
+        half.faults.fail_next(operation="remove_folder")
+        with pytest.raises(StorageError):
+            delete_stray(half, "broker-1", "t-0")
+        half.faults.clear()
+        if half.exists("broker-1/t-0"):
+            delete_stray(half, "broker-1", "t-0")
+            continue
+        assert half.list("broker-1") == ["t-0-delete"]
+        assert is_stray(half, "broker-1", "t-0-delete", ClusterImage(), 1)
     assert half.list("broker-1") == []
 
 
