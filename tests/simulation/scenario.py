@@ -96,6 +96,7 @@ def run(seed: int, *, bug: str | None = None) -> Verdict:
             found = violations(history, final)
         except Exception as error:
             found = [f"the run: {type(error).__name__}: {error}"]
+    found += [f"the run: {text}" for text in world.unexpected]
     _count(scene)
     return Verdict(seed=seed, found=tuple(found), counters=world.counters, trace=tuple(world.trace))
 

@@ -10,10 +10,15 @@ from typing import Protocol
 
 from actors import current_node
 
+from sparklog.errors import SparklogError
+
 LOGGERS = ("sparklog", "asyncio")
 
 
 class Noting(Protocol):
+    #: Errors that nobody meant, of processes that live.
+    unexpected: list[str]
+
     def note(self, text: str) -> None: ...
 
 
@@ -24,9 +29,15 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         node = current_node()
-        error = f" ({record.exc_info[1]!r})" if record.exc_info else ""
+        error = record.exc_info[1] if record.exc_info else None
         who = node.name if node is not None else "world"
-        self._world.note(f"{who} {record.levelname}: {record.getMessage()}{error}")
+        text = f"{who} {record.levelname}: {record.getMessage()}"
+        if error is not None:
+            text += f" ({error!r})"
+            dead = node is not None and node.dead
+            if not dead and not isinstance(error, SparklogError):
+                self._world.unexpected.append(text)
+        self._world.note(text)
 
 
 @contextmanager

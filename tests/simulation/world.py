@@ -63,6 +63,8 @@ class World(Faults):
         self.settings = {**SMALL, **(settings or {})}
         self.random = self.stream("main")
         self.trace: list[str] = []
+        #: Errors that a process logged and answered or closed a connection for, against all plans.
+        self.unexpected: list[str] = []
         self.counters: Counter[str] = Counter()
         self.history: Any = None
         self.skews_ms: dict[str, int] = {}
