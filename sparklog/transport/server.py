@@ -359,7 +359,7 @@ class Server:
 
     def set_limits(self, limits: ServerLimits) -> None:
         """What is open stays; the frame size counts for new connections."""
-        if limits.idle_ms_max != self.limits.idle_ms_max:
+        if limits.idle_ms_max != self.limits.idle_ms_max and not self._closing:
             self._idle.set_limit(limits.idle_ms_max)
         self.limits = limits
 

@@ -337,3 +337,13 @@ def test_a_slow_reader_does_not_hold_up_a_stop_for_longer_than_its_grace() -> No
             assert server.connections == set()
 
     run(test, ServerLimits(), big)
+
+
+def test_limits_that_change_while_a_server_drains_leave_no_timer_behind() -> None:
+    async def test() -> None:
+        server = await serve(HOST, 0, echo, limits=ServerLimits(idle_ms_max=NEVER_MS))
+        await server.close(1.0)
+        server.set_limits(ServerLimits(idle_ms_max=NEVER_MS + 1))
+        assert server._idle._timer is None
+
+    asyncio.run(test())
