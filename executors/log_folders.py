@@ -118,6 +118,10 @@ class LogFolders:
             folder.recovery_points.pop(topic_partition, None)
             folder.log_starts.pop(topic_partition, None)
 
+    def remember(self, topic_partition: TopicPartition, folder: BrokerFolder) -> None:
+        """A deleted partition may still lie there: of its name none is made elsewhere."""
+        self._homes.setdefault(topic_partition, folder)
+
     def fail(self, folder: BrokerFolder, error: StorageError) -> list[TopicPartition]:
         """A folder works no more; the partitions that it held."""
         if folder not in self.working:

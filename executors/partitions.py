@@ -402,7 +402,7 @@ class PartitionTable:
 
     async def _remove(self, gone: Collection[TopicPartition]) -> None:
         """Close them, forget them on the disk, then delete their folders."""
-        doomed: list[tuple[BrokerFolder, str, UUID]] = []
+        doomed: list[tuple[BrokerFolder, TopicPartition, UUID]] = []
         for tp in gone:
             offline = self._offline.pop(tp, None)
             partition = self._partitions.pop(tp, None)
@@ -411,7 +411,7 @@ class PartitionTable:
                 await self._let_go(partition)
             topic_id = partition.topic_id if partition is not None else offline and offline[0]
             if folder in self.folders.working and topic_id:
-                doomed.append((folder, str(tp), topic_id))
+                doomed.append((folder, tp, topic_id))
             self._forget_home(tp)
             if self.image.topic(tp.topic) is None:
                 self.counters.forget_topic(tp.topic)
@@ -421,10 +421,12 @@ class PartitionTable:
         try:
             # A partition of the same name may come back: it must not inherit recovery points.
             await self.write_checkpoints()
-            for folder, name, topic_id in doomed:
-                await run_blocking(delete_folder, folder.half, folder.path, name, topic_id)
+            for folder, tp, topic_id in doomed:
+                await run_blocking(delete_folder, folder.half, folder.path, str(tp), topic_id)
         except StorageError as error:
             logger.error("folders of deleted partitions stay: %s", error)
+            for folder, tp, _ in doomed:
+                self.folders.remember(tp, folder)
 
     async def _let_go(self, partition: Partition) -> None:
         """Whoever waits finds the partition gone and answers so."""

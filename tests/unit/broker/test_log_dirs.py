@@ -141,6 +141,18 @@ def test_a_partition_in_two_folders_is_refused_by_name() -> None:
         take(halves, [C, D], new=False)
 
 
+def test_a_name_whose_old_folder_could_not_be_deleted_is_not_made_in_another() -> None:
+    folders = take(disks(2), [A, B])
+    tp = TopicPartition("t", 0)
+    first = folders.choose(tp)
+    folders.choose(TopicPartition("t", 1))
+    folders.choose(TopicPartition("t", 2))
+    folders.forget(tp)
+    folders.remember(tp, first)
+    assert folders.home(tp, is_new=True) is first
+    folders.release()
+
+
 def test_new_partitions_go_where_the_fewest_are() -> None:
     halves = disks(3)
     halves[1].make_folder("broker-1/old-0")
