@@ -254,7 +254,7 @@ def deletion_leaves_the_records() -> list[Patch]:
 
     return [
         (partitions_module, "delete_folder", lambda *_: None),
-        (partitions_module, "is_stray", lambda *_: False),
+        (partitions_module, "find_strays", lambda *_: []),
         (log_module, "claim_folder", claim_folder),
     ]
 
