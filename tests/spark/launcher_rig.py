@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,30 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def ours(word: str) -> list[psutil.Process]:
-    """Running descendants of this process with a word on their command line."""
+    """Running descendants of this process with a word on their command line.
+
+    A cluster that ``sparklog serve`` keeps for another folder's tests is none of ours.
+    """
     found = []
+    strangers = _served()
     for process in psutil.Process().children(recursive=True):
         try:
-            if word in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            words = process.cmdline()
+            running = process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             continue
+        if word in words and running and process.pid not in strangers:
+            found.append(process)
     return found
+
+
+def _served() -> set[int]:
+    pids: set[int] = set()
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "sparklog.cli" in child.cmdline():
+                pids |= {child.pid, *(each.pid for each in child.children(recursive=True))}
+    return pids
 
 
 def broker_processes() -> list[psutil.Process]:
