@@ -192,7 +192,7 @@ def _produce(broker: _Broker, path: Path, console: Console) -> Row:
         unit="requests/s",
         ours=mine,
         base=least,
-        asked=0.4,
+        asked=0.55,
     )
 
 
@@ -281,7 +281,7 @@ def _fetch(broker: _Broker, path: Path, console: Console) -> Row:
         unit="MB/s",
         ours=mine * FETCH_BYTES / 1e6,
         base=least * FETCH_BYTES / 1e6,
-        asked=0.5,
+        asked=0.65,
     )
 
 
