@@ -23,15 +23,11 @@ from sparklog.driver.controller.decision import Decision
 from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
 from sparklog.metadata.topic_names import check_topic_name
+from sparklog.service.refusals import AnyAlterConfigsRequest, answer_alter_configs
 from sparklog.types import ResourceType
-from sparklog.wire.messages import alter_configs as alter_configs_messages
-from sparklog.wire.messages import incremental_alter_configs
-from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from sparklog.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from sparklog.wire.messages import alter_configs, incremental_alter_configs
+from sparklog.wire.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.messages.incremental_alter_configs import AlterableConfig
 
 
 class ConfigOperation(IntEnum):
@@ -53,7 +49,7 @@ class _Resource:
 
 #: A resource of either request.
 _Request: TypeAlias = (
-    "incremental_alter_configs.AlterConfigsResource | alter_configs_messages.AlterConfigsResource"
+    "incremental_alter_configs.AlterConfigsResource | alter_configs.AlterConfigsResource"
 )
 #: The values that a request asks for, None for those to delete.
 _Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
@@ -68,57 +64,18 @@ def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def change_configs(
-    image: ClusterImage,
-    config: BrokerConfig,
-    request: IncrementalAlterConfigsRequest | AlterConfigsRequest,
+    image: ClusterImage, config: BrokerConfig, request: AnyAlterConfigsRequest
 ) -> Decision:
     """Each resource is changed as a whole or not at all.
 
-    ``config`` is what nodes are started with, before any change at run time.
+    AlterConfigs deletes what a resource has and the request does not name.  ``config`` is what
+    nodes are started with, before any change at run time.
     """
-    if isinstance(request, AlterConfigsRequest):
-        return _replace_configs(image, config, request)
-    return _alter_configs(image, config, request)
-
-
-def _alter_configs(
-    image: ClusterImage, config: BrokerConfig, request: IncrementalAlterConfigsRequest
-) -> Decision:
-    records, refusals = _alter(image, config, request.resources, _operated)
+    change = _replaced if isinstance(request, AlterConfigsRequest) else _operated
+    records, refusals = _alter(image, config, request.resources, change)
     return Decision(
         records=() if request.validate_only else tuple(records),
-        response=IncrementalAlterConfigsResponse(
-            responses=tuple(
-                incremental_alter_configs.AlterConfigsResourceResponse(
-                    error_code=refusal.code if refusal else ErrorCode.NONE,
-                    error_message=refusal.message if refusal else None,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, refusal in zip(request.resources, refusals, strict=True)
-            )
-        ),
-    )
-
-
-def _replace_configs(
-    image: ClusterImage, config: BrokerConfig, request: AlterConfigsRequest
-) -> Decision:
-    """What a resource has and the request does not name is deleted."""
-    records, refusals = _alter(image, config, request.resources, _replaced)
-    return Decision(
-        records=() if request.validate_only else tuple(records),
-        response=AlterConfigsResponse(
-            responses=tuple(
-                alter_configs_messages.AlterConfigsResourceResponse(
-                    error_code=refusal.code if refusal else ErrorCode.NONE,
-                    error_message=refusal.message if refusal else None,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, refusal in zip(request.resources, refusals, strict=True)
-            )
-        ),
+        response=answer_alter_configs(request, refusals),
     )
 
 

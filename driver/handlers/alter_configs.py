@@ -6,7 +6,7 @@ place, and older tools still send it.
 
 from sparklog.driver.handlers.node import Decide
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_replace_configs
+from sparklog.service.refusals import refuse_alter_configs
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 
 
@@ -19,5 +19,5 @@ def handler(decide: Decide) -> ApiHandler:
         min_version=AlterConfigsRequest.MIN_VERSION,
         max_version=AlterConfigsRequest.MAX_VERSION,
         handle=handle,
-        error_response=refuse_replace_configs,
+        error_response=refuse_alter_configs,
     )

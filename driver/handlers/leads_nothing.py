@@ -11,31 +11,21 @@ from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.types import NO_OFFSET
-from sparklog.wire.messages.delete_records import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
+from sparklog.service.refusals import (
+    refuse_delete_records,
+    refuse_list_offsets,
+    refuse_offset_for_leader_epoch,
 )
+from sparklog.types import NO_OFFSET
+from sparklog.wire.messages.delete_records import DeleteRecordsRequest
 from sparklog.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from sparklog.wire.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from sparklog.wire.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
+from sparklog.wire.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from sparklog.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -51,25 +41,22 @@ def handlers() -> tuple[ApiHandler, ...]:
     return (
         _handler(ProduceRequest, _refuse_produce, advertised_min=0),
         _handler(FetchRequest, _refuse_fetch),
-        _handler(ListOffsetsRequest, _refuse_list_offsets),
-        _handler(DeleteRecordsRequest, _refuse_delete_records),
-        _handler(OffsetForLeaderEpochRequest, _refuse_offset_for_leader_epoch),
+        _handler(ListOffsetsRequest, refuse_list_offsets),
+        _handler(DeleteRecordsRequest, refuse_delete_records),
+        _handler(OffsetForLeaderEpochRequest, refuse_offset_for_leader_epoch),
     )
 
 
 def _handler(
     request_type: type[Request],
-    refuse: Callable[[Any, ErrorCode], Any],
+    refuse: Callable[[Any, KafkaError], Any],
     advertised_min: int | None = None,
 ) -> ApiHandler:
     def handle(context: RequestContext, request: Any) -> Handled:
         if isinstance(request, ProduceRequest) and request.acks == _NO_ACKS:
             context.connection.finish()  # no answer is owed, and this tells the client to look
             return None
-        return refuse(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def error_response(request: Any, error: KafkaError) -> Any:
-        return refuse(request, error.code)
+        return refuse(request, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     return ApiHandler(
         api_key=request_type.API_KEY,
@@ -77,11 +64,11 @@ def _handler(
         max_version=request_type.MAX_VERSION,
         advertised_min=advertised_min,
         handle=handle,
-        error_response=error_response,
+        error_response=refuse,
     )
 
 
-def _refuse_produce(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+def _refuse_produce(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
     return ProduceResponse(
         responses=tuple(
             TopicProduceResponse(
@@ -89,7 +76,7 @@ def _refuse_produce(request: ProduceRequest, code: ErrorCode) -> ProduceResponse
                 topic_id=topic.topic_id,
                 partition_responses=tuple(
                     PartitionProduceResponse(
-                        index=partition.index, error_code=code, base_offset=NO_OFFSET
+                        index=partition.index, error_code=error.code, base_offset=NO_OFFSET
                     )
                     for partition in topic.partition_data
                 ),
@@ -99,7 +86,7 @@ def _refuse_produce(request: ProduceRequest, code: ErrorCode) -> ProduceResponse
     )
 
 
-def _refuse_fetch(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+def _refuse_fetch(request: FetchRequest, error: KafkaError) -> FetchResponse:
     return FetchResponse(
         responses=tuple(
             FetchableTopicResponse(
@@ -108,63 +95,10 @@ def _refuse_fetch(request: FetchRequest, code: ErrorCode) -> FetchResponse:
                 partitions=tuple(
                     PartitionData(
                         partition_index=partition.partition,
-                        error_code=code,
+                        error_code=error.code,
                         high_watermark=NO_OFFSET,
                         records=b"",
                     )
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
-
-
-def _refuse_list_offsets(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    ListOffsetsPartitionResponse(
-                        partition_index=partition.partition_index, error_code=code
-                    )
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
-
-
-def _refuse_delete_records(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    DeleteRecordsPartitionResult(
-                        partition_index=partition.partition_index,
-                        low_watermark=NO_OFFSET,
-                        error_code=code,
-                    )
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
-
-
-def _refuse_offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest, code: ErrorCode
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(
-                    EpochEndOffset(partition=partition.partition, error_code=code)
                     for partition in topic.partitions
                 ),
             )

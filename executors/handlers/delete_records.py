@@ -16,6 +16,7 @@ from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
 from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.refusals import refuse_delete_records
 from sparklog.types import NO_OFFSET, TopicPartition
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -51,7 +52,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         min_version=DeleteRecordsRequest.MIN_VERSION,
         max_version=DeleteRecordsRequest.MAX_VERSION,
         handle=handle,
-        error_response=_error_response,
+        error_response=refuse_delete_records,
     )
 
 
@@ -148,16 +149,4 @@ def _reached(tp: TopicPartition, low_watermark: int) -> DeleteRecordsPartitionRe
 def _failed(number: int, error: KafkaError) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
         partition_index=number, low_watermark=NO_OFFSET, error_code=int(error.code)
-    )
-
-
-def _error_response(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(_failed(part.partition_index, error) for part in topic.partitions),
-            )
-            for topic in request.topics
-        )
     )

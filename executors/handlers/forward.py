@@ -15,7 +15,6 @@ from sparklog.service.refusals import (
     refuse_create_partitions,
     refuse_create_topics,
     refuse_delete_topics,
-    refuse_replace_configs,
 )
 from sparklog.transport import Reply
 from sparklog.wire.codec import (
@@ -52,7 +51,7 @@ def handlers(forward: Forward) -> Sequence[ApiHandler]:
             (DeleteTopicsRequest, refuse_delete_topics),
             (CreatePartitionsRequest, refuse_create_partitions),
             (IncrementalAlterConfigsRequest, refuse_alter_configs),
-            (AlterConfigsRequest, refuse_replace_configs),
+            (AlterConfigsRequest, refuse_alter_configs),
         )
     )
 

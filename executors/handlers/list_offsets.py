@@ -15,6 +15,7 @@ from sparklog.executors.log.steps import run_through
 from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.service.refusals import refuse_list_offsets
 from sparklog.types import Isolation, OffsetSpec, OffsetTimestamp
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -60,7 +61,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         min_version=ListOffsetsRequest.MIN_VERSION,
         max_version=ListOffsetsRequest.MAX_VERSION,
         handle=handle,
-        error_response=_error_response,
+        error_response=refuse_list_offsets,
     )
 
 
@@ -146,15 +147,4 @@ def _isolation(request: ListOffsetsRequest) -> Isolation:
 def _failed(part: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=part.partition_index, error_code=int(error.code)
-    )
-
-
-def _error_response(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name, partitions=tuple(_failed(part, error) for part in topic.partitions)
-            )
-            for topic in request.topics
-        )
     )

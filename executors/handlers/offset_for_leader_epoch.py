@@ -5,6 +5,7 @@
 from sparklog.errors import KafkaError
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.refusals import refuse_offset_for_leader_epoch
 from sparklog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -33,7 +34,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         min_version=OffsetForLeaderEpochRequest.MIN_VERSION,
         max_version=OffsetForLeaderEpochRequest.MAX_VERSION,
         handle=handle,
-        error_response=_error_response,
+        error_response=refuse_offset_for_leader_epoch,
     )
 
 
@@ -45,20 +46,3 @@ def _end(table: PartitionTable, topic: str, part: OffsetForLeaderPartition) -> E
         return EpochEndOffset(partition=part.partition, error_code=int(error.code))
     epoch, end_offset = partition.end_of_epoch(part.leader_epoch)
     return EpochEndOffset(partition=part.partition, leader_epoch=epoch, end_offset=end_offset)
-
-
-def _error_response(
-    request: OffsetForLeaderEpochRequest, error: KafkaError
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(
-                    EpochEndOffset(partition=part.partition, error_code=int(error.code))
-                    for part in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )

@@ -1,11 +1,15 @@
-"""Refusals of the requests that change the cluster: every item answered with one error.
+"""Refusals of requests that both kinds of nodes take: every item answered with one error.
 
-Owns: the shape of these answers, for the node that decides and for those that pass requests on.
-Must not know why a request is refused.
+Owns: the shape of these answers, for the node that decides or leads and for those that pass
+requests on or lead nothing.  Must not know why a request is refused.
 """
 
-from sparklog.errors import KafkaError
-from sparklog.wire.messages import alter_configs
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import NO_OFFSET
+from sparklog.wire.messages import alter_configs, incremental_alter_configs
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -17,6 +21,12 @@ from sparklog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from sparklog.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 from sparklog.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -24,10 +34,32 @@ from sparklog.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from sparklog.wire.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from sparklog.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+#: The two requests that change settings: what they ask for differs, their answers only by name.
+AnyAlterConfigsRequest: TypeAlias = IncrementalAlterConfigsRequest | AlterConfigsRequest
+AnyAlterConfigsResponse: TypeAlias = IncrementalAlterConfigsResponse | AlterConfigsResponse
+_ALTER_CONFIGS_ANSWERS: Final[Mapping[type, tuple[Any, Any]]] = {
+    AlterConfigsRequest: (AlterConfigsResponse, alter_configs.AlterConfigsResourceResponse),
+    IncrementalAlterConfigsRequest: (
+        IncrementalAlterConfigsResponse,
+        incremental_alter_configs.AlterConfigsResourceResponse,
+    ),
+}
 
 
 def refuse_create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -73,31 +105,82 @@ def refuse_create_partitions(
     )
 
 
-def refuse_replace_configs(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
+def refuse_alter_configs(
+    request: AnyAlterConfigsRequest, error: KafkaError
+) -> AnyAlterConfigsResponse:
+    return answer_alter_configs(request, [error] * len(request.resources))
+
+
+def answer_alter_configs(
+    request: AnyAlterConfigsRequest, refusals: Sequence[KafkaError | None]
+) -> AnyAlterConfigsResponse:
+    """What came of each resource, in their order: its refusal, or None."""
+    response_type, result_type = _ALTER_CONFIGS_ANSWERS[type(request)]
+    resources: Sequence[Any] = request.resources
+    response: AnyAlterConfigsResponse = response_type(
         responses=tuple(
-            alter_configs.AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
+            result_type(
+                error_code=refusal.code if refusal else ErrorCode.NONE,
+                error_message=refusal.message if refusal else None,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource in request.resources
+            for resource, refusal in zip(resources, refusals, strict=True)
+        )
+    )
+    return response
+
+
+def refuse_list_offsets(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(
+                        partition_index=part.partition_index, error_code=error.code
+                    )
+                    for part in topic.partitions
+                ),
+            )
+            for topic in request.topics
         )
     )
 
 
-def refuse_alter_configs(
-    request: IncrementalAlterConfigsRequest, error: KafkaError
-) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
+def refuse_delete_records(
+    request: DeleteRecordsRequest, error: KafkaError
+) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    DeleteRecordsPartitionResult(
+                        partition_index=part.partition_index,
+                        low_watermark=NO_OFFSET,
+                        error_code=error.code,
+                    )
+                    for part in topic.partitions
+                ),
             )
-            for resource in request.resources
+            for topic in request.topics
+        )
+    )
+
+
+def refuse_offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, error: KafkaError
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    EpochEndOffset(partition=part.partition, error_code=error.code)
+                    for part in topic.partitions
+                ),
+            )
+            for topic in request.topics
         )
     )
