@@ -32,6 +32,7 @@ from sparklog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from sparklog.wire.produce import ADVERTISED_MIN_VERSION
 from sparklog.wire.schema import Request
 
 _NO_ACKS: Final = 0
@@ -39,7 +40,7 @@ _NO_ACKS: Final = 0
 
 def handlers() -> tuple[ApiHandler, ...]:
     return (
-        _handler(ProduceRequest, _refuse_produce, advertised_min=0),
+        _handler(ProduceRequest, _refuse_produce, advertised_min=ADVERTISED_MIN_VERSION),
         _handler(FetchRequest, _refuse_fetch),
         _handler(ListOffsetsRequest, refuse_list_offsets),
         _handler(DeleteRecordsRequest, refuse_delete_records),

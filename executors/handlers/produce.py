@@ -30,15 +30,15 @@ from sparklog.wire.messages.produce import (
     TopicProduceData,
 )
 from sparklog.wire.produce import (
+    ADVERTISED_MIN_VERSION,
     MAX_VERSION,
     MIN_VERSION,
+    TOPIC_IDS_FROM,
+    ZSTD_FROM,
     decode_produce_request,
     encode_produce_response,
 )
 
-_FIRST_ZSTD_VERSION = 7
-#: From here on topics are named by their ids (KIP-516).
-_FIRST_ID_VERSION = 13
 _ATTRIBUTES_LOW_BYTE = 22
 _VALID_ACKS = (ACKS_NONE, 1, ACKS_ALL)
 
@@ -57,7 +57,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         api_key=ProduceRequest.API_KEY,
         min_version=MIN_VERSION,
         max_version=MAX_VERSION,
-        advertised_min=0,
+        advertised_min=ADVERTISED_MIN_VERSION,
         handle=handle,
         repeats=ProduceRepeats(table),
         decode=_decode,
@@ -101,7 +101,7 @@ def _append(
     try:
         if refusal is not None:
             raise refusal
-        if version >= _FIRST_ID_VERSION:
+        if version >= TOPIC_IDS_FROM:
             name = table.topic_name(topic.topic_id)
         partition = table.find(name, part.index)
         _check_compression(version, part)
@@ -117,10 +117,10 @@ def _append(
 def _check_compression(version: int, part: PartitionProduceData) -> None:
     """zstd came with v7; older consumers of the topic would not be told (KIP-110)."""
     records = part.records
-    if version >= _FIRST_ZSTD_VERSION or not records or len(records) <= _ATTRIBUTES_LOW_BYTE:
+    if version >= ZSTD_FROM or not records or len(records) <= _ATTRIBUTES_LOW_BYTE:
         return
     if records[_ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd needs Produce v{_FIRST_ZSTD_VERSION}, this is v{version}",
+            f"zstd needs Produce v{ZSTD_FROM}, this is v{version}",
         )

@@ -19,6 +19,7 @@ from sparklog.transport import Answer
 from sparklog.types import TopicPartition
 from sparklog.wire.codec import RequestHeader
 from sparklog.wire.messages.produce import ProduceRequest
+from sparklog.wire.produce import TOPIC_IDS_FROM, ZSTD_FROM
 from sparklog.wire.produce_shape import BEFORE_AT, ProduceShape
 
 #: Requests of one run.
@@ -26,9 +27,6 @@ RUN_MAX = 256
 #: Kinds of requests that are remembered of one connection.
 KINDS_MAX = 256
 
-#: Older ones need a look at the compression of each batch.
-_FIRST_VERSION = 7
-_FIRST_ID_VERSION = 13
 _STATE_KEY = "produce"
 
 
@@ -89,7 +87,8 @@ class ProduceRepeats:
     def learn(self, context: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
         """Several batches, no answer or a refusal: such requests go their own way."""
         version = context.version
-        if version < _FIRST_VERSION or request.acks not in (1, ACKS_ALL):
+        # Older ones need a look at the compression of each batch.
+        if version < ZSTD_FROM or request.acks not in (1, ACKS_ALL):
             return
         shape = ProduceShape.of(version, frame, request)
         if shape is None or request.transactional_id is not None:
@@ -97,7 +96,7 @@ class ProduceRepeats:
         (topic,) = request.topic_data
         (part,) = topic.partition_data
         try:
-            by_id = version >= _FIRST_ID_VERSION
+            by_id = version >= TOPIC_IDS_FROM
             name = self._table.topic_name(topic.topic_id) if by_id else topic.name
             partition = self._table.find(name, part.index)
         except KafkaError:

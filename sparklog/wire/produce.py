@@ -29,9 +29,12 @@ MAX_VERSION: Final = ProduceRequest.MAX_VERSION
 #: Advertised as the minimum though refused: librdkafka decides about compression by it
 #: (KAFKA-18659).
 ADVERTISED_MIN_VERSION: Final = 0
+#: From here on topics are named by their ids (KIP-516).
+TOPIC_IDS_FROM: Final = 13
+#: Batches may be compressed with zstd from here on (KIP-110).
+ZSTD_FROM: Final = 7
 
 _FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
-_TOPIC_IDS: Final = 13
 _INT32: Final = struct.Struct(">i")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 
@@ -64,7 +67,7 @@ def encode_produce_request(
     out += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
     _write_size(out, len(request.topic_data), flexible)
     for topic in request.topic_data:
-        if version >= _TOPIC_IDS:
+        if version >= TOPIC_IDS_FROM:
             out += uuid_to_bytes(topic.topic_id)
         else:
             _write_name(out, topic.name, flexible)
@@ -119,6 +122,8 @@ __all__ = [
     "ADVERTISED_MIN_VERSION",
     "MAX_VERSION",
     "MIN_VERSION",
+    "TOPIC_IDS_FROM",
+    "ZSTD_FROM",
     "PartitionProduceData",
     "PartitionProduceResponse",
     "ProduceRequest",
