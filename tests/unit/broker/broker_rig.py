@@ -139,6 +139,14 @@ class Rig:
         broker._registration.close()
         self.disk.crash(keep_unflushed=1 << 30)
 
+    async def with_topic(self, partitions: int = 1, **configs: str) -> tuple["Client", UUID]:
+        """A broker that leads topic ``t``, and a client of it."""
+        await self.start_broker()
+        client = await self.client()
+        topic_id = await client.create_topic("t", partitions, **configs)
+        await self.leads(partitions)
+        return client, topic_id
+
     async def client(self, broker_id: int = 1) -> "Client":
         client = Client(await connect(Endpoint("127.0.0.1", self.brokers[broker_id].port), 5))
         self._clients.append(client)

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from broker_rig import Client, Rig, batch, run, until, values_of
+from broker_rig import Rig, batch, run, until, values_of
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.control_link import ControlLink
@@ -37,14 +37,6 @@ from sparklog.wire.private import StopNodeRequest, StopNodeResponse
 NOW = 1_700_000_000_000
 
 
-async def with_topic(rig: Rig, partitions: int = 1, **configs: str) -> tuple[Client, UUID]:
-    await rig.start_broker()
-    client = await rig.client()
-    topic_id = await client.create_topic("t", partitions, **configs)
-    await rig.leads(partitions)
-    return client, topic_id
-
-
 def part(number: int = 0, offset: int = 0, limit: int = 1 << 20, **more: int) -> FetchPartition:
     return FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=limit, **more)
 
@@ -56,7 +48,7 @@ def codes(response: FetchResponse) -> list[int]:
 @pytest.mark.parametrize("version", range(MIN_VERSION, MAX_VERSION + 1))
 def test_every_version_reads(version: int) -> None:
     async def test(rig: Rig) -> None:
-        client, topic_id = await with_topic(rig)
+        client, topic_id = await rig.with_topic()
         await client.produce("t", batch(b"a", b"b"))
         topic: str | UUID = topic_id if version >= 13 else "t"
         response = await client.fetch_all(topic, (part(),), version=version, isolation_level=1)
@@ -74,7 +66,7 @@ def test_every_version_reads(version: int) -> None:
 
 def test_a_fetch_waits_for_enough_bytes() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 2)
+        client, _ = await rig.with_topic(2)
         size = len(batch(b"a"))
         reader = await rig.client()
         waiting = asyncio.create_task(
@@ -94,7 +86,7 @@ def test_a_fetch_waits_for_enough_bytes() -> None:
 
 def test_a_fetch_that_waits_is_answered_with_what_there_is() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         await client.produce("t", batch(b"a"))
         assert await client.fetch("t", min_bytes=1 << 20, max_wait_ms=30) == (0, [b"a"])
         assert await client.fetch("t", 1, max_wait_ms=30) == (0, [])
@@ -104,7 +96,7 @@ def test_a_fetch_that_waits_is_answered_with_what_there_is() -> None:
 
 def test_an_error_in_one_partition_answers_at_once() -> None:
     async def test(rig: Rig) -> None:
-        client, topic_id = await with_topic(rig)
+        client, topic_id = await rig.with_topic()
         response = await client.fetch_all("t", (part(0), part(9)), max_wait_ms=20_000)
         assert codes(response) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         for offset in (-1, 1):
@@ -126,7 +118,7 @@ def test_an_error_in_one_partition_answers_at_once() -> None:
 
 def test_limits_hold_but_one_batch_always_comes() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 2)
+        client, _ = await rig.with_topic(2)
         for n in range(3):
             for number in range(2):
                 await client.produce("t", batch(b"%d" % n), partition=number)
@@ -150,7 +142,7 @@ def test_limits_hold_but_one_batch_always_comes() -> None:
 
 def test_the_brokers_own_limit_counts() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         for _ in range(4):
             await client.produce("t", batch(b"x" * 500))
         assert len((await client.fetch("t"))[1]) == 1
@@ -190,7 +182,7 @@ def test_an_answer_from_many_partitions_holds_few_files(tmp_path: Path, size: in
 
 def test_replicas_must_be_members() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         assert await client.fetch("t", replica_id=2) == (
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             [],
@@ -201,7 +193,7 @@ def test_replicas_must_be_members() -> None:
 
 def test_bytes_are_counted_by_topic() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         size = len(batch(b"a"))
         for _ in range(2):
             await client.produce("t", batch(b"a"))
@@ -215,7 +207,7 @@ def test_bytes_are_counted_by_topic() -> None:
 
 def test_offsets_are_listed() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         for timestamp in (NOW, NOW + 20, NOW + 10):
             await client.produce("t", batch(b"a", timestamp=timestamp))
 
@@ -243,7 +235,7 @@ def test_offsets_are_listed() -> None:
 
 def test_epoch_ends_are_told() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         await client.produce("t", batch(b"a", b"b"))
         epoch = rig.control.image.topics["t"].partitions[0].leader_epoch
         topic = OffsetForLeaderTopic(
@@ -264,7 +256,7 @@ def test_epoch_ends_are_told() -> None:
 
 def test_deleted_records_stay_deleted_after_a_crash() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         for _ in range(3):
             await client.produce("t", batch(b"a"))
 
@@ -290,7 +282,7 @@ def test_deleted_records_stay_deleted_after_a_crash() -> None:
 
 def test_stopping_over_the_wire_is_for_members() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         refused = await client.ask(StopNodeRequest(reason="no"), 0)
         assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         broker = rig.brokers[1]
@@ -311,7 +303,7 @@ def test_a_config_change_reaches_the_open_partition() -> None:
             IncrementalAlterConfigsRequest,
         )
 
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         change = AlterConfigsResource(
             resource_type=2,
             resource_name="t",

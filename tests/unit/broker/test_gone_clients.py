@@ -5,7 +5,7 @@ import socket
 from dataclasses import replace
 
 import pytest
-from broker_rig import Client, Rig, batch, produce_request, run, until
+from broker_rig import Rig, batch, produce_request, run, until
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.codec import decode_response, encode_request
@@ -14,14 +14,6 @@ from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResp
 from sparklog.wire.produce import encode_produce_request
 
 LONG_MS = 200_000
-
-
-async def with_topic(rig: Rig, **configs: str) -> Client:
-    await rig.start_broker()
-    client = await rig.client()
-    await client.create_topic("t", 1, **configs)
-    await rig.leads(1)
-    return client
 
 
 async def send(rig: Rig, frame: bytes) -> socket.socket:
@@ -43,7 +35,7 @@ def waiting_fetch() -> bytes:
 @pytest.mark.parametrize("reset", [True, False])
 def test_a_fetch_does_not_outlive_its_connection(reset: bool) -> None:
     async def test(rig: Rig) -> None:
-        await with_topic(rig)
+        await rig.with_topic()
         table = rig.brokers[1].table
         sock = await send(rig, waiting_fetch())
         await until(lambda: len(table.readers) == 1)
@@ -63,7 +55,7 @@ def test_a_fetch_does_not_outlive_its_connection(reset: bool) -> None:
 
 def test_a_client_that_closed_its_half_is_answered_at_once() -> None:
     async def test(rig: Rig) -> None:
-        await with_topic(rig)
+        await rig.with_topic()
         table = rig.brokers[1].table
         sock = await send(rig, waiting_fetch())
         await until(lambda: len(table.readers) == 1)
@@ -81,7 +73,7 @@ def test_a_client_that_closed_its_half_is_answered_at_once() -> None:
 
 def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig)
+        client, _ = await rig.with_topic()
         table = rig.brokers[1].table
         (partition,) = table
         # An in-sync replica that never fetches: the high watermark stands still.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from broker_rig import Client, Rig, batch, produce_request, run, until
+from broker_rig import Rig, batch, produce_request, run, until
 
 from sparklog.errors import ConnectError, ErrorCode
 from sparklog.executors.partition import Partition
@@ -27,19 +27,11 @@ from sparklog.wire.messages.produce import (
 from sparklog.wire.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
 
 
-async def with_topic(rig: Rig, partitions: int = 1, **configs: str) -> tuple[Client, UUID]:
-    await rig.start_broker()
-    client = await rig.client()
-    topic_id = await client.create_topic("t", partitions, **configs)
-    await rig.leads(partitions)
-    return client, topic_id
-
-
 @pytest.mark.parametrize("version", range(MIN_VERSION, MAX_VERSION + 1))
 @pytest.mark.parametrize("acks", [1, -1])
 def test_every_version_appends(version: int, acks: int) -> None:
     async def test(rig: Rig) -> None:
-        client, topic_id = await with_topic(rig)
+        client, topic_id = await rig.with_topic()
         topic: str | UUID = topic_id if version >= 13 else "t"
         first = await client.produce(topic, batch(b"a", b"b"), acks=acks, version=version)
         second = await client.produce(topic, batch(b"c"), acks=acks, version=version)
@@ -53,7 +45,7 @@ def test_every_version_appends(version: int, acks: int) -> None:
 
 def test_acks_0_is_not_answered_and_an_error_ends_the_connection() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         silent = produce_request("t", batch(b"a"), 0, 0)
         await client.connection.send(encode_produce_request(9, 1, "t", silent))
         assert await client.fetch("t") == (0, [b"a"])
@@ -67,7 +59,7 @@ def test_acks_0_is_not_answered_and_an_error_ends_the_connection() -> None:
 
 def test_refusals_name_their_code() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, max_message_bytes="300", segment_bytes="10000")
+        client, _ = await rig.with_topic(max_message_bytes="300", segment_bytes="10000")
 
         async def code(records: bytes | None, **more: int) -> int:
             result = await client.produce("t", records, **more)  # type: ignore[arg-type]
@@ -90,7 +82,7 @@ def test_refusals_name_their_code() -> None:
 
 def test_transactions_are_refused() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         refused = await client.ask(InitProducerIdRequest(transactional_id="x"), 5)
         expected = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
         assert (refused.error_code, refused.producer_id) == expected
@@ -102,7 +94,7 @@ def test_transactions_are_refused() -> None:
 
 def test_what_no_producer_should_ask_of_init_producer_id_is_refused() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         for request in (
             InitProducerIdRequest(transactional_id=""),
             InitProducerIdRequest(producer_id=5),
@@ -117,7 +109,7 @@ def test_what_no_producer_should_ask_of_init_producer_id_is_refused() -> None:
 
 def test_zstd_needs_a_version_that_has_it() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         records = bytearray(batch(b"a"))
         records[22] |= 4
         code = (await client.produce("t", bytes(records), version=6)).error_code
@@ -128,7 +120,7 @@ def test_zstd_needs_a_version_that_has_it() -> None:
 
 def test_an_idempotent_producers_retry_is_answered_with_its_first_offsets() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         first = await client.ask(InitProducerIdRequest(), 5)
         other = await client.ask(InitProducerIdRequest(), 5)
         assert other.producer_id == first.producer_id + 1
@@ -150,7 +142,7 @@ def test_an_idempotent_producers_retry_is_answered_with_its_first_offsets() -> N
 
 def test_one_request_to_many_partitions_succeeds_in_part() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 2)
+        client, _ = await rig.with_topic(2)
         request = ProduceRequest(
             acks=-1,
             timeout_ms=1000,
@@ -176,7 +168,7 @@ def test_one_request_to_many_partitions_succeeds_in_part() -> None:
 @pytest.mark.parametrize("acks", [1, -1])
 def test_an_ack_that_promises_a_flush_comes_after_it(acks: int) -> None:
     async def test(rig: Rig) -> None:
-        await with_topic(rig, flush_messages="1")
+        await rig.with_topic(flush_messages="1")
         flushes: list[str] = []
         rig.disk.faults.slow = lambda operation, path: (
             flushes.append(path) if operation == "flush" and path.endswith(".log") else None
@@ -196,7 +188,7 @@ def test_an_ack_that_promises_a_flush_comes_after_it(acks: int) -> None:
 
 def test_an_answer_that_waits_does_not_hold_the_records() -> None:
     async def test(rig: Rig) -> None:
-        await with_topic(rig, flush_messages="1")
+        await rig.with_topic(flush_messages="1")
         broker = rig.brokers[1]
         release = threading.Event()
 
@@ -224,7 +216,7 @@ def test_a_refusal_that_turns_out_to_need_no_wait_is_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         first = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
         gap = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=9)
         assert (await client.produce("t", first)).error_code == 0
@@ -243,7 +235,7 @@ def test_a_refusal_that_turns_out_to_need_no_wait_is_a_refusal(
 
 def test_a_failed_flush_refuses_the_ack_and_the_broker_lives_on() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, flush_messages="1")
+        client, _ = await rig.with_topic(flush_messages="1")
         await client.create_topic("u")
         await rig.leads(2)
         rig.disk.faults.fail_next(operation="flush", under="t-0")
@@ -257,7 +249,7 @@ def test_a_failed_flush_refuses_the_ack_and_the_broker_lives_on() -> None:
 
 def test_flush_ms_flushes_in_the_background() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, flush_ms="20")
+        client, _ = await rig.with_topic(flush_ms="20")
         assert (await client.produce("t", batch(b"a"))).error_code == 0
         (partition,) = rig.brokers[1].table
         assert partition.log.recovery_point == 0
@@ -268,7 +260,7 @@ def test_flush_ms_flushes_in_the_background() -> None:
 
 def test_a_full_disk_is_a_storage_error_until_there_is_space_again() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         assert (await client.produce("t", batch(b"a"))).error_code == 0
         rig.disk.disk.fill_after(50)
         code = (await client.produce("t", batch(b"b" * 9000))).error_code
@@ -282,7 +274,7 @@ def test_a_full_disk_is_a_storage_error_until_there_is_space_again() -> None:
 
 def test_an_ack_that_cannot_come_times_out() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         (partition,) = rig.brokers[1].table
         state = partition.state
         assert state is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from broker_rig import Client, Rig, batch, produce_request, run, until
+from broker_rig import Rig, batch, produce_request, run, until
 
 from sparklog.errors import ErrorCode, FrameError
 from sparklog.executors.handlers.produce_repeats import KINDS_MAX
@@ -19,14 +19,6 @@ from sparklog.wire.messages.produce import PartitionProduceResponse, ProduceResp
 from sparklog.wire.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
 
 VERSION = 11
-
-
-async def with_topic(rig: Rig, partitions: int = 1, **configs: str) -> Client:
-    await rig.start_broker()
-    client = await rig.client()
-    await client.create_topic("t", partitions, **configs)
-    await rig.leads(partitions)
-    return client
 
 
 def frame(
@@ -106,7 +98,7 @@ def test_every_version_answers_each_request(version: int, acks: int) -> None:
 
 def test_partitions_take_turns_and_each_is_written_to_once() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig, 2)
+        client, _ = await rig.with_topic(2)
         frames = [frame(n, batch(b"%d" % n), partition=n % 2) for n in range(6)]
         assert codes(receive(rig, frames[:2])) == [(0, 0, 0), (1, 0, 0)]
         writes = count_writes(rig)
@@ -121,7 +113,7 @@ def test_partitions_take_turns_and_each_is_written_to_once() -> None:
 
 def test_a_refused_batch_leaves_its_neighbours_alone() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig)
+        client, _ = await rig.with_topic()
         bad = batch(b"bad")[:-1] + b"!"
         frames = [
             frame(1, batch(b"a")),
@@ -149,7 +141,7 @@ def test_a_refused_batch_leaves_its_neighbours_alone() -> None:
 
 def test_retries_and_gaps_of_an_idempotent_producer_in_one_run() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig)
+        client, _ = await rig.with_topic()
         ids = {"producer_id": 7, "producer_epoch": 0}
         sequences = [0, 1, 1, 5, 2]
         frames = [
@@ -168,7 +160,7 @@ def test_retries_and_gaps_of_an_idempotent_producer_in_one_run() -> None:
 
 def test_a_full_disk_refuses_the_run_and_nothing_of_it_is_read() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig)
+        client, _ = await rig.with_topic()
         rig.disk.disk.fill_after(50)
         answers = receive(rig, [frame(n, batch(b"x" * 3000)) for n in range(3)])
         assert codes(answers) == [(n, ErrorCode.KAFKA_STORAGE_ERROR, -1) for n in range(3)]
@@ -184,7 +176,7 @@ def test_a_full_disk_refuses_the_run_and_nothing_of_it_is_read() -> None:
 
 def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
     async def test(rig: Rig) -> None:
-        await with_topic(rig)
+        await rig.with_topic()
         (partition,) = rig.brokers[1].table
         state = partition.state
         assert state is not None
@@ -211,7 +203,7 @@ def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
 
 def test_other_requests_see_what_was_produced_before_them() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig)
+        client, _ = await rig.with_topic()
         other = memoryview(encode_request(ListOffsetsRequest(), 6, 50, "me"))
         answers = receive(rig, [frame(1, batch(b"a")), frame(2, batch(b"b")), other,
                                 frame(3, batch(b"c"))])  # fmt: skip
@@ -224,7 +216,7 @@ def test_other_requests_see_what_was_produced_before_them() -> None:
 
 def test_what_cannot_be_decoded_ends_the_run_not_the_answers_before_it() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig)
+        client, _ = await rig.with_topic()
         good = [frame(n, batch(b"%d" % n)) for n in range(2)]
         broken = memoryview(bytes(frame(2, batch(b"2"), partition=1))[:-5])
         broker = rig.brokers[1]
@@ -277,7 +269,7 @@ def test_a_topic_that_was_made_anew_is_another_one(version: int) -> None:
 
 def test_a_partition_that_is_led_elsewhere_refuses() -> None:
     async def test(rig: Rig) -> None:
-        await with_topic(rig)
+        await rig.with_topic()
         assert codes(receive(rig, [frame(n, batch(b"a")) for n in range(2)]))[1] == (1, 0, 1)
         (partition,) = rig.brokers[1].table
         state = partition.state
@@ -294,7 +286,7 @@ def test_a_partition_that_is_led_elsewhere_refuses() -> None:
 
 def test_what_a_connection_is_known_for_is_bounded() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig)
+        client, _ = await rig.with_topic()
         broker = rig.brokers[1]
         assert broker._server is not None
         connection = next(iter(broker._server.connections))
@@ -313,7 +305,7 @@ def test_what_a_connection_is_known_for_is_bounded() -> None:
 
 def test_a_long_run_over_the_wire_keeps_its_order() -> None:
     async def test(rig: Rig) -> None:
-        client = await with_topic(rig, 3)
+        client, _ = await rig.with_topic(3)
         results = await asyncio.gather(
             *(
                 client.produce("t", batch(b"%d" % n), partition=n % 3, acks=1 if n % 5 else -1)

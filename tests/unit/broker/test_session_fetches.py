@@ -29,14 +29,6 @@ LONG_MS = 20_000
 Found = tuple[int, int, int, int, list[bytes | None]]
 
 
-async def with_topic(rig: Rig, partitions: int = 1, **configs: str) -> tuple[Client, UUID]:
-    await rig.start_broker()
-    client = await rig.client()
-    topic_id = await client.create_topic("t", partitions, **configs)
-    await rig.leads(partitions)
-    return client, topic_id
-
-
 class Reader:
     """A client's half of one session."""
 
@@ -112,7 +104,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
 @pytest.mark.parametrize("version", range(7, 19))
 def test_every_version_has_sessions(version: int) -> None:
     async def test(rig: Rig) -> None:
-        client, topic_id = await with_topic(rig, 2)
+        client, topic_id = await rig.with_topic(2)
         reader = Reader(client, topic_id if version >= 13 else "t", version)
         assert await reader.fetch({0: 0, 1: 0}) == [(0, 0, 0, 0, []), (1, 0, 0, 0, [])]
         assert reader.session_id > 0
@@ -131,7 +123,7 @@ def test_every_version_has_sessions(version: int) -> None:
 
 def test_idle_partitions_are_not_looked_at(reads: Counter[int]) -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 300)
+        client, _ = await rig.with_topic(300)
         reader = Reader(client, "t")
         assert len(await reader.fetch(dict.fromkeys(range(300), 0))) == 300
         assert reads.total() == 300
@@ -150,7 +142,7 @@ def test_idle_partitions_are_not_looked_at(reads: Counter[int]) -> None:
 
 def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 3)
+        client, _ = await rig.with_topic(3)
         size = len(batch(b"a"))
         reader = Reader(await rig.client(), "t")
         await reader.fetch({0: 0, 1: 0, 2: 0})
@@ -175,7 +167,7 @@ def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
 
 def test_a_fetch_that_waited_in_vain_tells_nothing() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         reader = Reader(client, "t")
         await reader.fetch({0: 0})
         assert await reader.fetch(max_wait_ms=10) == []
@@ -190,7 +182,7 @@ def test_a_fetch_that_waited_in_vain_tells_nothing() -> None:
 
 def test_refusals_are_about_the_session_alone() -> None:
     async def test(rig: Rig) -> None:
-        client, topic_id = await with_topic(rig)
+        client, topic_id = await rig.with_topic()
         reader = Reader(client, "t")
         await reader.fetch({0: 0})
         session_id = reader.session_id
@@ -216,7 +208,7 @@ def test_refusals_are_about_the_session_alone() -> None:
 
 def test_a_fetch_that_was_overtaken_is_told_so() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         reader = Reader(client, "t")
         await reader.fetch({0: 0})
         session_id = reader.session_id
@@ -237,7 +229,7 @@ def test_a_fetch_that_was_overtaken_is_told_so() -> None:
 
 def test_a_session_outlives_its_connection() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         gone = Reader(await rig.client(), "t")
         await gone.fetch({0: 0})
         table = rig.brokers[1].table
@@ -257,7 +249,7 @@ def test_a_session_outlives_its_connection() -> None:
 
 def test_partitions_take_turns_when_answers_are_small() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 4)
+        client, _ = await rig.with_topic(4)
         reader = Reader(client, "t")
         await reader.fetch(dict.fromkeys(range(4), 0))
         offsets = Counter[int]()
@@ -280,7 +272,7 @@ def test_partitions_take_turns_when_answers_are_small() -> None:
 
 def test_errors_are_told_as_long_as_they_last() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig)
+        client, _ = await rig.with_topic()
         reader = Reader(client, "t")
         missing = (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, [])
         assert await reader.fetch({0: 0, 9: 0}) == [(0, 0, 0, 0, []), missing]
@@ -298,7 +290,7 @@ def test_errors_are_told_as_long_as_they_last() -> None:
 @pytest.mark.parametrize("by_id", [True, False])
 def test_a_topic_that_goes_is_told(by_id: bool) -> None:
     async def test(rig: Rig) -> None:
-        client, topic_id = await with_topic(rig)
+        client, topic_id = await rig.with_topic()
         reader = Reader(await rig.client(), topic_id if by_id else "t", 13 if by_id else 12)
         await reader.fetch({0: 0})
         table = rig.brokers[1].table
@@ -317,8 +309,8 @@ def test_a_topic_that_goes_is_told(by_id: bool) -> None:
 
 def test_a_log_start_that_moves_is_told() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(
-            rig, 2, segment_bytes="150", retention_bytes="150", retention_ms="-1"
+        client, _ = await rig.with_topic(
+            2, segment_bytes="150", retention_bytes="150", retention_ms="-1"
         )
         for number in (0, 1):
             for _ in range(3):
@@ -341,7 +333,7 @@ def test_a_log_start_that_moves_is_told() -> None:
 
 def test_a_partition_that_goes_offline_is_told_to_whom_it_was_quiet() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 2, flush_messages="1")
+        client, _ = await rig.with_topic(2, flush_messages="1")
         reader = Reader(await rig.client(), "t")
         await reader.fetch({0: 0, 1: 0})
         table = rig.brokers[1].table
@@ -359,7 +351,7 @@ def test_a_partition_that_goes_offline_is_told_to_whom_it_was_quiet() -> None:
 
 def test_what_sessions_come_to_is_counted() -> None:
     async def test(rig: Rig) -> None:
-        client, _ = await with_topic(rig, 3)
+        client, _ = await rig.with_topic(3)
         first, second = Reader(client, "t"), Reader(client, "t")
         await first.fetch({0: 0, 1: 0})
         # Both places are needed; nobody has been idle, so the third does without.
