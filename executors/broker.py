@@ -258,7 +258,7 @@ class Broker:
             self._registration.heartbeat(),
             _every(retention_s, _synchronous(table.clean_up)),
             _every(PURGE_S, table.purge_deleted),
-            _every(checkpoint_ms / 1000, table.write_checkpoints),
+            _every(checkpoint_ms / 1000, table.checkpoints.write),
             _every(expiry_s, _synchronous(table.expire_producers)),
             self._end_without_disks(),
             _wait_for(self._stop_asked),

@@ -352,11 +352,8 @@ class Partition:
         others = (i for i in self.state.replicas if i != self._node_id and is_alive(i))
         return min([self.log.log_start_offset, *self._followers.starts(others)])
 
-    def delete_records(self, offset: int) -> tuple[int, list[Effect]]:
-        """Move this replica's log start; -1 means the high watermark.
-
-        Gives the offset below which nothing shall be left on any replica, and effects.
-        """
+    def deletion_target(self, offset: int) -> int:
+        """Up to where a client may delete; -1 means the high watermark.  Raises KafkaError."""
         self.require_leader()
         target = self.high_watermark if offset == NO_OFFSET else offset
         if not 0 <= target <= self.high_watermark:
@@ -365,11 +362,16 @@ class Partition:
                 f"records of {self.topic_partition} can be deleted up to offset "
                 f"{self.high_watermark}, not {offset}",
             )
+        return target
+
+    def delete_records(self, target: int) -> list[Effect]:
+        """Move this replica's log start, which is on the disk already."""
+        self.deletion_target(target)
         try:
             self.log.advance_log_start(target)
         except _DISK_ERRORS as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return target, self._wake_all()
+        return self._wake_all()
 
     def check_invariants(self) -> None:
         log = self.log

@@ -21,6 +21,7 @@ from sparklog.executors.fetch_sessions import Awaited, FetchSessions
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
+from sparklog.executors.log_checkpoints import LogCheckpoints
 from sparklog.executors.log_folders import LogFolders
 from sparklog.executors.log_work import LogWork
 from sparklog.executors.partition import Partition
@@ -90,11 +91,13 @@ class PartitionTable:
         self._files = FileCache(self.broker_config.log_open_files_max)
         self._flusher = Flusher(now_ms, self.carry_out, self.timers, self._suspect)
         self._disks = DiskWatch(self._fail_folder)
+        self.checkpoints = LogCheckpoints(
+            folders, lambda folder: [p.log for p in self.partitions_in(folder)], self._disks.suspect
+        )
         self.log_work = LogWork()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
         self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
-        self._checkpointing = asyncio.Lock()
         self._opened_before = False
         self._led_before = False
 
@@ -213,7 +216,7 @@ class PartitionTable:
         for _, name in strays:
             self._forget_home(parse_folder(name))
         if strays:
-            await self.write_checkpoints()
+            await self.checkpoints.write()
         for folder, name in strays:
             logger.warning("removing the stray folder %s/%s", folder.location, name)
             await run_blocking(delete_stray, folder.half, folder.path, name)
@@ -275,26 +278,6 @@ class PartitionTable:
         """Remove the files whose ``file.delete.delay.ms`` is over."""
         await run_blocking(_purge, [partition.log for partition in self], self.now_ms())
 
-    async def write_checkpoints(self) -> None:
-        """Recovery points and log starts; those of replicas that are not open stay as they were.
-
-        Raises StorageError when that fails in one folder; the others have theirs.
-        """
-        failure: StorageError | None = None
-        async with self._checkpointing:  # an older state must not overwrite a newer one
-            for folder in self.folders:
-                points, starts = dict(folder.recovery_points), dict(folder.log_starts)
-                for partition in self.partitions_in(folder):
-                    points[partition.topic_partition] = partition.log.recovery_point
-                    starts[partition.topic_partition] = partition.log.log_start_offset
-                try:
-                    await run_blocking(folder.write_checkpoints, points, starts)
-                except StorageError as error:
-                    failure = error
-                    self._disks.suspect(folder)
-        if failure is not None:
-            raise failure
-
     async def close(self) -> list[BrokerFolder]:
         """Flush and close every log, write the checkpoints; the folders where all went well."""
         self.close_readers()
@@ -306,7 +289,7 @@ class PartitionTable:
         closed = await self._some_at_once(self._close_log, partitions)
         unwell = [p.topic_partition for p, well in zip(partitions, closed, strict=True) if not well]
         try:
-            await self.write_checkpoints()
+            await self.checkpoints.write()
         except StorageError as error:
             logger.error("the stop is not clean: %s", error)
             return []
@@ -420,7 +403,7 @@ class PartitionTable:
             return
         try:
             # A partition of the same name may come back: it must not inherit recovery points.
-            await self.write_checkpoints()
+            await self.checkpoints.write()
             for folder, tp, topic_id in doomed:
                 await run_blocking(delete_folder, folder.half, folder.path, str(tp), topic_id)
         except StorageError as error:

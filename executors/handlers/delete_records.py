@@ -4,11 +4,11 @@ An answer waits until no replica on a live broker holds the deleted records any 
 leader answers at once.  What was not reached in time is REQUEST_TIMED_OUT beside the low watermark
 so far, as in Kafka.
 
-Deviation: the new log start is on the disk before the answer leaves; Kafka writes it down later.
+Deviation: the new log start is on the disk before anybody sees it; Kafka writes it down later.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -41,7 +41,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         context: RequestContext, request: DeleteRecordsRequest
     ) -> Awaitable[DeleteRecordsResponse]:
         deletions = [
-            [_delete(table, topic.name, part) for part in topic.partitions]
+            [_plan(table, topic.name, part) for part in topic.partitions]
             for topic in request.topics
         ]
         owner = owner_of(table, context.connection)
@@ -62,11 +62,13 @@ async def _answer(
     deletions: Sequence[Sequence[_Deletion]],
     owner: Owner,
 ) -> DeleteRecordsResponse:
+    every = [deletion for topic in deletions for deletion in topic]
+    targets = {d.topic_partition: d.target for d in every if d.target is not None}
     try:
-        await table.write_checkpoints()
+        await table.checkpoints.write(targets, then=lambda: _move_starts(table, every))
     except StorageError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    pending = [d for topic in deletions for d in topic if not _settle(table, d)]
+    pending = [deletion for deletion in every if not _settle(table, deletion)]
     if pending:
         parked = _ParkedDeletions(table, pending)
         keys = [deletion.topic_partition for deletion in pending]
@@ -118,14 +120,24 @@ class _ParkedDeletions:
             self.done.set_result(None)
 
 
-def _delete(table: PartitionTable, topic: str, part: DeleteRecordsPartition) -> _Deletion:
+def _plan(table: PartitionTable, topic: str, part: DeleteRecordsPartition) -> _Deletion:
     tp = TopicPartition(topic, part.partition_index)
     try:
-        target, effects = table.find(topic, part.partition_index).delete_records(part.offset)
+        target = table.find(topic, part.partition_index).deletion_target(part.offset)
     except KafkaError as error:
         return _Deletion(tp, _failed(part.partition_index, error))
-    table.carry_out(effects)
     return _Deletion(tp, _reached(tp, NO_OFFSET), target)
+
+
+def _move_starts(table: PartitionTable, deletions: Iterable[_Deletion]) -> None:
+    for deletion in deletions:
+        if deletion.target is None:
+            continue
+        tp = deletion.topic_partition
+        try:
+            table.carry_out(table.find(tp.topic, tp.partition).delete_records(deletion.target))
+        except KafkaError as error:
+            deletion.result, deletion.target = _failed(tp.partition, error), None
 
 
 def _settle(table: PartitionTable, deletion: _Deletion) -> bool:

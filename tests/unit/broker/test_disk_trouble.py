@@ -1,11 +1,16 @@
 """A disk that refuses writes: the code for clients, the reason for whoever runs the broker."""
 
 import pytest
-from broker_rig import Rig, batch, run
+from broker_rig import Client, Rig, batch, run
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.complaints import PERIOD_MS, Complaints
 from sparklog.types import TopicPartition
+from sparklog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,3 +62,33 @@ def test_the_same_partition_complains_once_in_a_while(caplog: pytest.LogCaptureF
     now_ms += PERIOD_MS
     complaints.hear(first, full)
     assert [r.getMessage() for r in caplog.records] == ["t-0: full", "t-1: full", "t-0: full"]
+
+
+def test_a_deletion_that_cannot_be_written_down_is_not_seen() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        await client.produce("t", batch(b"a"))
+        await client.produce("t", batch(b"b"))
+        rig.disk.faults.capacity_bytes = 0
+        for _ in range(2):
+            assert await delete(client, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+            (partition,) = rig.brokers[1].table
+            assert partition.log.log_start_offset == 0
+        rig.disk.faults.clear()
+        assert await delete(client, 1) == ErrorCode.NONE
+        assert partition.log.log_start_offset == 1
+
+    run(test)
+
+
+async def delete(client: Client, offset: int) -> int:
+    """The error code of deleting up to an offset of t-0."""
+    part = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsTopic(name="t", partitions=(part,))
+    response = await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000))
+    ((result,),) = [topic.partitions for topic in response.topics]
+    code: int = result.error_code
+    return code

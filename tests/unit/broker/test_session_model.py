@@ -219,7 +219,7 @@ class Story:
         partition = self.partition(number)
         if partition is not None and partition.is_leader:
             target = max(partition.high_watermark - back % 3, 0)
-            self.table.carry_out(partition.delete_records(target)[1])
+            self.table.carry_out(partition.delete_records(target))
 
     def resign(self, number: int, _: int) -> None:
         partition = self.partition(number)

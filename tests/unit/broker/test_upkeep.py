@@ -65,7 +65,7 @@ def test_checkpoints_tell_a_crashed_broker_what_is_safe() -> None:
         await client.create_topic("t", flush_messages="1")
         await rig.leads(1)
         await client.produce("t", batch(b"a", b"b"))
-        await broker.table.write_checkpoints()
+        await broker.table.checkpoints.write()
         assert rig.disk.read("broker-1/recovery-point-offset-checkpoint") == b"0\n1\nt 0 2\n"
         await rig.crash_broker()
         await rig.start_broker(new=False)
@@ -103,7 +103,7 @@ def test_a_recreated_topic_inherits_no_checkpoint() -> None:
         await rig.leads(1)
         for _ in range(3):
             await client.produce("t", batch(b"a"))
-        await broker.table.write_checkpoints()
+        await broker.table.checkpoints.write()
         await client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000))
         await client.create_topic("t")
 

@@ -177,7 +177,8 @@ def test_the_low_watermark_is_that_of_all_replicas_that_live(open_partition: Ope
     append(partition, batch(b"b"))
     partition.record_follower(2, 2, 0)
     assert partition.high_watermark == 2
-    assert partition.delete_records(-1) == (2, list(WAKE))
+    assert partition.deletion_target(-1) == 2
+    assert partition.delete_records(2) == list(WAKE)
     alive = {2, 3}
     assert partition.low_watermark(alive.__contains__) == -1
     assert partition.record_follower(3, 1, 1) == [WakeDeleters(topic_partition=TP)]
@@ -410,18 +411,19 @@ def test_deleted_records_are_out_of_range(open_partition: Open) -> None:
     partition = open_partition()
     append(partition, batch(b"a", b"b", b"c"))
     append(partition, batch(b"d"))
-    assert partition.delete_records(2) == (2, list(WAKE))
+    assert partition.delete_records(2) == list(WAKE)
     assert find(partition, OffsetSpec.EARLIEST) == OffsetTimestamp(offset=2, leader_epoch=0)
     with pytest.raises(KafkaError) as caught:
         partition.read(1, 1000)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert partition.delete_records(1)[0] == 1
+    partition.delete_records(1)
     assert partition.low_watermark(lambda _: True) == 2
-    assert partition.delete_records(-1)[0] == 4
+    assert partition.deletion_target(-1) == 4
+    partition.delete_records(4)
     assert partition.low_watermark(lambda _: True) == 4
     for offset in (5, -2):
         with pytest.raises(KafkaError) as caught:
-            partition.delete_records(offset)
+            partition.deletion_target(offset)
         assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 

@@ -1,0 +1,59 @@
+"""What a broker writes down of its logs: recovery points and log starts, per folder.
+
+Owns: the order of the writes.  Must not know when they are due.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from sparklog.errors import StorageError
+from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.log.log import Log
+from sparklog.executors.log_folders import LogFolders
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.types import TopicPartition
+
+NO_LOG_STARTS: Mapping[TopicPartition, int] = MappingProxyType({})
+
+
+class LogCheckpoints:
+    """``logs_in`` gives the open logs of a folder; ``suspect`` hears of one that refuses writes."""
+
+    def __init__(
+        self,
+        folders: LogFolders,
+        logs_in: Callable[[BrokerFolder], Iterable[Log]],
+        suspect: Callable[[BrokerFolder], None],
+    ) -> None:
+        self._folders = folders
+        self._logs_in = logs_in
+        self._suspect = suspect
+        self._writing = asyncio.Lock()
+
+    async def write(
+        self,
+        log_starts: Mapping[TopicPartition, int] = NO_LOG_STARTS,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write all; what is known of replicas that are not open stays as it was.
+
+        ``log_starts`` are written before they are true; ``then`` makes them so, before anything
+        else is written.  Raises StorageError when that fails in one folder; the others have theirs.
+        """
+        failure: StorageError | None = None
+        async with self._writing:  # an older state must not overwrite a newer one
+            for folder in self._folders:
+                points, starts = dict(folder.recovery_points), dict(folder.log_starts)
+                for log in self._logs_in(folder):
+                    tp = log.topic_partition
+                    points[tp] = log.recovery_point
+                    starts[tp] = max(log.log_start_offset, log_starts.get(tp, 0))
+                try:
+                    await run_blocking(folder.write_checkpoints, points, starts)
+                except StorageError as error:
+                    failure = error
+                    self._suspect(folder)
+            if failure is not None:
+                raise failure
+            then()
