@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from sparklog.config.foreign import find_foreign
+from sparklog.config.replication import REPLICATION_SETTINGS
 from sparklog.config.setting import Setting, require_setting
 from sparklog.config.topic import TOPIC_SETTINGS
 from sparklog.errors import ConfigError
@@ -248,6 +249,7 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         dynamic=False,
         doc="Time between two looks for producer ids to forget.",
     ),
+    *REPLICATION_SETTINGS,
 )
 
 
@@ -314,6 +316,19 @@ class BrokerConfig:
     num_recovery_threads_per_data_dir: int = 2
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
+    broker_rack: str = ""
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_max_bytes: int = 1_048_576
+    replica_fetch_response_max_bytes: int = 10_485_760
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_backoff_ms: int = 1_000
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    leader_imbalance_per_broker_percentage: int = 10
+    unclean_recovery_timeout_ms: int = 30_000
+    broker_replacement_delay_ms: int = 600_000
+    leader_replication_throttled_rate: int = MAX_INT64
+    follower_replication_throttled_rate: int = MAX_INT64
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)
     changed_defaults: frozenset[str] = frozenset()
     ignored: tuple[str, ...] = ()

@@ -57,11 +57,13 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
     ForeignSetting(
         names=_names(
             """
-            replica.* num.replica.fetchers auto.leader.rebalance.enable leader.* follower.*
-            replication.*
+            replica.selector.class replica.fetch.min.bytes replica.socket.*
+            replica.high.watermark.checkpoint.interval.ms num.replica.fetchers
+            replication.quota.*
             """
         ),
-        reason="partitions have one replica, which nobody follows or throttles",
+        reason="a follower has one connection to each leader, asks for whatever there is, and "
+        "consumers with a rack read from the replica in it",
         ignored=True,
     ),
     ForeignSetting(
@@ -138,15 +140,6 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
         ),
         reason="a broker listens at its executor's host; see listen_host and advertised_host "
         "of start()",
-    ),
-    ForeignSetting(
-        names=_names(
-            """
-            broker.rack rack
-            """
-        ),
-        reason="hosts and executors, which brokers report themselves, are what replicas are "
-        "spread over",
     ),
     ForeignSetting(
         names=_names(

@@ -16,12 +16,16 @@ class PartitionImage:
     ``eligible`` are the replicas outside the ISR that are known to hold every acknowledged record
     (KIP-966).  ``last_known`` is ISR and eligible replicas as they were when a leader last lived;
     unclean registrations do not shrink it, so it tells whom to wait for when both sets are empty.
+    During a reassignment ``replicas`` are the old and the new ones together, those to come first in
+    their order; ``adding`` are not yet in the ISR that it waits for, ``removing`` go with its end.
     """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     eligible: tuple[int, ...] = ()
     last_known: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
     leader: int = NO_NODE
     leader_epoch: int = 0
     partition_epoch: int = 0
@@ -35,7 +39,8 @@ class PartitionImage:
 class BrokerImage:
     """One broker id: who holds it, where it listens, and whether it may lead.
 
-    An id that was assigned but never registered has no ``directory_id`` and epoch -1.
+    An id that was assigned but never registered has no ``directory_id`` and epoch -1.  A broker
+    that is ``draining`` is on its way out: it gets no replicas, and loses its own to others.
     """
 
     broker_id: int
@@ -47,7 +52,9 @@ class BrokerImage:
     executor_host: str = ""
     executor_id: str = ""
     job: str = ""
+    rack: str = ""
     fenced: bool = True
+    draining: bool = False
 
     @property
     def endpoint(self) -> Endpoint:

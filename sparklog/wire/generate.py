@@ -41,6 +41,11 @@ APIS = (
     "create_partitions",
     "alter_configs",
     "incremental_alter_configs",
+    "elect_leaders",
+    "alter_partition_reassignments",
+    "list_partition_reassignments",
+    "alter_partition",
+    "unregister_broker",
     "describe_topic_partitions",
     "describe_cluster",
 )

@@ -90,6 +90,7 @@ class RegisterBrokerRequest(Request):
     executor_host: str = field(default="", metadata=one("string"))
     executor_id: str = field(default="", metadata=one("string"))
     job: str = field(default="", metadata=one("string"))
+    rack: str = field(default="", metadata=one("string"))
     clean_stop: bool = field(default=False, metadata=one("bool"))
 
 
@@ -105,23 +106,31 @@ class RegisterBrokerResponse(Response):
 
 @message
 class BrokerHeartbeatRequest(Request):
-    """Keeps a broker's session, and tells which image it has reached."""
+    """Keeps a broker's session, and tells which image it has reached.
+
+    ``wants_stop``: move what it leads to others (KIP-631's controlled shutdown); ``stopping``: it
+    has stopped cleanly.
+    """
 
     API_KEY: ClassVar[int] = 20003
 
     broker_id: int = field(default=-1, metadata=one("int32"))
     broker_epoch: int = field(default=-1, metadata=one("int64"))
     metadata_version: int = field(default=-1, metadata=one("int64"))
+    wants_stop: bool = field(default=False, metadata=one("bool"))
     stopping: bool = field(default=False, metadata=one("bool"))
 
 
 @message
 class BrokerHeartbeatResponse(Response):
+    """``may_stop``: the broker leads nothing any more that another could lead."""
+
     API_KEY: ClassVar[int] = 20003
 
     error_code: int = field(default=0, metadata=one("int16"))
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
     fenced: bool = field(default=False, metadata=one("bool"))
+    may_stop: bool = field(default=False, metadata=one("bool"))
 
 
 @message
@@ -278,6 +287,35 @@ class ForwardRequestResponse(Response):
     response: bytes = field(default=b"", metadata=one("bytes"))
 
 
+@message
+class LogEnd(Struct):
+    """How far one replica's log reaches: where it ends, and the epoch of its last record."""
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+    leader_epoch: int = field(default=-1, metadata=one("int32"))
+    log_end_offset: int = field(default=-1, metadata=one("int64"))
+
+
+@message
+class ReportLogEndsRequest(Request):
+    """What a broker has of partitions that lost every safe replica, for an unclean recovery."""
+
+    API_KEY: ClassVar[int] = 20011
+
+    broker_id: int = field(default=-1, metadata=one("int32"))
+    broker_epoch: int = field(default=-1, metadata=one("int64"))
+    ends: tuple[LogEnd, ...] = field(default=(), metadata=many(LogEnd))
+
+
+@message
+class ReportLogEndsResponse(Response):
+    API_KEY: ClassVar[int] = 20011
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+
+
 #: By api key.
 PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
     request.API_KEY: (request, response)
@@ -293,5 +331,6 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (StopNodeRequest, StopNodeResponse),
         (NodeStatusRequest, NodeStatusResponse),
         (ForwardRequestRequest, ForwardRequestResponse),
+        (ReportLogEndsRequest, ReportLogEndsResponse),
     )
 }

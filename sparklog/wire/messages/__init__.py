@@ -86,6 +86,9 @@ APIS: dict[int, ApiEntry] = {
         max_version=3,
         flexible_from=2,
     ),
+    43: ApiEntry(
+        name="ElectLeaders", module="elect_leaders", min_version=0, max_version=2, flexible_from=2
+    ),
     44: ApiEntry(
         name="IncrementalAlterConfigs",
         module="incremental_alter_configs",
@@ -93,11 +96,39 @@ APIS: dict[int, ApiEntry] = {
         max_version=1,
         flexible_from=1,
     ),
+    45: ApiEntry(
+        name="AlterPartitionReassignments",
+        module="alter_partition_reassignments",
+        min_version=0,
+        max_version=1,
+        flexible_from=0,
+    ),
+    46: ApiEntry(
+        name="ListPartitionReassignments",
+        module="list_partition_reassignments",
+        min_version=0,
+        max_version=0,
+        flexible_from=0,
+    ),
+    56: ApiEntry(
+        name="AlterPartition",
+        module="alter_partition",
+        min_version=2,
+        max_version=3,
+        flexible_from=2,
+    ),
     60: ApiEntry(
         name="DescribeCluster",
         module="describe_cluster",
         min_version=0,
         max_version=2,
+        flexible_from=0,
+    ),
+    64: ApiEntry(
+        name="UnregisterBroker",
+        module="unregister_broker",
+        min_version=0,
+        max_version=0,
         flexible_from=0,
     ),
     75: ApiEntry(

@@ -45,6 +45,8 @@ def test_the_json_of_a_record_reads_like_the_record() -> None:
                 "isr": [1],
                 "eligible": [],
                 "last_known": [1],
+                "adding": [],
+                "removing": [],
                 "leader": 1,
                 "leader_epoch": 3,
                 "partition_epoch": 0,

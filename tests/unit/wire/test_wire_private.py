@@ -31,6 +31,7 @@ from sparklog.wire.private import (
     BrokerHeartbeatResponse,
     ForwardRequestRequest,
     ForwardRequestResponse,
+    LogEnd,
     LostBroker,
     MemberHelloRequest,
     MemberHelloResponse,
@@ -40,6 +41,8 @@ from sparklog.wire.private import (
     NodeStatusResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    ReportLogEndsRequest,
+    ReportLogEndsResponse,
     ReportLossRequest,
     ReportLossResponse,
     StopNodeRequest,
@@ -75,6 +78,11 @@ REQUESTS = [
     StopNodeRequest(reason="done"),
     NodeStatusRequest(),
     ForwardRequestRequest(principal="User:ada", api_version=7, request=b"bytes"),
+    ReportLogEndsRequest(
+        broker_id=3,
+        broker_epoch=9,
+        ends=(LogEnd(topic_id=A, partition=2, leader_epoch=5, log_end_offset=2**40),),
+    ),
 ]
 
 RESPONSES = [
@@ -96,6 +104,7 @@ RESPONSES = [
     StopNodeResponse(),
     NodeStatusResponse(status=b'{"recovered_bytes": 0}'),
     ForwardRequestResponse(response=b"answer"),
+    ReportLogEndsResponse(error_code=77, error_message="stale"),
 ]
 
 
