@@ -1,8 +1,8 @@
 """The supervisor: owns a slot, runs one broker as a child, restarts it in place.
 
-Owns: the life of one broker process on one executor.  Must not know Spark (it only reads, from the
-command line of the executor above it, which executor that is) nor the launcher; both are told
-everything in its report.
+Owns: the life of one broker process on one executor, and telling the control plane of its death.
+Must not know Spark (it only reads, from the command line of the executor above it, which executor
+that is) nor the launcher; both are told everything in its report.
 
 It is the body of a one-task barrier job (``run_task``) and a plain process
 (``python -m sparklog.executors.supervisor``, one JSON line in, one JSON line out).  It returns when
@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from sparklog.errors import SparklogError
 from sparklog.process import (
@@ -32,11 +33,17 @@ from sparklog.process import (
     set_parent_death_signal,
     spawn_child,
 )
+from sparklog.types import Endpoint
+
+if TYPE_CHECKING:
+    from sparklog.executors.loss_report import LossReporter
 
 log = logging.getLogger(__name__)
 
 #: Reasons that another try at once cannot mend; the launcher decides.
 FINAL_KINDS = frozenset({"not_here", "locked", "foreign_cluster", "storage", "config"})
+#: What the last report of a death may take before the supervision ends.
+REPORT_SECONDS_MAX = 1.0
 
 
 class SupervisorError(SparklogError):
@@ -120,6 +127,7 @@ class Supervisor:
         self._broker = dict(payload.broker)
         self._command: Sequence[str] = payload.command or python_command("sparklog.executors")
         self._child: Child | None = None
+        self._losses: LossReporter | None = None
         self._stopping = False
         self._restarts = -1
         self._fast_failures = 0
@@ -132,11 +140,15 @@ class Supervisor:
         if absent:
             return self._report("refused", kind="not_here", error=absent)
         self._broker["executor_id"] = self._executor_id or self._broker.get("executor_id", "")
-        while not self._stopping:
-            report = self._run_once()
-            if report is not None:
-                return report
-        return self._report("stopped")
+        try:
+            while not self._stopping:
+                report = self._run_once()
+                if report is not None:
+                    return report
+            return self._report("stopped")
+        finally:
+            if self._losses is not None:
+                self._losses.finish(REPORT_SECONDS_MAX)
 
     def stop(self) -> None:
         """Ask the broker for a clean end (called by a signal handler)."""
@@ -168,10 +180,12 @@ class Supervisor:
         try:
             if self._stopping:
                 child.terminate()
+            losses = self._loss_reporter()
             code = child.wait()
             assert code is not None
             if code == 0:
                 return self._report("stopped")
+            losses.report(UUID(child.ready["incarnation"]))
             return self._failed_once(began, f"the broker {describe_end(child, code)}")
         finally:
             self._child = None
@@ -188,6 +202,20 @@ class Supervisor:
         self._broker |= {"new": False, "port": child.ready["port"]}
         log.info("broker %s runs as process %s", self._broker["broker_id"], child.pid)
         return child
+
+    def _loss_reporter(self) -> "LossReporter":
+        """Made, and its modules loaded, while the broker runs: neither its start nor a report of
+        its death waits for that."""
+        if self._losses is None:
+            from sparklog.executors.loss_report import LossReporter
+
+            broker = self._broker
+            self._losses = LossReporter(
+                Endpoint.parse(broker["controller"]),
+                bytes.fromhex(broker["secret"]),
+                broker["broker_id"],
+            )
+        return self._losses
 
     def _failed_once(self, began: float, error: str) -> SupervisorReport | None:
         log.warning("broker %s: %s", self._broker["broker_id"], error)

@@ -20,7 +20,7 @@ OUTSIDE = frozenset(
         *("driver/broker_keeper.py", "driver/launcher.py", "driver/member_calls.py"),
         *("driver/engines.py", "driver/java.py", "driver/shipping.py", "driver/sigint.py"),
         *("driver/spark_engine.py", "driver/spark_jobs.py"),
-        *("executors/__main__.py", "executors/supervisor.py"),
+        *("executors/__main__.py", "executors/supervisor.py", "executors/loss_report.py"),
     }
 )
 #: Shells have a loop and sockets' constants.

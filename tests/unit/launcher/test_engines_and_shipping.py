@@ -32,6 +32,8 @@ def job(folder: Path, mode: str = "serve", **broker: Any) -> Job:
             "broker_id": 1,
             "data_dir": str(folder),
             "new": True,
+            "controller": "127.0.0.1:9",
+            "secret": "ab" * 32,
             "settings": {"echo": str(folder / "lives")},
             **broker,
         },

@@ -1,7 +1,7 @@
 """A child as the launcher and the supervisor know them: one line in, one line out.
 
 Run as ``fake_child.py MODE``; after its answer it appends its line and pid to the file that the
-setting "echo" names, if any.
+setting "echo" names, if any.  Its incarnation is its pid.
 """
 
 import json
@@ -10,6 +10,7 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sparklog.process import die_with_parent
 
@@ -45,7 +46,14 @@ def answer(mode: str, line: dict[str, Any]) -> int | None:
         return 0
     if mode == "serve":
         port = line.get("port") or 4321
-        say(ready=True, port=port, pid=os.getpid(), cluster_id="fake-cluster", secret="ab" * 32)
+        say(
+            ready=True,
+            port=port,
+            pid=os.getpid(),
+            cluster_id="fake-cluster",
+            secret="ab" * 32,
+            incarnation=str(UUID(int=os.getpid())),
+        )
     return None  # "silent" says nothing
 
 

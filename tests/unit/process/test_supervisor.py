@@ -30,6 +30,8 @@ def payload(folder: Path, mode: str = "serve", **changes: Any) -> SupervisorPayl
         "data_dir": str(folder),
         "broker_id": 1,
         "new": True,
+        "controller": "127.0.0.1:9",
+        "secret": "ab" * 32,
         "port": 0,
         "settings": {"echo": str(folder / "lives")},
     }
