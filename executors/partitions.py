@@ -231,7 +231,8 @@ class PartitionTable:
         self.image = image
         self._apply_broker_config(image)
         wanted = {
-            tp: (self._topic_id(tp), state) for tp, state in image.partitions_of(self.node_id)
+            tp: (self._topic_id(tp), state)
+            for tp, state in image.partitions_of(self.node_id).items()
         }
         await self._remove(self._gone(wanted))
         missing = [

@@ -3,7 +3,6 @@
 Owns: the limits and the checks on both.  Must not know which request they come from.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 from sparklog.driver.placement import Replicas, place
@@ -23,12 +22,9 @@ class PlacementDraft:
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._load = {broker.broker_id: 0 for broker in image.alive_brokers()}
-        counts: Counter[int] = Counter()
-        for _, state in image.partitions():
-            counts[state.leader] += 1
-        self._load.update((broker_id, counts[broker_id]) for broker_id in self._load)
-        self._partitions = counts.total()
+        alive = [broker.broker_id for broker in image.alive_brokers()]
+        self._load = {broker_id: len(image.partitions_led_by(broker_id)) for broker_id in alive}
+        self._partitions = image.partition_count
 
     def place(self, partitions: int, present: int = 0) -> tuple[Replicas, ...]:
         """Choose brokers for partitions of a topic that has ``present`` ones already."""

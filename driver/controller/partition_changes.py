@@ -60,7 +60,7 @@ class PartitionChanges:
     def _settle(
         self, broker_id: int, step: Callable[[PartitionImage, int], Settled]
     ) -> list[PartitionChanged]:
-        for tp, present in self._image.partitions_of(broker_id):
+        for tp, present in self._image.partitions_of(broker_id).items():
             before = self._states.get(tp, present)
             settled = step(before, self._min_isr(tp.topic))
             if settled.state != before:

@@ -5,11 +5,12 @@ brokers and clients hold one each and feed it the same records.  Must not know w
 records or how they travel.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 from uuid import UUID
 
+from sparklog.metadata.change_history import ChangeHistory
 from sparklog.metadata.records import (
     BrokerFenced,
     BrokerIdAssigned,
@@ -26,6 +27,7 @@ from sparklog.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
+from sparklog.metadata.replica_index import ReplicaIndex
 from sparklog.metadata.values import BrokerImage, ControllerImage, PartitionImage
 from sparklog.types import CONTROLLER_NODE_ID, ResourceType, TopicPartition
 
@@ -43,7 +45,7 @@ class TopicImage:
 class ClusterImage:
     """The state of the cluster as of commit ``version`` (0: nothing yet).
 
-    ``replay`` is the only mutator.  Equality compares whole states.
+    ``replay`` is the only mutator, of the indexes too.  Equality compares whole states.
     """
 
     version: int = 0
@@ -55,6 +57,13 @@ class ClusterImage:
     topics: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    _index: ReplicaIndex = field(init=False, repr=False, compare=False)
+    _history: ChangeHistory = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._index, self._history = ReplicaIndex(), ChangeHistory()
+        for tp, state in self.partitions():
+            self._index.change(tp, None, state)
 
     # -- changes
 
@@ -62,6 +71,8 @@ class ClusterImage:
         """Replay the records of commit ``version`` (or of a snapshot taken at it)."""
         for record in records:
             self.replay(record)
+        if version != self.version + 1:
+            self._history.begin_again(version)
         self.version = version
 
     @classmethod
@@ -92,14 +103,11 @@ class ClusterImage:
             case TopicCreated():
                 self._create_topic(record)
             case PartitionsAdded():
-                partitions = self.topics[record.topic].partitions
-                partitions.update(enumerate(record.partitions, start=len(partitions)))
+                self._add_partitions(self.topics[record.topic], record.partitions)
             case PartitionChanged():
-                self.topics[record.topic].partitions[record.partition] = record.state
+                self._change_partition(record)
             case TopicDeleted():
-                del self.topics[record.topic]
-                del self.topics_by_id[record.topic_id]
-                self.configs.pop((ResourceType.TOPIC, record.topic), None)
+                self._delete_topic(record)
             case ConfigChanged():
                 self._change_config(record)
             case ProducerIdsAllocated():
@@ -111,11 +119,41 @@ class ClusterImage:
         self.brokers[broker_id] = replace(self.brokers[broker_id], fenced=fenced)
 
     def _create_topic(self, record: TopicCreated) -> None:
-        topic = TopicImage(record.topic, record.topic_id, dict(enumerate(record.partitions)))
+        topic = TopicImage(record.topic, record.topic_id, {})
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
+        self._add_partitions(topic, record.partitions)
+
+    def _add_partitions(self, topic: TopicImage, states: Iterable[PartitionImage]) -> None:
+        for number, state in enumerate(states, start=len(topic.partitions)):
+            topic.partitions[number] = state
+            self._changed(TopicPartition(topic.name, number), None, state)
+
+    def _change_partition(self, record: PartitionChanged) -> None:
+        partitions = self.topics[record.topic].partitions
+        before, partitions[record.partition] = partitions[record.partition], record.state
+        self._changed(TopicPartition(record.topic, record.partition), before, record.state)
+
+    def _delete_topic(self, record: TopicDeleted) -> None:
+        del self.topics_by_id[record.topic_id]
+        topic = self.topics.pop(record.topic)
+        self.configs.pop((ResourceType.TOPIC, record.topic), None)
+        for number, state in topic.partitions.items():
+            self._changed(TopicPartition(topic.name, number), state, None)
+
+    def _changed(
+        self, tp: TopicPartition, before: PartitionImage | None, after: PartitionImage | None
+    ) -> None:
+        self._index.change(tp, before, after)
+        self._touch((tp,))
+
+    def _touch(self, partitions: Iterable[TopicPartition]) -> None:
+        self._history.touch(self.version + 1, partitions)
 
     def _change_config(self, record: ConfigChanged) -> None:
+        if record.resource_type == ResourceType.TOPIC and record.resource_name in self.topics:
+            topic = self.topics[record.resource_name]
+            self._touch(TopicPartition(topic.name, number) for number in topic.partitions)
         key = (record.resource_type, record.resource_name)
         overrides = self.configs.setdefault(key, {})
         if record.value is None:
@@ -193,9 +231,24 @@ class ClusterImage:
             for number, state in topic.partitions.items():
                 yield TopicPartition(topic.name, number), state
 
-    def partitions_of(self, broker_id: int) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-        """The partitions that have a replica on a broker."""
-        return ((tp, state) for tp, state in self.partitions() if broker_id in state.replicas)
+    @property
+    def partition_count(self) -> int:
+        """Of all topics."""
+        return self._index.size
+
+    def partitions_of(self, broker_id: int) -> Mapping[TopicPartition, PartitionImage]:
+        """The partitions that have a replica on a broker.  The mapping changes with the image."""
+        return self._index.hosted(broker_id)
+
+    def partitions_led_by(self, broker_id: int) -> Mapping[TopicPartition, PartitionImage]:
+        """The partitions that a broker leads; led by ``NO_NODE`` are those that are offline.  The
+        mapping changes with the image."""
+        return self._index.led(broker_id)
+
+    def touched_after(self, version: int) -> list[TopicPartition] | None:
+        """The partitions that were made, changed, configured or deleted after a version, each once;
+        None when that is not known any more.  Settings of brokers touch no partition."""
+        return self._history.after(version)
 
     def topic_overrides(self, name: str) -> dict[str, str]:
         """Settings given to a topic, by Kafka's names."""
@@ -225,5 +278,6 @@ class ClusterImage:
             if not state.offline:
                 assert state.leader in state.isr, context
                 assert set(state.last_known) == {*state.isr, *state.eligible}, context
+        self._index.check_invariants(self.partitions())
         assert all(overrides for overrides in self.configs.values())
         assert self.next_producer_id >= 0
