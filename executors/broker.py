@@ -313,10 +313,10 @@ class Broker:
             "frames_refused": server.frames_refused,
             "wire_bytes_in": server.bytes_received,
             "wire_bytes_out": server.bytes_sent,
-            "delayed_fetches": len(table.readers) + len(table.followers),
-            "delayed_produces": len(table.writers),
-            "delayed_deletes": len(table.deleters),
-            **table.sessions.as_json(),
+            "delayed_fetches": len(table.waits.readers) + len(table.waits.followers),
+            "delayed_produces": len(table.waits.writers),
+            "delayed_deletes": len(table.waits.deleters),
+            **table.waits.sessions.as_json(),
             "requests": {str(key): count for key, count in dispatcher.requests.items()},
             "undecodable": dispatcher.undecodable,
             "request_errors": dispatcher.errors,
@@ -339,7 +339,7 @@ class Broker:
         self, *, tell_controller: bool, meanwhile: "asyncio.Task[None] | None" = None
     ) -> None:
         if self._table is not None:
-            self._table.close_readers()
+            self._table.waits.close_fetches()
         if self._server is not None:
             await self._server.close(DRAIN_S)
         if self._folders is not None:

@@ -1,7 +1,7 @@
 """The partitions of one broker: opened, led, closed and deleted as the cluster image says.
 
-Owns: which logs are open, the way effects are carried out, and who waits for a partition.  Must not
-know requests or how the image arrives.
+Owns: which logs are open, and the way effects are carried out.  Must not know requests or how the
+image arrives.
 """
 
 import asyncio
@@ -16,8 +16,6 @@ from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.complaints import Complaints
 from sparklog.executors.counters import BrokerCounters
 from sparklog.executors.disk_watch import DiskWatch
-from sparklog.executors.fetch_session import FetchSession
-from sparklog.executors.fetch_sessions import Awaited, FetchSessions
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
@@ -41,8 +39,7 @@ from sparklog.executors.partition_values import (
     WriteStatistics,
 )
 from sparklog.executors.producer_state import ProducerStateManager
-from sparklog.executors.purgatory import Purgatory
-from sparklog.executors.timers import Timers
+from sparklog.executors.waits import Waits
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.service.settings import changed_config
 from sparklog.storage_backends.blocking import run_blocking
@@ -72,24 +69,19 @@ class PartitionTable:
         self.counters = counters
         self.complaints = Complaints(now_ms, self._suspect)
         self.now_ms = now_ms
-        self.timers = Timers()
-        self.readers: Purgatory[Awaited] = Purgatory(self.timers)
-        self.followers: Purgatory[Awaited] = Purgatory(self.timers)
-        self.writers: Purgatory[TopicPartition] = Purgatory(self.timers)
-        self.deleters: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.folders = folders
         #: Set when none of the folders works any more.
         self.disks_gone = asyncio.Event()
         self._broker_overrides: dict[str, str] = {}
         self._start_config = BrokerConfig.resolve(settings)
         self.broker_config = self._start_config
-        self.sessions = FetchSessions(
+        self.waits = Waits(
             lambda: self.broker_config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(random_bytes(4)) & MAX_INT32,
         )
         self._went_offline: set[TopicPartition] = set()
         self._files = FileCache(self.broker_config.log_open_files_max)
-        self._flusher = Flusher(now_ms, self.carry_out, self.timers, self._suspect)
+        self._flusher = Flusher(now_ms, self.carry_out, self.waits.timers, self._suspect)
         self._disks = DiskWatch(self._fail_folder)
         self.checkpoints = LogCheckpoints(
             folders, lambda folder: [p.log for p in self.partitions_in(folder)], self._disks.suspect
@@ -149,13 +141,13 @@ class PartitionTable:
         for effect in effects:
             match effect:
                 case WakeReaders():
-                    self._wake_readers(effect.topic_partition, effect.size)
+                    self.waits.wake_readers(effect.topic_partition, effect.size)
                 case WakeWriters():
-                    self.writers.wake(effect.topic_partition)
+                    self.waits.writers.wake(effect.topic_partition)
                 case WakeFollowers():
-                    self._wake_followers(effect.topic_partition, effect.size)
+                    self.waits.wake_followers(effect.topic_partition, effect.size)
                 case WakeDeleters():
-                    self.deleters.wake(effect.topic_partition)
+                    self.waits.deleters.wake(effect.topic_partition)
                 case FlushLog():
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:
@@ -175,30 +167,7 @@ class PartitionTable:
             return
         if topic_partition not in self._went_offline:
             self._went_offline.add(topic_partition)
-            asyncio.get_running_loop().call_soon(self._wake_everybody, topic_partition)
-
-    def wake_session(self, session: FetchSession, size: int = 0) -> None:
-        """Look at the fetch of a session that waits, if one does."""
-        (self.followers if session.by_follower else self.readers).wake(session, size)
-
-    def _wake_readers(self, topic_partition: TopicPartition, size: int) -> None:
-        for session in self.sessions.changed(topic_partition):
-            # A high watermark is no news that a follower waits for.
-            if not session.by_follower or not size:
-                self.wake_session(session, size)
-        self.readers.wake(topic_partition, size)
-        if not size:
-            self.followers.wake(topic_partition)
-
-    def _wake_followers(self, topic_partition: TopicPartition, size: int) -> None:
-        for session in self.sessions.changed(topic_partition, followers_only=True):
-            self.wake_session(session, size)
-        self.followers.wake(topic_partition, size)
-
-    def _wake_everybody(self, topic_partition: TopicPartition) -> None:
-        self._wake_readers(topic_partition, 0)
-        self.writers.wake(topic_partition)
-        self.deleters.wake(topic_partition)
+            asyncio.get_running_loop().call_soon(self.waits.wake_everybody, topic_partition)
 
     # the image
 
@@ -247,7 +216,7 @@ class PartitionTable:
             partition = self._partitions.get(tp)
             if partition is not None:
                 self._update(partition, state, lead)
-        self.deleters.wake_all()  # brokers that are gone are not waited for
+        self.waits.deleters.wake_all()  # brokers that are gone are not waited for
 
     def drop_roles(self) -> None:
         """Serve nothing any more, because this broker's right to serve has ended."""
@@ -267,7 +236,7 @@ class PartitionTable:
             except SparklogError as error:
                 logger.error("retention of %s failed: %s", partition.topic_partition, error)
             if partition.log.log_start_offset != log_start_offset:
-                self._wake_everybody(partition.topic_partition)
+                self.waits.wake_everybody(partition.topic_partition)
 
     def expire_producers(self) -> None:
         """Forget the producers that have been idle for too long, in every partition."""
@@ -281,9 +250,7 @@ class PartitionTable:
 
     async def close(self) -> list[BrokerFolder]:
         """Flush and close every log, write the checkpoints; the folders where all went well."""
-        self.close_readers()
-        self.writers.close()
-        self.deleters.close()
+        self.waits.close()
         for partition in self:
             await self._settle(partition)
         partitions = tuple(self)
@@ -298,11 +265,6 @@ class PartitionTable:
             await self._disks.close()
         homes = [self.folders.find(tp) for tp in (*unwell, *self._offline)]
         return [folder for folder in self.folders if folder not in homes]
-
-    def close_readers(self) -> None:
-        """Answer every fetch that waits, and those to come, with what there is."""
-        self.readers.close()
-        self.followers.close()
 
     async def _some_at_once(self, work: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
         """``work`` on all items, on as many together as there are recovery threads."""
@@ -416,7 +378,7 @@ class PartitionTable:
         """Whoever waits finds the partition gone and answers so."""
         tp = partition.topic_partition
         self._went_offline.discard(tp)
-        self._wake_everybody(tp)
+        self.waits.wake_everybody(tp)
         await self._settle(partition)
         partition.log.close(self.now_ms(), clean=False)
 

@@ -20,5 +20,5 @@ def owner_of(table: PartitionTable, connection: ServerConnection) -> Owner:
     if owner is None:
         owner = connection.state[_STATE_KEY] = Owner()
         connection.call_on_close(owner.leave)
-        connection.call_on_eof(lambda: owner.hurry(table.readers))
+        connection.call_on_eof(lambda: owner.hurry(table.waits.readers))
     return owner

@@ -72,7 +72,7 @@ async def _answer(
     if pending:
         parked = _ParkedDeletions(table, pending)
         keys = [deletion.topic_partition for deletion in pending]
-        table.deleters.park(parked, keys, request.timeout_ms / 1000, owner)
+        table.waits.deleters.park(parked, keys, request.timeout_ms / 1000, owner)
         await parked.done
     return DeleteRecordsResponse(
         topics=tuple(

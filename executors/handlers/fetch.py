@@ -204,7 +204,8 @@ class _Fetch:
         self._missing = self._bytes_min - attempt.size
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         self._answer = asyncio.get_running_loop().create_future()
-        purgatory = self._table.readers if self._replica_id < 0 else self._table.followers
+        waits = self._table.waits
+        purgatory = waits.readers if self._replica_id < 0 else waits.followers
         purgatory.park(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, owner)
         return self._answer
 

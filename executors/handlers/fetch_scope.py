@@ -66,11 +66,11 @@ class Scope(Protocol):
 def scope_of(table: PartitionTable, request: FetchRequest, replica_id: int, by_id: bool) -> Scope:
     """Raises KafkaError when the session that the request names does not go with it."""
     view = replica_id, request.isolation_level
-    sessions = table.sessions
+    sessions = table.waits.sessions
     session = sessions.resume(request, by_id=by_id, now_ms=table.now_ms())
     if session is not None:
         if session.waiting:
-            table.wake_session(session)
+            table.waits.wake_session(session)
         session.look_through(view)
         return _SessionScope(sessions, session)
     parts = list(wanted_partitions(request.topics))

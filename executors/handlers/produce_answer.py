@@ -91,7 +91,7 @@ def answer(
     parked = _ParkedProduce(table, request, outcomes, waiting)
     keys = [outcome.topic_partition for outcome in waiting]
     owner = owner_of(table, context.connection)
-    table.writers.park(parked, keys, max(request.timeout_ms, 1) / 1000, owner)
+    table.waits.writers.park(parked, keys, max(request.timeout_ms, 1) / 1000, owner)
     return parked.answer
 
 

@@ -105,13 +105,13 @@ def test_it_waits_for_the_followers_log_start() -> None:
         client, follower = await replicated(rig)
         table = rig.brokers[1].table
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(table.deleters) == 1)
+        await until(lambda: len(table.waits.deleters) == 1)
         assert (await rig.status())["delayed_deletes"] == 1
         await follower.fetch(3, 1)
         assert not deleting.done()
         await follower.fetch(3, 2)
         assert await deleting == DeleteRecordsPartitionResult(partition_index=0, low_watermark=2)
-        assert (len(table.deleters), table.timers.armed) == (0, False)
+        assert (len(table.waits.deleters), table.waits.timers.armed) == (0, False)
         follower.connection.close()
 
     run(test)
@@ -139,7 +139,7 @@ def test_brokers_that_are_gone_are_not_waited_for() -> None:
         client, follower = await replicated(rig)
         table = rig.brokers[1].table
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(table.deleters) == 1)
+        await until(lambda: len(table.waits.deleters) == 1)
         await rig.stop_broker(FOLLOWER)
         assert await deleting == DeleteRecordsPartitionResult(partition_index=0, low_watermark=2)
         follower.connection.close()
@@ -153,16 +153,16 @@ def test_a_leader_that_is_deposed_says_so_and_one_that_lost_its_client_forgets()
         table = rig.brokers[1].table
         gone = await rig.client()
         leaving = asyncio.create_task(delete(gone, 1, LONG_MS))
-        await until(lambda: len(table.deleters) == 1)
+        await until(lambda: len(table.waits.deleters) == 1)
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(table.deleters) == 2)
+        await until(lambda: len(table.waits.deleters) == 2)
         # Cut, because whoever closed its half alone is still owed the answer.
         assert gone.connection._transport is not None
         sock = gone.connection._transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         gone.connection.abort()
         await asyncio.gather(leaving, return_exceptions=True)
-        await until(lambda: len(table.deleters) == 1)
+        await until(lambda: len(table.waits.deleters) == 1)
         (partition,) = table
         table.carry_out(partition.resign())
         assert await deleting == DeleteRecordsPartitionResult(
@@ -179,7 +179,7 @@ def test_a_follower_is_woken_by_what_it_lacks() -> None:
         client, follower = await replicated(rig)
         table = rig.brokers[1].table
         waiting = asyncio.create_task(follower.fetch(3, 0, max_wait_ms=LONG_MS))
-        await until(lambda: len(table.followers) == 1)
+        await until(lambda: len(table.waits.followers) == 1)
         records = batch(b"b")
         await client.produce("t", records, acks=1)
         assert await waiting == len(records)

@@ -38,13 +38,13 @@ def test_a_fetch_does_not_outlive_its_connection(reset: bool) -> None:
         await rig.with_topic()
         table = rig.brokers[1].table
         sock = await send(rig, waiting_fetch())
-        await until(lambda: len(table.readers) == 1)
-        assert table.timers.armed
+        await until(lambda: len(table.waits.readers) == 1)
+        assert table.waits.timers.armed
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         sock.close()
-        await until(lambda: len(table.readers) == 0)
-        table.readers.check_invariants()
+        await until(lambda: len(table.waits.readers) == 0)
+        table.waits.readers.check_invariants()
         server = rig.brokers[1]._server
         assert server is not None
         await until(lambda: len(server.connections) == 1)
@@ -58,7 +58,7 @@ def test_a_client_that_closed_its_half_is_answered_at_once() -> None:
         await rig.with_topic()
         table = rig.brokers[1].table
         sock = await send(rig, waiting_fetch())
-        await until(lambda: len(table.readers) == 1)
+        await until(lambda: len(table.waits.readers) == 1)
         sock.shutdown(socket.SHUT_WR)
         loop = asyncio.get_running_loop()
         answer = b""
@@ -85,11 +85,11 @@ def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do()
         request = produce_request("t", batch(b"a"), 0, -1, LONG_MS)
         frame = b"".join(bytes(p) for p in encode_produce_request(11, 3, "gone", request))
         sock = await send(rig, frame)
-        await until(lambda: len(table.writers) == 1)
+        await until(lambda: len(table.waits.writers) == 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         sock.close()
-        await until(lambda: len(table.writers) == 0)
-        assert not table.timers.armed
+        await until(lambda: len(table.waits.writers) == 0)
+        assert not table.waits.timers.armed
         assert partition.log.log_end_offset == 1
         late = await client.produce("t", batch(b"b"), timeout_ms=20)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT

@@ -135,7 +135,7 @@ def test_idle_partitions_are_not_looked_at(reads: Counter[int]) -> None:
         assert await reader.fetch({77: 1}) == []
         assert await reader.fetch() == []
         assert (reads.total(), reads[77]) == (302, 3)
-        rig.brokers[1].table.sessions.check_invariants()
+        rig.brokers[1].table.waits.sessions.check_invariants()
 
     run(test)
 
@@ -149,9 +149,9 @@ def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
         table = rig.brokers[1].table
         await client.produce("t", batch(b"a"), partition=2)
         waiting = asyncio.create_task(reader.fetch(min_bytes=4 * size, max_wait_ms=LONG_MS))
-        await until(lambda: len(table.readers) == 1)
+        await until(lambda: len(table.waits.readers) == 1)
         for number in (0, 0, 1):
-            table.sessions.check_invariants()
+            table.waits.sessions.check_invariants()
             assert not waiting.done()
             await client.produce("t", batch(b"b"), partition=number)
         assert await waiting == [
@@ -159,8 +159,8 @@ def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
             (0, 0, 2, 0, [b"b", b"b"]),
             (1, 0, 1, 0, [b"b"]),
         ]
-        assert (len(table.readers), table.timers.armed) == (0, False)
-        table.sessions.check_invariants()
+        assert (len(table.waits.readers), table.waits.timers.armed) == (0, False)
+        table.waits.sessions.check_invariants()
 
     run(test)
 
@@ -214,15 +214,15 @@ def test_a_fetch_that_was_overtaken_is_told_so() -> None:
         session_id = reader.session_id
         table = rig.brokers[1].table
         first = asyncio.create_task(reader.ask({}, session=(session_id, 1), max_wait_ms=LONG_MS))
-        await until(lambda: len(table.readers) == 1)
+        await until(lambda: len(table.waits.readers) == 1)
         other = Reader(await rig.client(), "t")
         second = asyncio.create_task(other.ask({}, session=(session_id, 2), max_wait_ms=LONG_MS))
         assert await first == FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        await until(lambda: len(table.readers) == 1)
+        await until(lambda: len(table.waits.readers) == 1)
         producer = await rig.client()
         await producer.produce("t", batch(b"a"))
         assert found_in(await second) == [(0, 0, 1, 0, [b"a"])]
-        table.sessions.check_invariants()
+        table.waits.sessions.check_invariants()
 
     run(test)
 
@@ -234,11 +234,11 @@ def test_a_session_outlives_its_connection() -> None:
         await gone.fetch({0: 0})
         table = rig.brokers[1].table
         waiting = asyncio.create_task(gone.ask({}, max_wait_ms=LONG_MS))
-        await until(lambda: len(table.readers) == 1)
+        await until(lambda: len(table.waits.readers) == 1)
         gone.client.connection.close()
         await asyncio.gather(waiting, return_exceptions=True)
-        await until(lambda: len(table.readers) == 0)
-        table.sessions.check_invariants()
+        await until(lambda: len(table.waits.readers) == 0)
+        table.waits.sessions.check_invariants()
         await client.produce("t", batch(b"a"))
         again = Reader(client, "t")
         again.session_id, again.epoch = gone.session_id, 2
@@ -295,7 +295,7 @@ def test_a_topic_that_goes_is_told(by_id: bool) -> None:
         await reader.fetch({0: 0})
         table = rig.brokers[1].table
         waiting = asyncio.create_task(reader.fetch(max_wait_ms=LONG_MS))
-        await until(lambda: len(table.readers) == 1)
+        await until(lambda: len(table.waits.readers) == 1)
         delete = DeleteTopicState(topic_id=None, name="t")
         await client.ask(DeleteTopicsRequest(topics=(delete,), timeout_ms=5000))
         gone = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -338,7 +338,7 @@ def test_a_partition_that_goes_offline_is_told_to_whom_it_was_quiet() -> None:
         await reader.fetch({0: 0, 1: 0})
         table = rig.brokers[1].table
         waiting = asyncio.create_task(reader.fetch(max_wait_ms=LONG_MS))
-        await until(lambda: len(table.readers) == 1)
+        await until(lambda: len(table.waits.readers) == 1)
         (partition,) = [p for p in table if p.topic_partition.partition == 1]
         partition.log.offline = StorageError("the disk is gone")
         produced = await client.produce("t", batch(b"a"), partition=1)

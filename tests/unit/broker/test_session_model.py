@@ -234,9 +234,9 @@ class Story:
 
     def evict(self, number: int, _: int) -> None:
         del number
-        session = self.table.sessions.get(self.client.session_id)
+        session = self.table.waits.sessions.get(self.client.session_id)
         if session is not None:
-            self.table.sessions.close(session)
+            self.table.waits.sessions.close(session)
 
     # the client's steps
 
@@ -294,7 +294,7 @@ class Story:
         client = self.client
         if client.waiting is not None:
             for parked in list(client.peer.state["waits"]._parked):
-                self.table.readers.expire(parked)
+                self.table.waits.readers.expire(parked)
             self.check_waiting()
 
     # checks
@@ -354,8 +354,8 @@ class Story:
 
     def check(self) -> None:
         self.check_waiting()
-        self.table.sessions.check_invariants()
-        self.table.readers.check_invariants()
+        self.table.waits.sessions.check_invariants()
+        self.table.waits.readers.check_invariants()
 
     def drain(self) -> None:
         """In the end everything that can be read is, by answers with room for one batch."""
