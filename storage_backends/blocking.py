@@ -44,6 +44,7 @@ class ThreadRunner:
         except asyncio.CancelledError:
             if not submitted.cancel():
                 await asyncio.wait([done])
+                done.exception()  # who was cancelled does not want to know
             raise
 
 

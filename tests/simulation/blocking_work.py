@@ -47,6 +47,8 @@ class VirtualRunner:
         except asyncio.CancelledError:
             # Work that has begun ends before its caller may go on.
             await asyncio.wait([doing])
+            if not doing.cancelled():
+                doing.exception()  # nobody wants to know
             raise
 
     def end(self) -> None:

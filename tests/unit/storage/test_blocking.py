@@ -1,6 +1,7 @@
 """The seam for blocking work."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -62,6 +63,31 @@ def test_cancelled_work_has_ended_when_the_cancellation_returns() -> None:
     trace: list[str] = []
     asyncio.run(main())
     assert trace == ["released", "cancelled"]
+
+
+def test_cancelled_work_that_fails_leaves_its_error_to_nobody() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        unhandled: list[str] = []
+        loop.set_exception_handler(lambda _, context: unhandled.append(context["message"]))
+        begun, release = asyncio.Event(), threading.Event()
+
+        def fail() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            release.wait(30)
+            raise OSError("the device failed")
+
+        running = asyncio.create_task(run_blocking(fail))
+        await begun.wait()
+        running.cancel()
+        loop.call_soon(release.set)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        del running
+        gc.collect()
+        return unhandled
+
+    assert asyncio.run(main()) == []
 
 
 def test_cancelled_work_that_has_not_begun_never_does() -> None:
