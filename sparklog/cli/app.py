@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from sparklog.cli import configs, consume, demo, dump, log_dirs, produce, serve, topics
+from sparklog.cli import brokers, configs, consume, demo, dump, log_dirs, produce, serve, topics
 from sparklog.cli.output import fail
 from sparklog.errors import ConnectError, SparklogError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command()(serve.serve)
 app.command()(demo.demo)
 app.add_typer(topics.app, name="topics")
+app.command()(brokers.brokers)
 app.command()(configs.configs)
 app.command()(log_dirs.log_dirs)
 app.command()(produce.produce)

@@ -18,10 +18,17 @@ from sparklog.cli.output import (
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.cluster_view import TopicView
+    from sparklog.client.replica_admin import ReplicasDescription
 
 Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 30.0
+#: Partitions whose leader is silent are shown without their offsets.
+OFFSETS_SECONDS = 3.0
+_PARTITION_COLUMNS = (
+    *("partition", "leader", "leader_epoch", "replicas", "isr", "eligible", "offline"),
+    *("state", "earliest", "latest"),
+)
 
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -88,23 +95,41 @@ def create(
 
 @app.command()
 def describe(
-    name: NameArgument,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", show_default="all topics")
+    ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    under_replicated: Annotated[
+        bool,
+        typer.Option(
+            "--under-replicated", help="Only partitions that lack a leader or a replica in sync."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a topic's partitions, their leaders and offsets, and its own settings."""
-    document = with_admin(bootstrap, lambda admin: _describe(admin, name))
+    """Show partitions: who leads, which replicas are in sync, from where to where records are.
+
+    In sync (isr): has every acknowledged record.  Eligible: has left the isr since, and has them
+    all the same.
+    """
+    documents = with_admin(bootstrap, lambda admin: _describe(admin, name, under_replicated))
     if as_json:
-        print_json(document)
+        print_json(documents if name is None else documents[0])
         return
-    settings = ", ".join(f"{key}={value}" for key, value in document["configs"].items())
-    typer.echo(f"Topic {name}, id {document['topic_id']}, settings: {settings or 'all default'}")
-    columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "earliest", "latest")
-    rows = [
-        {**row, "replicas": _joined(row["replicas"]), "isr": _joined(row["isr"])}
-        for row in document["partitions"]
-    ]
-    print_table(columns, rows)
+    for document in documents:
+        settings = ", ".join(f"{key}={value}" for key, value in document["configs"].items())
+        id_and_settings = f"id {document['topic_id']}, settings: {settings or 'all default'}"
+        typer.echo(f"Topic {document['topic']}, {id_and_settings}")
+        rows = [
+            {
+                key: _joined(value) if isinstance(value, list) else value
+                for key, value in row.items()
+            }
+            for row in document["partitions"]
+        ]
+        print_table(_PARTITION_COLUMNS, rows)
+    if not documents:
+        typer.echo("There are none.")
 
 
 @app.command()
@@ -134,40 +159,67 @@ def with_admin(bootstrap: str, work: "Callable[[Admin], Awaitable[Result]]") -> 
     return asyncio.run(run())
 
 
-async def _describe(admin: "Admin", name: str) -> dict[str, Any]:
-    from sparklog.types import ConfigSource, OffsetSpec, TopicPartition
+async def _describe(
+    admin: "Admin", name: str | None, under_replicated: bool
+) -> list[dict[str, Any]]:
+    import asyncio
 
-    topic = (await admin.describe_topics([name]))[name]
-    configs = await admin.describe_topic_configs(name)
-    led = [TopicPartition(name, p.partition) for p in topic.partitions.values() if p.leader >= 0]
-    earliest = await admin.list_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
-    latest = await admin.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
+    from sparklog.types import NO_NODE, OffsetSpec
 
-    def offset(found: dict[TopicPartition, Any], partition: int) -> int | None:
-        answer = found.get(TopicPartition(name, partition))
-        return None if answer is None else answer.offset
+    topics = await (admin.list_topics() if name is None else admin.describe_topics([name]))
+    found = await admin.replicas.describe(list(topics)) if topics else {}
+    if under_replicated:
+        found = {tp: each for tp, each in found.items() if each.under_replicated or each.leader < 0}
+    led = [tp for tp, each in found.items() if each.leader != NO_NODE]
+    asked = (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+    earliest, latest = await asyncio.gather(
+        *(admin.find_offsets(dict.fromkeys(led, s), timeout_s=OFFSETS_SECONDS) for s in asked)
+    )
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for tp, replicas in found.items():
+        row = _partition_row(tp.partition, replicas)
+        for column, offsets in (("earliest", earliest), ("latest", latest)):
+            row[column] = offsets[tp].offset if tp in offsets else None
+        rows.setdefault(tp.topic, []).append(row)
+    shown = [topics[each] for each in rows] if name is None else [topics[name]]
+    return [await _topic_document(admin, topic, rows.get(topic.name, [])) for topic in shown]
 
+
+async def _topic_document(
+    admin: "Admin", topic: "TopicView", rows: list[dict[str, Any]]
+) -> dict[str, Any]:
+    from sparklog.types import ConfigSource
+
+    configs = await admin.describe_topic_configs(topic.name)
     return {
-        "topic": name,
+        "topic": topic.name,
         "topic_id": None if topic.topic_id is None else str(topic.topic_id),
         "configs": {
             c.name: c.value
             for c in configs.values()
             if c.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
         },
-        "partitions": [
-            {
-                "partition": number,
-                "leader": None if partition.leader < 0 else partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "replicas": list(partition.replicas),
-                "isr": list(partition.isr),
-                "earliest": offset(earliest, number),
-                "latest": offset(latest, number),
-            }
-            for number, partition in sorted(topic.partitions.items())
-        ],
+        "partitions": rows,
     }
+
+
+def _partition_row(partition: int, replicas: "ReplicasDescription") -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "leader": None if replicas.leader < 0 else replicas.leader,
+        "leader_epoch": replicas.leader_epoch,
+        "replicas": list(replicas.replicas),
+        "isr": list(replicas.isr),
+        "eligible": list(replicas.eligible),
+        "offline": list(replicas.offline),
+        "state": _state(replicas),
+    }
+
+
+def _state(replicas: "ReplicasDescription") -> str:
+    if replicas.leader < 0:
+        return "offline"
+    return "under-replicated" if replicas.under_replicated else "ok"
 
 
 def _replication_factor(topic: "TopicView") -> int:
@@ -175,7 +227,7 @@ def _replication_factor(topic: "TopicView") -> int:
 
 
 def _joined(numbers: list[int]) -> str:
-    return ",".join(map(str, numbers))
+    return ",".join(map(str, numbers)) or "-"
 
 
 def _count(number: int, noun: str) -> str:

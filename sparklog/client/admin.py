@@ -17,6 +17,7 @@ from sparklog.client.deadline import (
     retry,
 )
 from sparklog.client.raw import RawClient, value_or_raise
+from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition
 from sparklog.wire.messages.create_partitions import (
@@ -58,8 +59,11 @@ _DELETE: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDescription:
+    """``rack`` is what replicas are spread over."""
+
     node_id: int
     endpoint: Endpoint
+    rack: str | None = None
     fenced: bool = False
 
 
@@ -96,11 +100,15 @@ class LogDirDescription:
 
 
 class Admin:
-    """Every call raises KafkaError for a refusal and ConnectError when nobody answers."""
+    """Every call raises KafkaError for a refusal and ConnectError when nobody answers.
+
+    What is about replicas is in ``replicas``.
+    """
 
     def __init__(self, cluster: ClusterClient, *, timeout_s: float = 60.0) -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s
+        self.replicas = ReplicaAdmin(cluster, timeout_s=timeout_s)
         self._raw = RawClient(cluster)
 
     # topics
@@ -217,6 +225,7 @@ class Admin:
                 NodeDescription(
                     node_id=node.broker_id,
                     endpoint=Endpoint(node.host, node.port),
+                    rack=node.rack,
                     fenced=node.is_fenced,
                 )
                 for node in sorted(response.brokers, key=lambda node: node.broker_id)
@@ -324,6 +333,13 @@ class Admin:
     ) -> dict[TopicPartition, OffsetTimestamp]:
         """Offsets for timestamps or ``OffsetSpec``; see ``RawClient.list_offsets``."""
         return await self._raw.list_offsets(wanted, timeout_s=self.timeout_s)
+
+    async def find_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, timeout_s: float
+    ) -> dict[TopicPartition, OffsetTimestamp]:
+        """As ``list_offsets``, for the partitions whose leaders answer in time."""
+        found = await self._raw.find_offsets(wanted, timeout_s=timeout_s)
+        return {tp: answer for tp, answer in found.items() if not isinstance(answer, KafkaError)}
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]

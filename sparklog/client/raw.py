@@ -237,6 +237,17 @@ class RawClient:
 
         Raises KafkaError for the first partition that has no answer.
         """
+        answers = await self.find_offsets(wanted, isolation=isolation, timeout_s=timeout_s)
+        return {tp: value_or_raise(tp, answer) for tp, answer in answers.items()}
+
+    async def find_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+    ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
+        """As ``list_offsets``, with an error in place of each answer that could not be had."""
 
         async def call(
             node_id: int, group: dict[TopicPartition, int], deadline: Deadline
@@ -251,8 +262,7 @@ class RawClient:
             response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
             return _listed(response, group)
 
-        answers = await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
-        return {tp: value_or_raise(tp, answer) for tp, answer in answers.items()}
+        return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
 
     async def end_offsets(
         self,
