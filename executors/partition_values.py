@@ -122,3 +122,16 @@ class PartitionRead:
     log_start_offset: int
     end_offset: int
     aborted: tuple[AbortedTxn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPosition:
+    """From where a follower asks on, and what its leader needs to know to answer.
+
+    ``last_fetched_epoch``: of the last record in the log, -1 when it is empty.
+    """
+
+    offset: int
+    last_fetched_epoch: int
+    current_leader_epoch: int
+    log_start_offset: int

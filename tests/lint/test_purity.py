@@ -28,6 +28,7 @@ PURE = (
     "executors/timing_wheel.py",
     "executors/open_transactions.py",
     "executors/fetch_session.py",
+    "executors/leader_fetch.py",
     "executors/fetch_sessions.py",
     "executors/session_eviction.py",
     "executors/log",
