@@ -90,6 +90,9 @@ class PartitionTable:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
         self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
+        self._unopened: dict[TopicPartition, None] = {}
+        #: Version of the image that was applied last, and whether with ``lead``.
+        self._applied: tuple[int, bool] | None = None
         self._opened_before = False
         self._led_before = False
 
@@ -192,18 +195,15 @@ class PartitionTable:
         return [name for _, name in strays]
 
     async def apply(self, image: ClusterImage, *, lead: bool) -> None:
-        """Make the open partitions those of the image.
+        """Make the open partitions those of the image, looking at what changed since the last one.
 
         Without ``lead`` no role is taken, so that nothing is served yet.  Not to be called again
         before it is done.
         """
-        self.image = image
-        self._apply_broker_config(image)
-        wanted = {
-            tp: (self._topic_id(tp), state)
-            for tp, state in image.partitions_of(self.node_id).items()
-        }
-        await self._remove(self._gone(wanted))
+        version, self.image = image.version, image
+        touched, hosted = self._touched(image, lead), image.partitions_of(self.node_id)
+        wanted = {tp: (self._topic_id(tp), hosted[tp]) for tp in touched if tp in hosted}
+        await self._remove(self._gone(touched, wanted))
         missing = [
             (tp, topic_id)
             for tp, (topic_id, _) in wanted.items()
@@ -217,6 +217,7 @@ class PartitionTable:
             if partition is not None:
                 self._update(partition, state, lead)
         self.waits.deleters.wake_all()  # brokers that are gone are not waited for
+        self._applied = (version, lead)
 
     def drop_roles(self) -> None:
         """Serve nothing any more, because this broker's right to serve has ended."""
@@ -296,14 +297,31 @@ class PartitionTable:
         assert topic is not None
         return topic.topic_id
 
+    def _touched(self, image: ClusterImage, lead: bool) -> Iterable[TopicPartition]:
+        """The partitions to look at, each once."""
+        config = self.broker_config
+        self._apply_broker_config(image)
+        unopened, self._unopened = self._unopened, {}
+        if self._applied is not None and self._applied[1] == lead and self.broker_config is config:
+            touched = image.touched_after(self._applied[0])
+            if touched is not None:
+                return dict.fromkeys((*touched, *unopened))
+        everything = (*self._partitions, *self._offline, *image.partitions_of(self.node_id))
+        return dict.fromkeys(everything)
+
     def _gone(
-        self, wanted: Mapping[TopicPartition, tuple[UUID, PartitionImage]]
+        self,
+        touched: Iterable[TopicPartition],
+        wanted: Mapping[TopicPartition, tuple[UUID, PartitionImage]],
     ) -> list[TopicPartition]:
-        here = {tp: p.topic_id for tp, p in self._partitions.items()}
-        here.update((tp, topic_id) for tp, (topic_id, _) in self._offline.items())
-        return [
-            tp for tp, topic_id in here.items() if tp not in wanted or wanted[tp][0] != topic_id
-        ]
+        """What is here under the name of a partition that was deleted, moved or made anew."""
+        gone: list[TopicPartition] = []
+        for tp in touched:
+            partition, offline = self._partitions.get(tp), self._offline.get(tp)
+            here = partition.topic_id if partition is not None else offline and offline[0]
+            if here is not None and (tp not in wanted or wanted[tp][0] != here):
+                gone.append(tp)
+        return gone
 
     async def _open(self, missing: tuple[TopicPartition, UUID]) -> None:
         tp, topic_id = missing
@@ -334,6 +352,7 @@ class PartitionTable:
         except KafkaError as error:
             # The folder of a topic that had the same name; it is removed as a stray.
             logger.warning("%s is not opened: %s", tp, error)
+            self._unopened[tp] = None
             return
         self.counters.count_recovery(log.recovery)
         partition = self._partitions[tp] = Partition(

@@ -279,14 +279,14 @@ class Registration:
             return False
         try:
             image = ClusterImage() if response.snapshot else self.image
-            for commit in response.commits:
-                for record in decode_records(commit):
-                    image.replay(record)
+            first = response.version - len(response.commits) + 1
+            for version, commit in enumerate(response.commits, start=first):
+                image.replay_commit(version, decode_records(commit))
         except (DecodeError, LookupError) as error:
             # Half replayed: only a snapshot gives a whole image again.
             self.image.version = 0
             raise ConnectError(f"a commit could not be replayed: {error}") from error
-        image.version = response.version
+        assert image.version == response.version
         self.image = image
         return True
 

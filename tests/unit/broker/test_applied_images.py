@@ -1,0 +1,153 @@
+"""A broker that follows the image commit by commit has what the image gives it, and looks at no
+more than what changed."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+from operations import count_operations
+
+from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.log_folders import LogFolders
+from sparklog.executors.partitions import PartitionTable
+from sparklog.metadata import (
+    ClusterImage,
+    ConfigChanged,
+    PartitionChanged,
+    PartitionImage,
+    PartitionsAdded,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.types import ResourceType, TopicPartition
+
+NODE, OTHER = 1, 2
+TOPICS = ("a", "b")
+_ids = itertools.count(1)
+
+
+def open_table() -> PartitionTable:
+    folder = BrokerFolder.take(
+        MemoryBackend(), "broker-1", cluster_id="c", node_id=NODE, new=True, new_id=UUID(int=1)
+    )
+    return PartitionTable(
+        node_id=NODE,
+        folders=LogFolders([folder]),
+        settings={},
+        counters=BrokerCounters(),
+        now_ms=lambda: 0,
+        random_bytes=bytes,
+    )
+
+
+def placed(broker_id: int) -> PartitionImage:
+    chosen = (broker_id,)
+    return PartitionImage(replicas=chosen, isr=chosen, last_known=chosen, leader=broker_id)
+
+
+def created(topic: str, partitions: int, broker_id: int = NODE) -> TopicCreated:
+    states = (placed(broker_id),) * partitions
+    return TopicCreated(topic=topic, topic_id=UUID(int=next(_ids)), partitions=states)
+
+
+def moved(image: ClusterImage, tp: TopicPartition, broker_id: int) -> PartitionChanged:
+    before = image.partition(tp)
+    assert before is not None
+    epochs = {
+        "leader_epoch": before.leader_epoch + 1,
+        "partition_epoch": before.partition_epoch + 1,
+    }
+    return PartitionChanged(
+        topic=tp.topic, partition=tp.partition, state=replace(placed(broker_id), **epochs)
+    )
+
+
+def configured(topic: str, value: str | None) -> ConfigChanged:
+    return ConfigChanged(
+        resource_type=int(ResourceType.TOPIC),
+        resource_name=topic,
+        name="retention.ms",
+        value=value,
+    )
+
+
+def commit(image: ClusterImage, *records: Record) -> None:
+    image.replay_commit(image.version + 1, records)
+
+
+def check(table: PartitionTable, image: ClusterImage, *, lead: bool) -> None:
+    """The table has what the image says, as if it had looked at all of it."""
+    expected = {
+        tp: (topic.topic_id, state if lead else None, image.topic_overrides(tp.topic))
+        for tp, state in image.partitions_of(NODE).items()
+        if (topic := image.topic(tp.topic)) is not None
+    }
+    assert {
+        p.topic_partition: (
+            p.topic_id,
+            p.state,
+            {}
+            if p.config.retention_ms == 604_800_000
+            else {"retention.ms": str(p.config.retention_ms)},
+        )
+        for p in table
+    } == expected
+
+
+def changes(image: ClusterImage, draw: st.DrawFn) -> Iterator[Record]:
+    topic = draw(st.sampled_from(TOPICS))
+    known = image.topic(topic)
+    if known is None:
+        yield created(topic, draw(st.integers(1, 3)), draw(st.sampled_from((NODE, OTHER))))
+        return
+    match draw(st.sampled_from(("move", "move", "add", "configure", "delete", "make anew"))):
+        case "move":
+            number = draw(st.integers(0, len(known.partitions) - 1))
+            yield moved(image, TopicPartition(topic, number), draw(st.sampled_from((NODE, OTHER))))
+        case "add":
+            yield PartitionsAdded(topic=topic, partitions=(placed(NODE), placed(OTHER)))
+        case "configure":
+            yield configured(topic, draw(st.sampled_from(("5", "6", None))))
+        case "delete":
+            yield TopicDeleted(topic=topic, topic_id=known.topic_id)
+        case _:
+            yield TopicDeleted(topic=topic, topic_id=known.topic_id)
+            yield created(topic, 2)
+
+
+@given(st.data())
+def test_whatever_happens_it_has_what_the_image_gives_it(data: st.DataObject) -> None:
+    async def follow() -> None:
+        table, image = open_table(), ClusterImage()
+        for _ in range(data.draw(st.integers(1, 8))):
+            for _ in range(data.draw(st.integers(1, 3))):
+                commit(image, *changes(image, data.draw))
+            if data.draw(st.integers(0, 5)) == 0:  # it fell behind
+                image = ClusterImage.from_snapshot(image.version, image.snapshot_records())
+            lead = data.draw(st.integers(0, 4)) > 0
+            await table.apply(image, lead=lead)
+            if not lead:
+                table.drop_roles()
+            check(table, image, lead=lead)
+
+    asyncio.run(follow())
+
+
+def test_applying_a_commit_costs_what_it_changed_however_many_partitions_there_are() -> None:
+    async def cost(partitions: int) -> int:
+        table, image = open_table(), ClusterImage()
+        commit(image, created("a", partitions), created("b", 1))
+        await table.apply(image, lead=True)
+        commit(image, moved(image, TopicPartition("b", 0), NODE))
+        applying = table.apply(image, lead=True)
+        return count_operations(lambda: next(applying.__await__(), None))
+
+    few, many = asyncio.run(cost(10)), asyncio.run(cost(500))
+    assert 0 < many <= few * 1.1, (few, many)
