@@ -1,20 +1,25 @@
 """Replicas of new partitions, chosen by placement or given by the client.
 
-Owns: the limits and the checks on both.  Must not know which request they come from.
+Owns: the limits and the checks on both, and the warning when replicas must stand together.  Must
+not know which request they come from.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
-from sparklog.driver.placement import Replicas, place
+from sparklog.driver.placement import Candidate, Replicas, place
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata import ClusterImage
+from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from sparklog.metadata.replica_index import second_of
 
 #: Partitions of one topic.
 TOPIC_PARTITIONS_MAX = 10_000
 #: Partitions of all topics.
 CLUSTER_PARTITIONS_MAX = 100_000
-#: Replicas of a partition, until brokers replicate.
-REPLICATION_FACTOR_MAX = 1
+#: The levels of failure domains, outermost first.
+DOMAINS = ("rack", "host", "executor", "job")
+#: Domains that a warning names.
+_NAMED_MAX = 5
 
 
 class PlacementDraft:
@@ -22,37 +27,71 @@ class PlacementDraft:
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        alive = [broker.broker_id for broker in image.alive_brokers()]
-        self._load = {broker_id: len(image.partitions_led_by(broker_id)) for broker_id in alive}
         self._partitions = image.partition_count
+        self._replicas: Counter[int] = Counter()
+        self._preferred: dict[int, Counter[int]] = {}
+        for broker_id in image.brokers:
+            self._replicas[broker_id] = len(image.partitions_of(broker_id))
+            self._preferred[broker_id] = Counter(image.seconds_of(broker_id))
 
-    def place(self, partitions: int, present: int = 0) -> tuple[Replicas, ...]:
-        """Choose brokers for partitions of a topic that has ``present`` ones already."""
-        self._check_limits(partitions, present)
-        if not self._load:
+    def place(
+        self, partitions: int, factor: int, topic: TopicImage | None = None
+    ) -> tuple[Replicas, ...]:
+        """Choose brokers for new partitions, of an existing topic where one is given."""
+        present = _replicas_of(topic)
+        self._check_limits(partitions, len(present))
+        candidates = self._candidates(factor)
+        return self._take(place(partitions, factor, candidates, present))
+
+    def accept(
+        self, assignments: Sequence[tuple[int, ...]], topic: TopicImage | None = None
+    ) -> tuple[Replicas, ...]:
+        """Take the client's choice.  Raises KafkaError for one that cannot be."""
+        present = _replicas_of(topic)
+        self._check_limits(len(assignments), len(present))
+        for partition, replicas in enumerate(assignments, start=len(present)):
+            self._check_replicas(partition, replicas)
+        factors = {len(replicas) for replicas in (*present[:1], *assignments)}
+        if len(factors) > 1:
+            raise _wrong_assignment("the partitions have different numbers of replicas")
+        return self._take(tuple(assignments))
+
+    def _candidates(self, factor: int) -> list[Candidate]:
+        """Those that live, and the fenced ones too where the former are not enough."""
+        usable = [b for b in self._image.brokers.values() if b.registered and not b.draining]
+        alive = [broker for broker in usable if not broker.fenced]
+        if not alive:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "no broker is alive to take a partition; start brokers, or wait for their return",
             )
-        return self._take(place(partitions, self._load))
+        if factor > len(usable):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {factor} is larger than the number of brokers, "
+                f"{len(usable)}: each replica needs a broker of its own",
+            )
+        return [self._candidate(broker) for broker in (alive if factor <= len(alive) else usable)]
 
-    def accept(
-        self, assignments: Sequence[tuple[int, ...]], present: int = 0
-    ) -> tuple[Replicas, ...]:
-        """Take the client's choice.  Raises KafkaError for one that cannot be."""
-        self._check_limits(len(assignments), present)
-        for partition, replicas in enumerate(assignments, start=present):
-            self._check_replicas(partition, replicas)
-        if len({len(replicas) for replicas in assignments}) > 1:
-            raise _wrong_assignment("the partitions have different numbers of replicas")
-        check_replication_factor(len(assignments[0]) if assignments else 1)
-        return self._take(tuple(assignments))
+    def _candidate(self, broker: BrokerImage) -> Candidate:
+        return Candidate(
+            broker_id=broker.broker_id,
+            alive=not broker.fenced,
+            leads=self._preferred[broker.broker_id].total(),
+            replicas=self._replicas[broker.broker_id],
+            seconds=self._preferred[broker.broker_id],
+            domains=failure_domains(broker),
+        )
 
     def _take(self, chosen: tuple[Replicas, ...]) -> tuple[Replicas, ...]:
         for replicas in chosen:
-            self._load[replicas[0]] += 1
-        self._partitions += len(chosen)
+            self._count(replicas)
         return chosen
+
+    def _count(self, replicas: Replicas) -> None:
+        self._partitions += 1
+        self._replicas.update(replicas)
+        self._preferred[replicas[0]][second_of(replicas)] += 1
 
     def _check_limits(self, added: int, present: int) -> None:
         if added + present > TOPIC_PARTITIONS_MAX:
@@ -69,19 +108,24 @@ class PlacementDraft:
             )
 
     def _check_replicas(self, partition: int, replicas: tuple[int, ...]) -> None:
-        if not replicas:
-            raise _wrong_assignment(f"partition {partition} has an empty list of replicas")
-        if len(set(replicas)) < len(replicas):
-            raise _wrong_assignment(f"partition {partition} names a broker twice: {replicas}")
-        for broker_id in replicas:
-            broker = self._image.broker(broker_id)
-            if broker is None or not broker.registered:
-                raise _wrong_assignment(
-                    f"partition {partition} names broker {broker_id}, which is not registered"
-                )
+        check_replicas(self._image, partition, replicas)
         if not any(map(self._image.is_alive, replicas)):
             raise _wrong_assignment(
                 f"no broker named for partition {partition} is alive: {list(replicas)}"
+            )
+
+
+def check_replicas(image: ClusterImage, partition: int, replicas: tuple[int, ...]) -> None:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for replicas that no partition can have."""
+    if not replicas:
+        raise _wrong_assignment(f"partition {partition} has an empty list of replicas")
+    if len(set(replicas)) < len(replicas):
+        raise _wrong_assignment(f"partition {partition} names a broker twice: {list(replicas)}")
+    for broker_id in replicas:
+        broker = image.broker(broker_id)
+        if broker is None or not broker.registered:
+            raise _wrong_assignment(
+                f"partition {partition} names broker {broker_id}, which is not registered"
             )
 
 
@@ -92,12 +136,54 @@ def check_replication_factor(factor: int) -> None:
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {factor} is not positive; use -1 for the default",
         )
-    if factor > REPLICATION_FACTOR_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {factor} is larger than {REPLICATION_FACTOR_MAX}: replication is "
-            f"not available yet; use {REPLICATION_FACTOR_MAX}, or -1 for the default",
-        )
+
+
+def failure_domains(broker: BrokerImage) -> tuple[str, ...]:
+    """What fails with a broker, one name per level of ``DOMAINS``; alone where nothing is told."""
+    alone = f"broker {broker.broker_id}"
+    host = broker.executor_host or broker.host
+    executor = f"{host}/{broker.executor_id}" if broker.executor_id else alone
+    return (broker.rack or host, host, executor, broker.job or alone)
+
+
+def shared_domains(
+    image: ClusterImage, assignments: Sequence[Replicas]
+) -> tuple[str, tuple[str, ...]] | None:
+    """The outermost level at which a partition has several replicas in one domain, and where."""
+    worst = len(DOMAINS)
+    where: set[str] = set()
+    for replicas in set(map(frozenset, assignments)):
+        brokers = [image.brokers[broker_id] for broker_id in replicas]
+        levels = zip(*map(failure_domains, brokers), strict=True)
+        for level, names in enumerate(levels):
+            twice = {name for name, times in Counter(names).items() if times > 1}
+            if twice and level < worst:
+                worst, where = level, set()
+            if twice and level == worst:
+                where |= twice
+    return (DOMAINS[worst], tuple(sorted(where))) if where else None
+
+
+def shared_warning(image: ClusterImage, topic: str, assignments: Sequence[Replicas]) -> str | None:
+    """A clear word when one domain's loss takes several replicas of a partition."""
+    shared = shared_domains(image, assignments)
+    if shared is None:
+        return None
+    level, names = shared
+    shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
+    return (
+        f"topic {topic!r}: replicas of a partition stand on the same {level} ({shown}); its loss "
+        "takes them together"
+    )
+
+
+def _replicas_of(topic: TopicImage | None) -> list[Replicas]:
+    return [targets(state) for state in topic.partitions.values()] if topic else []
+
+
+def targets(state: PartitionImage) -> Replicas:
+    """The replicas that a partition has, or will have after its reassignment."""
+    return tuple(broker for broker in state.replicas if broker not in state.removing)
 
 
 def _wrong_assignment(message: str) -> KafkaError:

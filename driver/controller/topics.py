@@ -11,9 +11,14 @@ from itertools import chain
 from uuid import UUID
 
 from sparklog.config import TOPIC_SETTINGS, BrokerConfig, Setting, TopicConfig
-from sparklog.driver.controller.assignments import PlacementDraft, check_replication_factor
+from sparklog.driver.controller.assignments import (
+    PlacementDraft,
+    check_replication_factor,
+    shared_warning,
+    targets,
+)
 from sparklog.driver.controller.configs import check_topic_configs, unique_names
-from sparklog.driver.controller.decision import Decision
+from sparklog.driver.controller.decision import Decision, WarnOperator
 from sparklog.driver.controller.elections import new_partition
 from sparklog.driver.controller.name_collisions import find_collision
 from sparklog.driver.placement import Replicas
@@ -61,6 +66,7 @@ class _Creation:
 
     result: CreatableTopicResult
     records: tuple[Record, ...] = ()
+    warning: str | None = None
 
 
 def create_topics(
@@ -89,10 +95,13 @@ def create_topics(
                 name=topic.name, error_code=error.code, error_message=error.message
             )
             outcomes.append(_Creation(result=refusal))
-    records = [record for outcome in outcomes for record in outcome.records]
+    response = CreateTopicsResponse(topics=tuple(outcome.result for outcome in outcomes))
+    if request.validate_only:
+        return Decision(response=response)
     return Decision(
-        records=() if request.validate_only else tuple(records),
-        response=CreateTopicsResponse(topics=tuple(outcome.result for outcome in outcomes)),
+        records=tuple(record for outcome in outcomes for record in outcome.records),
+        response=response,
+        effects=tuple(WarnOperator(message=o.warning) for o in outcomes if o.warning),
     )
 
 
@@ -137,7 +146,11 @@ def _create_topic(
         replication_factor=len(replicas[0]),
         configs=_described(config, overrides),
     )
-    return _Creation(result=result, records=(created, *configs))
+    return _Creation(
+        result=result,
+        records=(created, *configs),
+        warning=shared_warning(image, topic.name, replicas),
+    )
 
 
 def _replicas_of_new_topic(
@@ -153,8 +166,10 @@ def _replicas_of_new_topic(
             ErrorCode.INVALID_PARTITIONS,
             f"{partitions} partitions: the number must be positive, or -1 for the default",
         )
-    check_replication_factor(config.default_replication_factor if factor == USE_DEFAULT else factor)
-    return draft.place(partitions)
+    if factor == USE_DEFAULT:
+        factor = config.default_replication_factor
+    check_replication_factor(factor)
+    return draft.place(partitions, factor)
 
 
 def _manual_replicas(topic: CreatableTopic) -> list[Replicas]:
@@ -316,10 +331,10 @@ def _replicas_of_added(
         )
     added = wanted.count - present
     if wanted.assignments is None:
-        return draft.place(added, present)
+        return draft.place(added, len(targets(topic.partitions[0])), topic)
     if len(wanted.assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"the request adds {added} partitions and assigns {len(wanted.assignments)}",
         )
-    return draft.accept([assignment.broker_ids for assignment in wanted.assignments], present)
+    return draft.accept([assignment.broker_ids for assignment in wanted.assignments], topic)

@@ -1,7 +1,6 @@
 """CreateTopics (key 19) v2-7: every topic is granted or refused on its own; one commit for all.
 
 -1 partitions or replicas mean the cluster's default in every version (KIP-464 says from v4).
-Refused for now: replication factors above 1.
 """
 
 from sparklog.driver.handlers.node import Decide

@@ -245,6 +245,11 @@ class ClusterImage:
         mapping changes with the image."""
         return self._index.led(broker_id)
 
+    def seconds_of(self, broker_id: int) -> Mapping[int, int]:
+        """How many partitions that prefer a broker each other one is second in line for; those
+        with one replica count for ``NO_NODE``."""
+        return self._index.seconds(broker_id)
+
     def touched_after(self, version: int) -> list[TopicPartition] | None:
         """The partitions that were made, changed, configured or deleted after a version, each once;
         None when that is not known any more.  Settings of brokers touch no partition."""

@@ -1,13 +1,14 @@
-"""Which partitions each broker has a replica of, and which it leads.
+"""Which partitions each broker has a replica of, which it leads, and how many it is to lead.
 
-Owns: both answers, kept up to date partition by partition.  Must not know records, topics or why a
+Owns: these answers, kept up to date partition by partition.  Must not know records, topics or why a
 partition changes.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from sparklog.metadata.values import PartitionImage
-from sparklog.types import TopicPartition
+from sparklog.types import NO_NODE, TopicPartition
 
 _Partitions = dict[TopicPartition, PartitionImage]
 
@@ -15,13 +16,14 @@ _Partitions = dict[TopicPartition, PartitionImage]
 class ReplicaIndex:
     """An image's partitions by broker.  Those without a leader are led by ``NO_NODE``."""
 
-    __slots__ = ("_hosted", "_led", "size")
+    __slots__ = ("_hosted", "_led", "_seconds", "size")
 
     def __init__(self) -> None:
         #: Partitions of all brokers.
         self.size = 0
         self._hosted: dict[int, _Partitions] = {}
         self._led: dict[int, _Partitions] = {}
+        self._seconds: dict[int, Counter[int]] = {}
 
     def change(
         self, tp: TopicPartition, before: PartitionImage | None, after: PartitionImage | None
@@ -40,6 +42,7 @@ class ReplicaIndex:
                 self._hosted.setdefault(broker_id, {})[tp] = after
             self._led.setdefault(after.leader, {})[tp] = after
             self.size += 1
+        self._count_seconds(before, after)
 
     def hosted(self, broker_id: int) -> Mapping[TopicPartition, PartitionImage]:
         """The partitions that have a replica on a broker."""
@@ -49,6 +52,11 @@ class ReplicaIndex:
         """The partitions that a broker leads."""
         return self._led.get(broker_id, {})
 
+    def seconds(self, broker_id: int) -> Mapping[int, int]:
+        """How many partitions that prefer a broker each other one is second in line for; alone
+        (``NO_NODE``) for those with one replica."""
+        return self._seconds.get(broker_id, {})
+
     def check_invariants(self, partitions: Iterator[tuple[TopicPartition, PartitionImage]]) -> None:
         """Assert that this is the index of exactly these partitions."""
         fresh = ReplicaIndex()
@@ -56,7 +64,28 @@ class ReplicaIndex:
             fresh.change(tp, None, state)
         assert self._hosted == fresh._hosted, (self._hosted, fresh._hosted)
         assert self._led == fresh._led, (self._led, fresh._led)
+        assert self._seconds == fresh._seconds, (self._seconds, fresh._seconds)
         assert self.size == fresh.size, (self.size, fresh.size)
+
+    def _count_seconds(self, before: PartitionImage | None, after: PartitionImage | None) -> None:
+        if before is not None and after is not None and before.replicas == after.replicas:
+            return
+        if before is not None:
+            leader, second = before.replicas[0], second_of(before.replicas)
+            counts = self._seconds[leader]
+            counts[second] -= 1
+            if not counts[second]:
+                del counts[second]
+            if not counts:
+                del self._seconds[leader]
+        if after is not None:
+            counts = self._seconds.setdefault(after.replicas[0], Counter())
+            counts[second_of(after.replicas)] += 1
+
+
+def second_of(replicas: tuple[int, ...]) -> int:
+    """Who leads when the preferred leader cannot."""
+    return replicas[1] if len(replicas) > 1 else NO_NODE
 
 
 def _drop(by_broker: dict[int, _Partitions], broker_id: int, tp: TopicPartition) -> None:

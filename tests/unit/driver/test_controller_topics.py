@@ -8,7 +8,7 @@ import pytest
 from driver_fakes import ControllerUnderTest, topic_id
 
 from sparklog.config import TOPIC_SETTINGS
-from sparklog.driver.controller import Decision
+from sparklog.driver.controller import Decision, WarnOperator
 from sparklog.errors import ErrorCode
 from sparklog.metadata import (
     ConfigChanged,
@@ -199,7 +199,7 @@ def test_the_longest_name_is_accepted() -> None:
         ({"num_partitions": -2}, ErrorCode.INVALID_PARTITIONS),
         ({"num_partitions": 10_001}, ErrorCode.INVALID_PARTITIONS),
         ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
-        ({"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"replication_factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"replication_factor": 9}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"configs": [("retention.ms", "soon")]}, ErrorCode.INVALID_CONFIG),
         ({"configs": [("retention.ms", None)]}, ErrorCode.INVALID_CONFIG),
@@ -219,9 +219,9 @@ def test_the_refusals_name_limit_and_remedy() -> None:
     assert refusal(under_test, replace(ONE, num_partitions=20_000))[1] == (
         "20000 partitions are too many; a topic has at most 10000"
     )
-    assert refusal(under_test, replace(ONE, replication_factor=3))[1] == (
-        "replication factor 3 is larger than 1: replication is not available yet; use 1, or -1 "
-        "for the default"
+    assert refusal(under_test, replace(ONE, replication_factor=4))[1] == (
+        "replication factor 4 is larger than the number of brokers, 3: each replica needs a broker "
+        "of its own"
     )
 
 
@@ -274,13 +274,88 @@ def test_a_manual_assignment_is_followed() -> None:
         (assigned((0, (9,))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (assigned((0, (3,))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (assigned((0, (1, 2)), (1, (1,))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (assigned((0, (1, 2))), ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
 def test_a_wrong_assignment_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
     under_test = three_brokers()
     under_test.heartbeat(3, stopping=True)
     assert refusal(under_test, topic)[0] == code
+
+
+# -- replication
+
+
+def replicated(*replicas: int, isr: tuple[int, ...] = ()) -> PartitionImage:
+    members = isr or replicas
+    return PartitionImage(replicas=replicas, isr=members, last_known=members, leader=members[0])
+
+
+def created(decision: Decision) -> tuple[PartitionImage, ...]:
+    (record, *_) = decision.records
+    assert isinstance(record, TopicCreated | PartitionsAdded)
+    return record.partitions
+
+
+def test_replicas_go_round_the_brokers_and_so_do_their_seconds() -> None:
+    topic = replace(ONE, num_partitions=6, replication_factor=2)
+    decision = three_brokers().handle(CreateTopicsRequest(topics=(topic,)))
+    assert results(decision)[0].replication_factor == 2
+    assert created(decision) == tuple(
+        replicated(*brokers) for brokers in ((1, 2), (2, 3), (3, 1), (1, 3), (2, 1), (3, 2))
+    )
+
+
+def test_the_default_may_be_several_replicas() -> None:
+    under_test = three_brokers(default_replication_factor="3")
+    topic = CreatableTopic(name="a", num_partitions=1, replication_factor=-1)
+    decision = under_test.handle(CreateTopicsRequest(topics=(topic,)))
+    assert created(decision) == (replicated(1, 2, 3),)
+
+
+def test_a_fenced_broker_takes_a_replica_only_when_the_others_are_not_enough() -> None:
+    under_test = three_brokers()
+    under_test.heartbeat(1, stopping=True)
+    two = under_test.handle(CreateTopicsRequest(topics=(replace(ONE, replication_factor=2),)))
+    assert created(two) == (replicated(2, 3),)
+    topic = replace(ONE, name="b", replication_factor=3)
+    three = under_test.handle(CreateTopicsRequest(topics=(topic,)))
+    assert created(three) == (replicated(3, 2, 1, isr=(3, 2)),)
+
+
+def test_added_partitions_have_as_many_replicas_as_the_others() -> None:
+    under_test = three_brokers()
+    under_test.handle(CreateTopicsRequest(topics=(replace(ONE, replication_factor=2),)))
+    decision = under_test.handle(CreatePartitionsRequest(topics=(add(3),)))
+    assert created(decision) == (replicated(2, 3), replicated(3, 1))
+    wrong = under_test.handle(CreatePartitionsRequest(topics=(add(4, (1,)),)))
+    assert isinstance(wrong.response, CreatePartitionsResponse)
+    assert wrong.response.results[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_an_assignment_of_replicas_is_followed_in_its_order() -> None:
+    under_test = three_brokers()
+    under_test.heartbeat(3, stopping=True)
+    topic = assigned((0, (3, 1)), (1, (2, 1)))
+    decision = under_test.handle(CreateTopicsRequest(topics=(topic,)))
+    assert created(decision) == (replicated(3, 1, isr=(1,)), replicated(2, 1))
+
+
+def test_replicas_that_fall_together_are_named_in_a_warning() -> None:
+    under_test = ControllerUnderTest()
+    for broker_id, host in ((1, "host-a"), (2, "host-b"), (3, "host-b")):
+        under_test.register(broker_id, executor_host=host)
+    apart = under_test.handle(CreateTopicsRequest(topics=(replace(ONE, replication_factor=2),)))
+    assert (created(apart), apart.effects) == ((replicated(1, 2),), ())
+    topic = replace(ONE, name="b", replication_factor=3)
+    together = under_test.handle(CreateTopicsRequest(topics=(topic,)))
+    assert together.effects == (
+        WarnOperator(
+            message="topic 'b': replicas of a partition stand on the same rack (host-b); its loss "
+            "takes them together"
+        ),
+    )
+    only_asked = CreateTopicsRequest(topics=(replace(topic, name="c"),), validate_only=True)
+    assert under_test.handle(only_asked).effects == ()
 
 
 # -- deleting
