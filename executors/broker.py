@@ -222,6 +222,7 @@ class Broker:
             executor_host=options.executor_host,
             executor_id=options.executor_id,
             job=options.job,
+            rack=self.config.broker_rack,
             clean_stop=folders.clean,
         )
 

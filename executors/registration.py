@@ -62,6 +62,7 @@ class BrokerIdentity:
     executor_host: str
     executor_id: str
     job: str
+    rack: str
     clean_stop: bool
 
 
@@ -147,6 +148,7 @@ class Registration:
             executor_host=identity.executor_host,
             executor_id=identity.executor_id,
             job=identity.job,
+            rack=identity.rack,
             clean_stop=identity.clean_stop,
         )
         response = await self._link.call(request, RegisterBrokerResponse, CALL_TIMEOUT_S)

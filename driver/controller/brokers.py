@@ -99,18 +99,20 @@ def register_broker(
         executor_host=request.executor_host,
         executor_id=request.executor_id,
         job=request.job,
+        rack=request.rack,
+        draining=former.draining,
     )
     loss = Loss.ALL if new_directory else Loss.NONE if clean else Loss.TAIL
     partitions = PartitionChanges(image, config, also_alive=broker.broker_id)
     if continued:
-        changes = partitions.returned(broker.broker_id)
+        partitions.returned(broker.broker_id)
     else:
-        changes = partitions.left(broker.broker_id, loss)
+        partitions.left((broker.broker_id,), loss)
     sessions.hear(broker.broker_id, now_ms)
     return Decision(
         records=(
             BrokerRegistered(broker=broker, clean=clean),
-            *changes,
+            *partitions.records(),
             BrokerUnfenced(broker_id=broker.broker_id),
         ),
         response=RegisterBrokerResponse(

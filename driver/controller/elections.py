@@ -1,15 +1,20 @@
-"""Who may lead a partition, and how its ISR shrinks when a broker goes (KIP-966).
+"""Who may lead a partition, and how its ISR and its replicas change (KIP-966).
 
-Owns: the transition of one partition's state.  Must not know topics, brokers or requests.
+Owns: every transition of one partition's state.  Must not know topics, requests, or why a broker
+comes or goes.
 
 * A member that leaves an ISR which is, or thereby becomes, smaller than min.insync.replicas stays
   *eligible* until the ISR is back at that size, or until its log may have become shorter.
-* The leader is a living ISR member, else a living eligible replica.
+* The leader is a living ISR member, else a living eligible replica; one that is about to stop only
+  when there is no other.
 * When both sets are empty, every replica that held all acknowledged records has stopped uncleanly.
   If only one such replica was left, it leads again with what its log holds: an unclean recovery.
+  Between several their logs decide (``recoveries``).
+* A reassignment is complete when the ISR holds the replicas that it adds, and without those that it
+  removes is as large as min.insync.replicas wants it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -23,6 +28,21 @@ class Loss(Enum):
     NONE = 0  #: The broker stopped, or nobody knows: the log is as it was.
     TAIL = 1  #: It stopped uncleanly: the log may lack what was acknowledged last.
     ALL = 2  #: It came back with another directory: there is no log.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the transitions depend on beside the partition: the topic's ``min_isr``, who is alive,
+    which brokers are about to stop, and whether the topic would rather lose records than wait
+    (``unclean``)."""
+
+    min_isr: int
+    is_alive: Callable[[int], bool]
+    stopping: Container[int] = frozenset()
+    unclean: bool = False
+
+    def may_lead(self, broker_id: int) -> bool:
+        return self.is_alive(broker_id) and broker_id not in self.stopping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,47 +61,92 @@ def new_partition(replicas: Iterable[int], is_alive: Callable[[int], bool]) -> P
     return PartitionImage(replicas=chosen, isr=isr, last_known=isr, leader=isr[0])
 
 
-def broker_left(
-    before: PartitionImage,
-    broker_id: int,
-    loss: Loss,
-    *,
-    min_isr: int,
-    is_alive: Callable[[int], bool],
+# -- brokers come and go
+
+
+def brokers_left(
+    before: PartitionImage, gone: Collection[int], loss: Loss, rules: Rules
 ) -> Settled:
-    """A replica's broker was fenced, or its former process is gone (``is_alive`` then tells
-    whether the new one may lead)."""
-    if loss is Loss.NONE and is_alive(broker_id):
+    """Brokers were fenced, all at once, or their former processes are gone (``rules.is_alive`` then
+    tells whether the new ones may lead)."""
+    if loss is Loss.NONE:
         # A new process with the whole log: it may lead on, at a new epoch.
-        return settle(before, min_isr=min_isr, is_alive=is_alive, lost_leader=broker_id)
-    isr = _without(before.isr, broker_id)
-    eligible = _without(before.eligible, broker_id) if loss is not Loss.NONE else before.eligible
-    if loss is Loss.NONE and broker_id in before.isr and len(isr) < min_isr:
-        eligible = (*eligible, broker_id)
-    known = _without(before.last_known, broker_id) if loss is Loss.ALL else before.last_known
-    changed = replace(before, isr=isr, eligible=eligible, last_known=known)
-    return settle(changed, min_isr=min_isr, is_alive=is_alive, lost_leader=broker_id, before=before)
+        dead = [broker_id for broker_id in gone if not rules.is_alive(broker_id)]
+        changed = _shrunk(before, dead, rules)
+    else:
+        changed = replace(
+            before, isr=_without(before.isr, gone), eligible=_without(before.eligible, gone)
+        )
+    if loss is Loss.ALL:
+        changed = replace(changed, last_known=_without(before.last_known, gone))
+    return settle(changed, rules, lost_leaders=gone, before=before)
+
+
+def broker_stops(before: PartitionImage, broker_id: int, rules: Rules) -> Settled:
+    """A broker is about to stop: where another can lead, it leads nothing and is in no ISR."""
+    others = _without(before.isr, (broker_id,))
+    if broker_id not in before.isr or not any(map(rules.may_lead, others)):
+        return Settled(state=before)
+    return settle(_shrunk(before, (broker_id,), rules), rules, before=before)
+
+
+def could_move(state: PartitionImage, broker_id: int, rules: Rules) -> bool:
+    """Whether a leader that is about to stop may wait for another replica to catch up."""
+    others = _without(state.replicas, (broker_id,))
+    return state.leader == broker_id and any(map(rules.may_lead, others))
+
+
+# -- elections and changes that are asked for
+
+
+def isr_changed(before: PartitionImage, isr: Collection[int], rules: Rules) -> Settled:
+    """The leader's choice of in-sync replicas, its own among them."""
+    left = _without(before.isr, isr)
+    joined = replace(
+        before,
+        isr=_ordered(before.replicas, {*before.isr, *isr}),
+        eligible=_without(before.eligible, isr),
+    )
+    return settle(_shrunk(joined, left, rules), rules, before=before)
+
+
+def prefer_first(before: PartitionImage, rules: Rules) -> Settled:
+    """The preferred leader, the first replica, leads if it may without a loss."""
+    first = before.replicas[0]
+    if first not in before.isr or not rules.may_lead(first):
+        return Settled(state=before)
+    return settle(replace(before, leader=first), rules, before=before)
+
+
+def elect_unclean(before: PartitionImage, leader: int, rules: Rules) -> Settled:
+    """A replica leads with what its log holds, which may lack acknowledged records.
+
+    Who was eligible is not any more: its log may have gone another way.
+    """
+    changed = replace(before, isr=(leader,), eligible=(), leader=leader)
+    return replace(settle(changed, rules, before=before), unclean=True)
 
 
 def settle(
     state: PartitionImage,
+    rules: Rules,
     *,
-    min_isr: int,
-    is_alive: Callable[[int], bool],
-    lost_leader: int = NO_NODE,
+    lost_leaders: Collection[int] = (),
     before: PartitionImage | None = None,
 ) -> Settled:
-    """Elect where needed and bring the epochs forward.
+    """Complete a reassignment, elect where needed, and bring the epochs forward.
 
-    ``lost_leader`` is a broker whose leadership ended even when it is elected again.  ``before`` is
-    the state that the epochs are compared with (default: ``state`` itself).
+    ``lost_leaders`` are brokers whose leadership ended even when they are elected again.
+    ``before`` is the state that the epochs are compared with (default: ``state`` itself).
     """
     before = before or state
-    leader, unclean = _choose_leader(state, is_alive, lost_leader)
+    state = _without_completed_reassignment(state, rules)
+    leader, unclean = _choose_leader(state, rules, lost_leaders)
     isr = state.isr if leader == NO_NODE or leader in state.isr else (leader,)
-    eligible = () if len(isr) >= min_isr else _without(state.eligible, leader)
+    small = len(isr) < state.required_isr(rules.min_isr)
+    eligible = _without(state.eligible, (leader,)) if small else ()
     known = state.last_known if leader == NO_NODE else tuple(sorted({*isr, *eligible}))
-    led_anew = leader != before.leader or (leader == lost_leader and leader != NO_NODE)
+    led_anew = leader != before.leader or (leader in lost_leaders and leader != NO_NODE)
     settled = replace(
         state,
         isr=isr,
@@ -95,22 +160,55 @@ def settle(
     return Settled(state=settled, unclean=unclean)
 
 
+def _without_completed_reassignment(state: PartitionImage, rules: Rules) -> PartitionImage:
+    if not state.adding and not state.removing:
+        return state
+    targets = _without(state.replicas, state.removing)
+    isr = _without(state.isr, state.removing)
+    if not set(state.adding) <= set(isr) or len(isr) < min(rules.min_isr, len(targets)):
+        return state
+    return replace(
+        state,
+        replicas=targets,
+        isr=isr,
+        eligible=_without(state.eligible, state.removing),
+        last_known=_without(state.last_known, state.removing),
+        adding=(),
+        removing=(),
+    )
+
+
 def _choose_leader(
-    state: PartitionImage, is_alive: Callable[[int], bool], lost_leader: int
+    state: PartitionImage, rules: Rules, lost_leaders: Collection[int]
 ) -> tuple[int, bool]:
     """(leader, whether it is an unclean recovery)."""
-    kept = state.leader in state.isr and is_alive(state.leader) and state.leader != lost_leader
-    if kept:
+    kept = state.leader in state.isr and rules.is_alive(state.leader)
+    if kept and state.leader not in lost_leaders:
         return state.leader, False
-    for candidates in (state.isr, state.eligible):
-        for broker_id in state.replicas:
-            if broker_id in candidates and is_alive(broker_id):
-                return broker_id, False
+    for safe in (state.isr, state.eligible):
+        for may_lead in (rules.may_lead, rules.is_alive):
+            for broker_id in state.replicas:
+                if broker_id in safe and may_lead(broker_id):
+                    return broker_id, False
     nobody_is_safe = not state.isr and not state.eligible
-    if nobody_is_safe and len(state.last_known) == 1 and is_alive(state.last_known[0]):
+    if nobody_is_safe and len(state.last_known) == 1 and rules.is_alive(state.last_known[0]):
         return state.last_known[0], True
     return NO_NODE, False
 
 
-def _without(brokers: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
-    return tuple(other for other in brokers if other != broker_id)
+def _shrunk(state: PartitionImage, gone: Collection[int], rules: Rules) -> PartitionImage:
+    """Without members whose logs are whole: they stay eligible if the ISR is too small then."""
+    isr = _without(state.isr, gone)
+    eligible = state.eligible
+    if len(isr) < state.required_isr(rules.min_isr):
+        left = [broker_id for broker_id in state.isr if broker_id in gone]
+        eligible = _ordered(state.replicas, {*eligible, *left})
+    return replace(state, isr=isr, eligible=eligible)
+
+
+def _without(brokers: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...]:
+    return tuple(broker_id for broker_id in brokers if broker_id not in gone)
+
+
+def _ordered(replicas: tuple[int, ...], brokers: Container[int]) -> tuple[int, ...]:
+    return tuple(broker_id for broker_id in replicas if broker_id in brokers)

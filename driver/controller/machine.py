@@ -14,16 +14,19 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.controller.brokers import assign_brokers, register_broker
 from sparklog.driver.controller.configs import change_configs
 from sparklog.driver.controller.decision import Decision
+from sparklog.driver.controller.isr_changes import alter_partitions
 from sparklog.driver.controller.producer_ids import (
     OwnProducerIds,
     allocate_producer_ids,
     init_producer_id,
 )
+from sparklog.driver.controller.recoveries import Recoveries, recover, report_log_ends
 from sparklog.driver.controller.sessions import Sessions, fence_silent, heartbeat, report_loss
 from sparklog.driver.controller.topics import create_partitions, create_topics, delete_topics
 from sparklog.metadata import ClusterImage
 from sparklog.service.settings import changed_config
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.messages.alter_partition import AlterPartitionRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -34,6 +37,7 @@ from sparklog.wire.private import (
     AssignBrokersRequest,
     BrokerHeartbeatRequest,
     RegisterBrokerRequest,
+    ReportLogEndsRequest,
     ReportLossRequest,
 )
 
@@ -56,6 +60,8 @@ Event = (
     | AllocateProducerIdsRequest
     | AssignBrokersRequest
     | ReportLossRequest
+    | AlterPartitionRequest
+    | ReportLogEndsRequest
 )
 
 
@@ -81,6 +87,7 @@ class Controller:
         self._new_id = new_id
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.grant_grace(image, now_ms)
+        self._recoveries = Recoveries()
         self._own_producer_ids = OwnProducerIds()
 
     def handle(self, event: Event, now_ms: int) -> Decision:
@@ -98,19 +105,26 @@ class Controller:
         alive = {broker.broker_id for broker in self.image.alive_brokers()}
         assert self._sessions.last_heard_ms.keys() == alive
         assert self._sessions.met <= alive
+        assert self._sessions.stopping <= alive
+        for tp, state in self.image.partitions():
+            assert alive.issuperset(state.isr), (str(tp), state)
         assert self._own_producer_ids.next_id <= self._own_producer_ids.end
 
-    def _decide(self, event: Event, now_ms: int) -> Decision:
+    def _decide(self, event: Event, now_ms: int) -> Decision:  # noqa: C901 - one case per event
         image, sessions, config = self.image, self._sessions, self._present_config()
         match event:
             case TimePassed():
-                return fence_silent(image, sessions, config, now_ms)
+                return self._pass_time(now_ms)
             case BrokerHeartbeatRequest():
                 return heartbeat(image, sessions, config, event, now_ms)
             case RegisterBrokerRequest():
                 return register_broker(image, sessions, config, event, now_ms)
             case ReportLossRequest():
                 return report_loss(image, sessions, config, event)
+            case AlterPartitionRequest():
+                return alter_partitions(image, sessions, config, event)
+            case ReportLogEndsRequest():
+                return report_log_ends(image, sessions, self._recoveries, config, event, now_ms)
             case AssignBrokersRequest():
                 return assign_brokers(image, event)
             case CreateTopicsRequest():
@@ -127,6 +141,14 @@ class Controller:
                 return init_producer_id(image, self._own_producer_ids)
             case _:
                 assert_never(event)
+
+    def _pass_time(self, now_ms: int) -> Decision:
+        """One kind of change at a time; the others follow at the next ticks."""
+        image, sessions, config = self.image, self._sessions, self._present_config()
+        decision = fence_silent(image, sessions, config, now_ms)
+        if not decision.records:
+            decision = recover(image, sessions, self._recoveries, config, now_ms)
+        return decision
 
     def _present_config(self) -> BrokerConfig:
         """With what all brokers were told at run time."""

@@ -1,23 +1,33 @@
-"""What the coming and going of brokers does to their partitions.
+"""What one event does to partitions, each settled on top of the event's earlier steps.
 
-Owns: the new states of all partitions that one event touches.  Must not know why a broker came or
-went.
+Owns: the new states of all partitions that the event touches, and the rules of their topics.  Must
+not know why a broker came or went, nor what a leader or a tool asks for.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from sparklog.config import TOPIC_SETTING_BY_NAME, BrokerConfig, TopicConfig
-from sparklog.driver.controller.elections import Loss, Settled, broker_left, settle
+from sparklog.config import BrokerConfig, TopicConfig
+from sparklog.driver.controller.elections import (
+    Loss,
+    Rules,
+    Settled,
+    broker_stops,
+    brokers_left,
+    settle,
+)
 from sparklog.metadata import ClusterImage, PartitionChanged, PartitionImage
 from sparklog.types import TopicPartition
 
-_MIN_ISR = TOPIC_SETTING_BY_NAME["min.insync.replicas"]
 #: Partitions that one log line names.
 _NAMED_MAX = 10
 
+#: A partition's next state.
+Step = Callable[[PartitionImage, Rules], Settled]
+
 
 class PartitionChanges:
-    """The partitions that one event changes, each settled on top of the event's earlier steps."""
+    """``also_alive`` and ``also_gone`` are brokers that this very event unfences or fences;
+    ``stopping`` are those that are about to stop."""
 
     def __init__(
         self,
@@ -25,64 +35,78 @@ class PartitionChanges:
         config: BrokerConfig,
         *,
         also_alive: int | None = None,
-        also_gone: frozenset[int] = frozenset(),
+        also_gone: Collection[int] = (),
+        stopping: Collection[int] = (),
     ) -> None:
         self._image = image
-        self._default_min_isr = TopicConfig.resolve({}, config).min_insync_replicas
+        self._config = config
         self._also_alive = also_alive
         self._also_gone = also_gone
+        self._stopping = stopping
         self._states: dict[TopicPartition, PartitionImage] = {}
+        self._rules: dict[str, Rules] = {}
         self.unclean: list[TopicPartition] = []
         self.offline: list[TopicPartition] = []
 
-    def left(self, broker_id: int, loss: Loss) -> list[PartitionChanged]:
-        """The broker's former process is gone."""
+    def left(self, brokers: Collection[int], loss: Loss) -> None:
+        """The brokers' former processes are gone."""
+        touched = dict.fromkeys(tp for b in brokers for tp in self._image.partitions_of(b))
+        for tp in touched:
+            self.change(tp, lambda state, rules: brokers_left(state, brokers, loss, rules))
 
-        def step(state: PartitionImage, min_isr: int) -> Settled:
-            return broker_left(state, broker_id, loss, min_isr=min_isr, is_alive=self._is_alive)
-
-        return self._settle(broker_id, step)
-
-    def returned(self, broker_id: int) -> list[PartitionChanged]:
+    def returned(self, broker_id: int) -> None:
         """The broker lives on, with everything it had."""
+        for tp in self._image.partitions_of(broker_id):
+            self.change(tp, settle)
 
-        def step(state: PartitionImage, min_isr: int) -> Settled:
-            return settle(state, min_isr=min_isr, is_alive=self._is_alive)
+    def stops(self, broker_id: int) -> None:
+        """The broker is about to stop."""
+        for tp in self._image.partitions_of(broker_id):
+            self.change(tp, lambda state, rules: broker_stops(state, broker_id, rules))
 
-        return self._settle(broker_id, step)
+    def change(self, tp: TopicPartition, step: Step) -> PartitionImage:
+        """Take one step; the state after it."""
+        before = self.state(tp)
+        settled = step(before, self.rules(tp.topic))
+        if settled.state != before:
+            self._states[tp] = settled.state
+        if settled.unclean:
+            self.unclean.append(tp)
+        if settled.state.offline:
+            self.offline.append(tp)
+        return settled.state
 
-    def changes(self) -> list[PartitionChanged]:
-        return [
+    def state(self, tp: TopicPartition) -> PartitionImage:
+        """As it is after the steps so far; the partition must exist."""
+        changed = self._states.get(tp)
+        return self._image.topics[tp.topic].partitions[tp.partition] if changed is None else changed
+
+    def records(self) -> tuple[PartitionChanged, ...]:
+        return tuple(
             PartitionChanged(topic=tp.topic, partition=tp.partition, state=state)
             for tp, state in self._states.items()
-        ]
+        )
 
-    def _settle(
-        self, broker_id: int, step: Callable[[PartitionImage, int], Settled]
-    ) -> list[PartitionChanged]:
-        for tp, present in self._image.partitions_of(broker_id).items():
-            before = self._states.get(tp, present)
-            settled = step(before, self._min_isr(tp.topic))
-            if settled.state != before:
-                self._states[tp] = settled.state
-            if settled.unclean:
-                self.unclean.append(tp)
-            if settled.state.offline:
-                self.offline.append(tp)
-        return self.changes()
+    def rules(self, topic: str) -> Rules:
+        rules = self._rules.get(topic)
+        if rules is None:
+            config = TopicConfig.resolve(self._image.topic_overrides(topic), self._config)
+            rules = self._rules[topic] = Rules(
+                min_isr=config.min_insync_replicas,
+                is_alive=self._is_alive,
+                stopping=self._stopping,
+                unclean=config.unclean_leader_election_enable,
+            )
+        return rules
 
     def _is_alive(self, broker_id: int) -> bool:
         if broker_id in self._also_gone:
             return False
         return broker_id == self._also_alive or self._image.is_alive(broker_id)
 
-    def _min_isr(self, topic: str) -> int:
-        text = self._image.topic_overrides(topic).get(_MIN_ISR.name)
-        return self._default_min_isr if text is None else int(text)
 
-
-def named(partitions: Iterable[TopicPartition]) -> str:
-    """``a-0, a-1 and 5 more partitions``."""
-    names = [str(tp) for tp in partitions]
-    shown = ", ".join(names[:_NAMED_MAX])
-    return f"{shown} and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else shown
+def named(names: Iterable[object]) -> str:
+    """``a-0, a-1 and 5 more``."""
+    texts = [str(name) for name in names]
+    shown = ", ".join(texts[:_NAMED_MAX])
+    return f"{shown} and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else shown

@@ -24,11 +24,13 @@ from sparklog.wire.private import (
 @dataclass(slots=True)
 class Sessions:
     """When each broker was heard of last.  A controller that just started knows nobody (``met``)
-    and gives the brokers of its journal one session's time to be heard."""
+    and gives the brokers of its journal one session's time to be heard.  ``stopping`` are those
+    that have said that they are about to stop."""
 
     timeout_ms: int
     last_heard_ms: dict[int, int] = field(default_factory=dict)
     met: set[int] = field(default_factory=set)
+    stopping: set[int] = field(default_factory=set)
     last_tick_ms: int | None = None
 
     def grant_grace(self, image: ClusterImage, now_ms: int) -> None:
@@ -41,6 +43,7 @@ class Sessions:
     def end(self, broker_id: int) -> None:
         self.last_heard_ms.pop(broker_id, None)
         self.met.discard(broker_id)
+        self.stopping.discard(broker_id)
 
     def forgive_stall(self, now_ms: int) -> None:
         """When this process stood still itself, nobody could be heard: sessions last longer."""
@@ -73,9 +76,9 @@ def heartbeat(
     if not broker.fenced:
         return Decision(response=BrokerHeartbeatResponse(fenced=False))
     partitions = PartitionChanges(image, config, also_alive=broker.broker_id)
-    changes = partitions.returned(broker.broker_id)
+    partitions.returned(broker.broker_id)
     return Decision(
-        records=(BrokerUnfenced(broker_id=broker.broker_id), *changes),
+        records=(BrokerUnfenced(broker_id=broker.broker_id), *partitions.records()),
         response=BrokerHeartbeatResponse(fenced=False),
     )
 
@@ -130,13 +133,13 @@ def _fence(
     """Fence several brokers at once, so that none of them is elected in the others' place."""
     gone = frozenset(broker.broker_id for broker in brokers)
     partitions = PartitionChanges(image, config, also_gone=gone)
+    partitions.left(gone, Loss.NONE)
     fenced: list[BrokerFenced] = []
     for broker in brokers:
         sessions.end(broker.broker_id)
         fenced.append(BrokerFenced(broker_id=broker.broker_id, reason=reason))
-        partitions.left(broker.broker_id, Loss.NONE)
     warnings = tuple(
         WarnOperator(message=f"fenced broker {broker.broker_id} at {broker.endpoint}: {reason}")
         for broker in brokers
     )
-    return Decision(records=(*fenced, *partitions.changes()), effects=warnings)
+    return Decision(records=(*fenced, *partitions.records()), effects=warnings)

@@ -6,6 +6,7 @@ Owns: the list of what node 0 serves.  Must not know how anything is decided.
 from sparklog.driver.handlers import (
     allocate_producer_ids,
     alter_configs,
+    alter_partition,
     assign_brokers,
     broker_heartbeat,
     create_partitions,
@@ -17,6 +18,7 @@ from sparklog.driver.handlers import (
     init_producer_id,
     leads_nothing,
     register_broker,
+    report_log_ends,
     report_loss,
     stop_node,
     watch_metadata,
@@ -52,6 +54,8 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         allocate_producer_ids,
         assign_brokers,
         report_loss,
+        alter_partition,
+        report_log_ends,
     )
     return (
         metadata.handler(lambda: node.image, create),

@@ -34,6 +34,14 @@ class PartitionImage:
     def offline(self) -> bool:
         return self.leader == NO_NODE
 
+    def required_isr(self, min_insync_replicas: int) -> int:
+        """How large the ISR must be for the high watermark to advance.
+
+        Never more than there are replicas; those that a reassignment still adds do not count, so
+        that it does not stop the partition until they are in sync.
+        """
+        return min(min_insync_replicas, len(self.replicas) - len(self.adding))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:

@@ -5,8 +5,15 @@ from uuid import UUID
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller import Controller, Decision, Event
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata import ClusterCreated, ClusterImage, ControllerChanged
-from sparklog.types import TopicPartition
+from sparklog.metadata import (
+    ClusterCreated,
+    ClusterImage,
+    ConfigChanged,
+    ControllerChanged,
+    PartitionImage,
+    TopicCreated,
+)
+from sparklog.types import ResourceType, TopicPartition
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from sparklog.wire.private import (
     BrokerHeartbeatRequest,
@@ -88,13 +95,32 @@ class ControllerUnderTest:
         )
         return self.handle(CreateTopicsRequest(topics=topics))
 
+    def place(self, name: str, *partitions: PartitionImage, **overrides: str) -> UUID:
+        """A topic whose partitions are as given, with settings of its own; its id."""
+        created = TopicCreated(topic=name, topic_id=self._new_id(), partitions=partitions)
+        self.image.replay(created)
+        for setting, value in overrides.items():
+            self.image.replay(
+                ConfigChanged(
+                    resource_type=ResourceType.TOPIC,
+                    resource_name=name,
+                    name=setting.replace("_", "."),
+                    value=value,
+                )
+            )
+        self.controller.check_invariants()
+        return created.topic_id
+
+    def state(self, topic: str, partition: int = 0) -> PartitionImage:
+        state = self.image.partition(TopicPartition(topic, partition))
+        assert state is not None
+        return state
+
     def leaders(self) -> dict[str, int]:
         return {str(tp): state.leader for tp, state in self.image.partitions()}
 
     def leader_epoch(self, topic: str, partition: int = 0) -> int:
-        state = self.image.partition(TopicPartition(topic, partition))
-        assert state is not None
-        return state.leader_epoch
+        return self.state(topic, partition).leader_epoch
 
     def _new_id(self) -> UUID:
         self._topics += 1

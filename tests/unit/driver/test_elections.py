@@ -1,6 +1,7 @@
 """One partition with several replicas: who may lead after each loss (KIP-966)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -9,18 +10,38 @@ from hypothesis import strategies as st
 
 from sparklog.driver.controller.elections import (
     Loss,
+    Rules,
     Settled,
-    broker_left,
+    broker_stops,
+    brokers_left,
+    could_move,
+    elect_unclean,
+    isr_changed,
     new_partition,
+    prefer_first,
     settle,
 )
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
 
 THREE = PartitionImage(replicas=(1, 2, 3), isr=(1, 2, 3), last_known=(1, 2, 3), leader=1)
+SINGLE = PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1)
 
 
 def alive(*brokers: int) -> Callable[[int], bool]:
     return lambda broker_id: broker_id in brokers
+
+
+def rules(min_isr: int, *living: int, stopping: frozenset[int] = frozenset()) -> Rules:
+    return Rules(min_isr=min_isr, is_alive=alive(*living), stopping=stopping)
+
+
+def left(
+    before: PartitionImage, gone: int | tuple[int, ...], loss: Loss, rules: Rules
+) -> PartitionImage:
+    """Whoever leaves leaves without an unclean recovery."""
+    settled = brokers_left(before, (gone,) if isinstance(gone, int) else gone, loss, rules)
+    assert not settled.unclean
+    return settled.state
 
 
 def test_a_new_partition_is_led_by_its_first_living_replica() -> None:
@@ -30,7 +51,7 @@ def test_a_new_partition_is_led_by_its_first_living_replica() -> None:
 
 
 def test_another_isr_member_takes_over() -> None:
-    assert broker_left(THREE, 1, Loss.NONE, min_isr=2, is_alive=alive(2, 3)) == Settled(
+    assert brokers_left(THREE, (1,), Loss.NONE, rules(2, 2, 3)) == Settled(
         state=PartitionImage(
             replicas=(1, 2, 3),
             isr=(2, 3),
@@ -43,45 +64,198 @@ def test_another_isr_member_takes_over() -> None:
 
 
 def test_below_min_insync_replicas_who_leaves_stays_eligible() -> None:
-    two = broker_left(THREE, 1, Loss.NONE, min_isr=2, is_alive=alive(2, 3)).state
-    one = broker_left(two, 2, Loss.NONE, min_isr=2, is_alive=alive(3)).state
-    none = broker_left(one, 3, Loss.NONE, min_isr=2, is_alive=alive()).state
+    two = left(THREE, 1, Loss.NONE, rules(2, 2, 3))
+    one = left(two, 2, Loss.NONE, rules(2, 3))
+    none = left(one, 3, Loss.NONE, rules(2))
     assert [(s.isr, s.eligible, s.last_known, s.leader) for s in (two, one, none)] == [
         ((2, 3), (), (2, 3), 2),
         ((3,), (2,), (2, 3), 3),
         ((), (2, 3), (2, 3), -1),
     ]
-    back = settle(none, min_isr=2, is_alive=alive(2)).state
+    back = settle(none, rules(2, 2)).state
     assert (back.isr, back.eligible, back.leader) == ((2,), (3,), 2)
+
+
+def test_all_that_leave_at_once_have_the_same_log_and_stay_eligible() -> None:
+    at_once = left(THREE, (1, 2), Loss.NONE, rules(2, 3))
+    assert at_once == replace(
+        THREE, isr=(3,), eligible=(1, 2), leader=3, leader_epoch=1, partition_epoch=1
+    )
+    assert left(THREE, (1, 2, 3), Loss.NONE, rules(1)) == replace(
+        THREE, isr=(), eligible=(1, 2, 3), leader=-1, leader_epoch=1, partition_epoch=1
+    )
+
+
+def test_the_isr_that_is_back_at_its_size_ends_who_was_eligible() -> None:
+    one = replace(THREE, isr=(3,), eligible=(1, 2), leader=3)
+    assert isr_changed(one, (1, 3), rules(2, 1, 3)) == Settled(
+        state=replace(one, isr=(1, 3), eligible=(), last_known=(1, 3), partition_epoch=1)
+    )
+    assert isr_changed(one, (1, 3), rules(3, 1, 3)) == Settled(
+        state=replace(one, isr=(1, 3), eligible=(2,), partition_epoch=1)
+    )
+
+
+def test_whom_the_leader_puts_out_stays_eligible_when_the_isr_is_too_small() -> None:
+    assert isr_changed(THREE, (1, 3), rules(2, 1, 2, 3)).state == replace(
+        THREE, isr=(1, 3), last_known=(1, 3), partition_epoch=1
+    )
+    assert isr_changed(THREE, (1,), rules(2, 1, 2, 3)).state == replace(
+        THREE, isr=(1,), eligible=(2, 3), partition_epoch=1
+    )
+    assert isr_changed(THREE, (1,), rules(1, 1, 2, 3)).state == replace(
+        THREE, isr=(1,), last_known=(1,), partition_epoch=1
+    )
+    assert isr_changed(THREE, (3, 2, 1), rules(2, 1, 2, 3)).state == THREE
+
+
+def test_more_replicas_are_never_required_than_there_are() -> None:
+    moving = replace(SINGLE, replicas=(2, 1), adding=(2,), removing=(1,))
+    assert [s.required_isr(2) for s in (SINGLE, moving, THREE)] == [1, 1, 2]
+    assert THREE.required_isr(9) == 3
 
 
 def test_an_unclean_replica_is_not_elected_while_a_clean_one_may_return() -> None:
     none = PartitionImage(replicas=(1, 2), isr=(), eligible=(1, 2), last_known=(1, 2))
-    unclean = broker_left(none, 1, Loss.TAIL, min_isr=2, is_alive=alive(1))
-    assert (unclean.state.eligible, unclean.state.leader, unclean.unclean) == ((2,), -1, False)
+    unclean = left(none, 1, Loss.TAIL, rules(2, 1))
+    assert (unclean.eligible, unclean.leader) == ((2,), -1)
 
 
 def test_two_unclean_candidates_are_not_chosen_between_without_their_logs() -> None:
     none = PartitionImage(replicas=(1, 2), isr=(), eligible=(1, 2), last_known=(1, 2))
-    first = broker_left(none, 1, Loss.TAIL, min_isr=2, is_alive=alive(1, 2)).state
-    both = broker_left(
-        PartitionImage(replicas=(1, 2), isr=(), eligible=(2,), last_known=(1, 2)),
-        2,
-        Loss.TAIL,
-        min_isr=2,
-        is_alive=alive(1, 2),
-    )
+    first = left(none, 1, Loss.TAIL, rules(2, 1, 2))
+    waits = PartitionImage(replicas=(1, 2), isr=(), eligible=(2,), last_known=(1, 2))
+    both = left(waits, 2, Loss.TAIL, rules(2, 1, 2))
     assert first.leader == 2
-    assert (both.state.leader, both.state.last_known, both.unclean) == (-1, (1, 2), False)
+    assert (both.leader, both.last_known) == (-1, (1, 2))
+    assert elect_unclean(both, 2, rules(2, 1, 2)) == Settled(
+        state=replace(both, isr=(2,), last_known=(2,), leader=2, leader_epoch=1, partition_epoch=2),
+        unclean=True,
+    )
+
+
+def test_the_only_one_that_knew_everything_leads_again_with_what_it_has() -> None:
+    assert brokers_left(SINGLE, (1,), Loss.TAIL, rules(1, 1)) == Settled(
+        state=replace(SINGLE, leader_epoch=1, partition_epoch=1), unclean=True
+    )
+
+
+def test_a_new_directory_holds_nothing_and_is_not_waited_for() -> None:
+    none = PartitionImage(replicas=(1, 2), isr=(), eligible=(1, 2), last_known=(1, 2))
+    emptied = left(none, 1, Loss.ALL, rules(2, 1))
+    assert emptied == replace(none, eligible=(2,), last_known=(2,), partition_epoch=1)
+    assert left(emptied, 2, Loss.ALL, rules(2, 1, 2)) == replace(
+        emptied, eligible=(), last_known=(), partition_epoch=2
+    )
 
 
 def test_a_clean_process_in_the_leaders_place_leads_at_a_new_epoch() -> None:
-    again = broker_left(THREE, 1, Loss.NONE, min_isr=1, is_alive=alive(1, 2, 3)).state
-    assert (again.isr, again.leader, again.leader_epoch) == ((1, 2, 3), 1, 1)
+    again = left(THREE, 1, Loss.NONE, rules(1, 1, 2, 3))
+    assert again == replace(THREE, leader_epoch=1, partition_epoch=1)
+    assert left(THREE, 2, Loss.NONE, rules(1, 1, 2, 3)) == THREE
 
 
 def test_nothing_to_settle_changes_no_epoch() -> None:
-    assert settle(THREE, min_isr=2, is_alive=alive(1, 2, 3)) == Settled(state=THREE)
+    assert settle(THREE, rules(2, 1, 2, 3)) == Settled(state=THREE)
+
+
+# -- stopping and preferred leaders
+
+
+def test_a_broker_that_stops_hands_over_and_leaves_the_isr() -> None:
+    stopping = rules(2, 1, 2, 3, stopping=frozenset({1}))
+    assert broker_stops(THREE, 1, stopping).state == replace(
+        THREE, isr=(2, 3), last_known=(2, 3), leader=2, leader_epoch=1, partition_epoch=1
+    )
+    assert broker_stops(THREE, 3, replace(stopping, stopping=frozenset({3}))).state == replace(
+        THREE, isr=(1, 2), last_known=(1, 2), partition_epoch=1
+    )
+    two = replace(THREE, isr=(1, 2), last_known=(1, 2))
+    assert broker_stops(two, 1, stopping).state == replace(
+        two, isr=(2,), eligible=(1,), leader=2, leader_epoch=1, partition_epoch=1
+    )
+
+
+def test_it_keeps_what_nobody_else_could_lead() -> None:
+    alone = replace(THREE, isr=(1,), last_known=(1,))
+    assert broker_stops(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1}))).state == alone
+    assert could_move(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1})))
+    assert not could_move(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1, 2, 3})))
+    assert not could_move(alone, 1, rules(1, 1))
+    all_stop = rules(1, 1, 2, 3, stopping=frozenset({1, 2, 3}))
+    assert broker_stops(THREE, 1, all_stop).state == THREE
+
+
+def test_a_stopping_broker_is_elected_only_when_there_is_no_other() -> None:
+    stopping = frozenset({2})
+    assert left(THREE, 1, Loss.NONE, rules(1, 2, 3, stopping=stopping)).leader == 3
+    assert left(THREE, (1, 3), Loss.NONE, rules(1, 2, stopping=stopping)).leader == 2
+
+
+def test_the_first_replica_is_preferred_when_it_is_in_sync() -> None:
+    led_by_2 = replace(THREE, leader=2)
+    assert prefer_first(led_by_2, rules(2, 1, 2, 3)).state == replace(
+        THREE, leader_epoch=1, partition_epoch=1
+    )
+    out = replace(led_by_2, isr=(2, 3))
+    stopping = rules(2, 1, 2, 3, stopping=frozenset({1}))
+    assert prefer_first(out, rules(2, 1, 2, 3)).state == out
+    assert prefer_first(led_by_2, stopping).state == led_by_2
+    assert prefer_first(THREE, rules(2, 1, 2, 3)).state == THREE
+
+
+# -- reassignments
+
+MOVING = PartitionImage(
+    replicas=(4, 5, 1, 2, 3),
+    isr=(1, 2, 3),
+    last_known=(1, 2, 3),
+    adding=(4, 5),
+    removing=(2, 3),
+    leader=2,
+)
+
+
+def test_a_reassignment_is_complete_when_all_that_it_adds_are_in_sync() -> None:
+    everybody = rules(2, 1, 2, 3, 4, 5)
+    half = isr_changed(MOVING, (1, 2, 3, 4), everybody).state
+    assert half == replace(MOVING, isr=(4, 1, 2, 3), last_known=(1, 2, 3, 4), partition_epoch=1)
+    assert isr_changed(half, (1, 2, 3, 4, 5), everybody).state == PartitionImage(
+        replicas=(4, 5, 1),
+        isr=(4, 5, 1),
+        last_known=(1, 4, 5),
+        leader=4,
+        leader_epoch=1,
+        partition_epoch=2,
+    )
+
+
+def test_it_waits_until_what_remains_is_as_large_as_it_has_to_be() -> None:
+    shrinking = replace(THREE, isr=(2, 3), last_known=(2, 3), removing=(2,), leader=2)
+    assert settle(shrinking, rules(2, 1, 2, 3)).state == shrinking
+    assert settle(shrinking, rules(1, 1, 2, 3)).state == PartitionImage(
+        replicas=(1, 3), isr=(3,), last_known=(3,), leader=3, leader_epoch=1, partition_epoch=1
+    )
+    only = replace(shrinking, removing=(2, 3))
+    assert settle(only, rules(1, 1, 2, 3)).state == only
+
+
+def test_what_remains_of_a_dead_replica_does_not_hold_it_up() -> None:
+    moving = PartitionImage(
+        replicas=(4, 1, 2),
+        isr=(4, 1),
+        eligible=(2,),
+        last_known=(1, 2, 4),
+        adding=(4,),
+        removing=(2,),
+        leader=1,
+    )
+    assert settle(moving, rules(2, 1, 4)).state == PartitionImage(
+        replicas=(4, 1), isr=(4, 1), last_known=(1, 4), leader=1, partition_epoch=1
+    )
+
+
+# -- every history
 
 
 @given(st.data())
@@ -89,6 +263,7 @@ def test_epochs_only_rise_and_the_invariants_hold(data: st.DataObject) -> None:
     replicas = data.draw(st.permutations([1, 2, 3]))
     living = set(replicas)
     min_isr = data.draw(st.integers(1, 3))
+    present = Rules(min_isr=min_isr, is_alive=living.__contains__)
     state = new_partition(replicas, living.__contains__)
     for _ in range(data.draw(st.integers(1, 12))):
         before = state
@@ -96,18 +271,14 @@ def test_epochs_only_rise_and_the_invariants_hold(data: st.DataObject) -> None:
         step = data.draw(st.sampled_from(["leave", "return", *Loss]))
         if step == "leave":
             living.discard(broker_id)
-            settled = broker_left(
-                state, broker_id, Loss.NONE, min_isr=min_isr, is_alive=living.__contains__
-            )
+            settled = brokers_left(state, (broker_id,), Loss.NONE, present)
         elif step == "return":
             living.add(broker_id)
-            settled = settle(state, min_isr=min_isr, is_alive=living.__contains__)
+            settled = settle(state, present)
         else:
             assert isinstance(step, Loss)
             living.add(broker_id)
-            settled = broker_left(
-                state, broker_id, step, min_isr=min_isr, is_alive=living.__contains__
-            )
+            settled = brokers_left(state, (broker_id,), step, present)
         state = settled.state
         assert state.leader_epoch >= before.leader_epoch
         assert (state.leader_epoch > before.leader_epoch) or state.leader == before.leader
