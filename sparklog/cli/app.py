@@ -5,7 +5,19 @@ import sys
 
 import typer
 
-from sparklog.cli import brokers, configs, consume, demo, dump, log_dirs, produce, serve, topics
+from sparklog.cli import (
+    brokers,
+    configs,
+    consume,
+    demo,
+    dump,
+    elect_leaders,
+    log_dirs,
+    produce,
+    reassign,
+    serve,
+    topics,
+)
 from sparklog.cli.output import fail
 from sparklog.errors import ConnectError, SparklogError
 
@@ -25,6 +37,8 @@ app.command()(demo.demo)
 app.add_typer(topics.app, name="topics")
 app.command()(brokers.brokers)
 app.command()(configs.configs)
+app.command()(elect_leaders.elect_leaders)
+app.add_typer(reassign.app, name="reassign")
 app.command()(log_dirs.log_dirs)
 app.command()(produce.produce)
 app.command()(consume.consume)

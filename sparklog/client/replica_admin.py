@@ -7,11 +7,11 @@ controller decides, nor how a plan is made.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check, kafka_error
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import NO_NODE, TopicPartition
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -29,6 +29,10 @@ from sparklog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.schema import Request
+
+#: How long a question that others can answer too waits for the controller.
+CONTROLLER_S_MAX: Final = 2.0
 
 #: The refusal of each item, or None.
 Refusals = dict[TopicPartition, KafkaError | None]
@@ -90,7 +94,7 @@ class ReplicaAdmin:
         cursor: Cursor | None = None
         while True:
             request = DescribeTopicPartitionsRequest(topics=topics, cursor=cursor)
-            response = await self.cluster.ask_any(request, deadline)
+            response = await self._ask_freshest(request, deadline)
             for topic in response.topics:
                 if topic.error_code:
                     check(topic.error_code, f"topic {topic.name!r} cannot be described")
@@ -173,7 +177,14 @@ class ReplicaAdmin:
         request = UnregisterBrokerRequest(broker_id=broker_id)
         await self._ask(request, Deadline(self.timeout_s))
 
-    async def _ask(self, request: Any, deadline: Deadline) -> Any:
+    async def _ask_freshest(self, request: Request, deadline: Deadline) -> Any:
+        """The controller, which knows first; any node when it does not answer soon."""
+        try:
+            return await self.cluster.ask_controller(request, deadline.capped(CONTROLLER_S_MAX))
+        except (ConnectError, KafkaError):
+            return await self.cluster.ask_any(request, deadline)
+
+    async def _ask(self, request: Request, deadline: Deadline) -> Any:
         def refusal(response: Any) -> None:
             check(response.error_code, getattr(response, "error_message", None))
 

@@ -19,6 +19,7 @@ PURE = (
     "sparklog/metadata",
     "sparklog/metadata.py",
     "sparklog/wire",
+    "sparklog/client/replica_plan.py",
     "sparklog/dataframe/options.py",
     "sparklog/dataframe/plan.py",
     "sparklog/dataframe/pushdown.py",

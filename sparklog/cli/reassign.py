@@ -1,0 +1,252 @@
+"""``sparklog reassign``: plan which brokers have which replicas, move them, watch, take it back."""
+
+import asyncio
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparklog.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    JsonOption,
+    fail,
+    print_json,
+    print_table,
+)
+from sparklog.cli.plan_file import read_plan, write_plan
+from sparklog.cli.topics import with_admin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sparklog.client.admin import Admin
+    from sparklog.client.replica_moves import MoveProgress
+    from sparklog.client.replica_plan import Assignment
+    from sparklog.types import TopicPartition
+
+LOOK_SECONDS = 0.5
+
+app = typer.Typer(
+    help="Move replicas between brokers. A plan is the JSON of Kafka's kafka-reassign-partitions.",
+    no_args_is_help=True,
+)
+PlanArgument = Annotated[
+    str, typer.Argument(metavar="PLAN", help="A file with a plan; - is the standard input.")
+]
+
+
+@app.command()
+def plan(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC]...", show_default="all topics")
+    ] = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    brokers: Annotated[
+        str | None,
+        typer.Option(metavar="ID,ID,...", help="Who may have replicas.", show_default="all alive"),
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", "-r", min=1, show_default="as it is")
+    ] = None,
+) -> None:
+    """Print a plan that spreads replicas and leaders evenly and moves as little as it can."""
+    ids = None if brokers is None else _parse_ids(brokers)
+
+    async def work(admin: "Admin") -> "tuple[Assignment, int, int]":
+        from sparklog.client.replica_plan import moved_replicas
+
+        current = await _current(admin, topics or [])
+        made = await _plan(admin, current, ids, replication_factor)
+        moved = moved_replicas(current, made)
+        return made, len(moved), sum(map(len, moved.values()))
+
+    made, partitions, replicas = with_admin(bootstrap, work)
+    print(write_plan(made))
+    sys.stderr.write(
+        f"It changes {len(made)} partitions and copies {replicas} replicas of {partitions}.\n"
+    )
+
+
+@app.command()
+def run(
+    plan: PlanArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    undo: Annotated[
+        Path | None, typer.Option(help="Write a plan there that restores what is now.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until it is done.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Carry out a plan and show how far it is."""
+    wanted = _read(plan)
+
+    async def work(admin: "Admin") -> dict[str, Any]:
+        before = await _current(admin, sorted({tp.topic for tp in wanted}))
+        if undo is not None:
+            undo.write_text(write_plan({tp: before[tp] for tp in wanted if tp in before}) + "\n")
+        refusals = await admin.replicas.reassign(dict(wanted))
+        begun = {tp for tp, refusal in refusals.items() if refusal is None}
+        for tp, refusal in refusals.items():
+            if refusal is not None:
+                sys.stderr.write(f"sparklog: {tp}: {refusal}\n")
+        if wait:
+            await _watch(admin, begun)
+        reached = await _current(admin, sorted({tp.topic for tp in wanted}))
+        return {
+            "begun": len(begun),
+            "refused": len(refusals) - len(begun),
+            "done": sum(set(reached.get(tp, ())) == set(wanted[tp]) for tp in begun),
+        }
+
+    result = with_admin(bootstrap, work)
+    if as_json:
+        print_json(result)
+    elif wait:
+        typer.echo(f"{result['done']} of {len(wanted)} partitions have the replicas of the plan.")
+    else:
+        typer.echo(f"{result['begun']} of {len(wanted)} partitions have begun to move.")
+    if result["refused"] or (wait and result["done"] < len(wanted)):
+        raise typer.Exit(fail("the plan was not carried out as a whole", 1))
+
+
+@app.command()
+def status(
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay until all is done.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the partitions that are moving."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        moving = await admin.replicas.reassignments()
+        if watch:
+            await _watch(admin, moving.keys())
+        return [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "replicas": list(each.replicas),
+                "adding": list(each.adding),
+                "removing": list(each.removing),
+            }
+            for tp, each in moving.items()
+            if not watch
+        ]
+
+    rows = with_admin(bootstrap, work)
+    if as_json:
+        print_json(rows)
+    elif rows:
+        columns = ("topic", "partition", "replicas", "adding", "removing")
+        print_table(columns, rows)
+    else:
+        typer.echo("No partition is moving.")
+
+
+@app.command()
+def cancel(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC]...", show_default="all topics")
+    ] = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    as_json: JsonOption = False,
+) -> None:
+    """Take back what is moving: partitions keep the replicas that they had."""
+
+    async def work(admin: "Admin") -> dict[str, int]:
+        moving = [
+            tp for tp in await admin.replicas.reassignments() if not topics or tp.topic in topics
+        ]
+        refusals = await admin.replicas.reassign(dict.fromkeys(moving)) if moving else {}
+        refused = [error for error in refusals.values() if error is not None]
+        for error in refused[:1]:
+            raise error
+        return {"cancelled": len(moving)}
+
+    result = with_admin(bootstrap, work)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(f"Took back {result['cancelled']} moves.")
+
+
+async def _current(admin: "Admin", topics: list[str]) -> "Assignment":
+    """Replicas by partition; of one that is moving, those that it is to have."""
+    described = await admin.replicas.describe(topics, internal=not topics)
+    moving = await admin.replicas.reassignments()
+    return {
+        tp: tuple(r for r in each.replicas if tp not in moving or r not in moving[tp].removing)
+        for tp, each in described.items()
+    }
+
+
+async def _plan(
+    admin: "Admin", current: "Assignment", ids: set[int] | None, replication_factor: int | None
+) -> "Assignment":
+    from sparklog.client.replica_plan import plan_replicas
+    from sparklog.types import CONTROLLER_NODE_ID
+
+    nodes = {n.node_id: n for n in (await admin.describe_cluster()).nodes}
+    nodes.pop(CONTROLLER_NODE_ID, None)
+    if ids is None:
+        ids = {node_id for node_id, node in nodes.items() if not node.fenced}
+    if unknown := ids - nodes.keys():
+        names = ", ".join(map(str, sorted(unknown)))
+        raise typer.BadParameter(f"there is no broker {names}", param_hint="--brokers")
+    return plan_replicas(current, {i: nodes[i].rack for i in ids}, replication_factor)
+
+
+async def _watch(admin: "Admin", partitions: "Any") -> None:
+    """Until none of them moves any more; Ctrl-C ends the watching alone."""
+    from sparklog.client.replica_moves import MoveWatch
+
+    watch = MoveWatch(admin, partitions)
+    with _progress() as show:
+        while not (seen := await watch.look()).done:
+            show(seen)
+            await asyncio.sleep(LOOK_SECONDS)
+        show(seen)
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[MoveProgress], None]]":
+    """A bar on stderr: of bytes where there are some, else of partitions."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        *(TextColumn("moving replicas"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")),
+        *(TextColumn("{task.fields[told]}"), TimeRemainingColumn()),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=None, told="")
+
+        def show(seen: "MoveProgress") -> None:
+            done = seen.partitions_total - seen.partitions_left
+            told = f"{done}/{seen.partitions_total} partitions"
+            total, completed = seen.partitions_total, done
+            if seen.bytes_total:
+                total, completed = seen.bytes_total, seen.bytes_copied
+                told += f", {seen.bytes_copied / 1e6:,.1f}/{seen.bytes_total / 1e6:,.1f} MB"
+            progress.update(task, total=total, completed=completed, told=told)
+
+        yield show
+
+
+def _read(path: str) -> "dict[TopicPartition, tuple[int, ...]]":
+    if path == "-":
+        return read_plan(sys.stdin.read())
+    try:
+        return read_plan(Path(path).read_text())
+    except OSError as error:
+        raise typer.BadParameter(str(error), param_hint="PLAN") from None
+
+
+def _parse_ids(text: str) -> set[int]:
+    try:
+        return {int(part) for part in text.split(",")}
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not ID,ID,...", param_hint="--brokers") from None

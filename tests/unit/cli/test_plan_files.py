@@ -1,0 +1,51 @@
+import json
+
+import pytest
+
+from sparklog.cli.plan_file import read_plan, write_plan
+from sparklog.errors import ConfigError
+from sparklog.types import TopicPartition
+
+PLAN = {TopicPartition("a", 1): (1, 2), TopicPartition("a", 0): (3,)}
+
+
+def test_a_plan_is_what_the_tools_of_kafka_write() -> None:
+    text = write_plan(PLAN)
+    assert json.loads(text) == {
+        "version": 1,
+        "partitions": [
+            {"topic": "a", "partition": 0, "replicas": [3]},
+            {"topic": "a", "partition": 1, "replicas": [1, 2]},
+        ],
+    }
+    assert read_plan(text) == PLAN
+
+
+def test_what_the_tools_of_kafka_add_is_left_aside() -> None:
+    row = {"topic": "a", "partition": 0, "replicas": [3], "log_dirs": ["any"]}
+    assert read_plan(json.dumps({"partitions": [row]})) == {TopicPartition("a", 0): (3,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "is not JSON"),
+        ("[]", 'has no "partitions"'),
+        ('{"version": 2, "partitions": []}', "is of version 2, 1 is known here"),
+        ('{"partitions": [7]}', "7 in the plan is not a partition"),
+        ('{"partitions": [{"topic": "a"}]}', '{"topic": "a"} in the plan lacks a topic or a'),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": ["x"]}]}',
+            "a-0 in the plan has no list of broker ids as replicas",
+        ),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1]},'
+            '{"topic": "a", "partition": 0, "replicas": [2]}]}',
+            "the plan names a-0 twice",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_read_says_why(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_plan(text)
+    assert reason in str(caught.value)
