@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from sparklog.driver.journal import (
     CHECKPOINT_EVERY,
+    TAIL_BYTES_MAX,
     CommitHeader,
     Journal,
     JournalConflict,
@@ -62,6 +63,7 @@ class Committer:
         on_commit: Callable[[bytes], None],
         on_give_up: Callable[[], None],
         checkpoint_every: int = CHECKPOINT_EVERY,
+        tail_bytes_max: int = TAIL_BYTES_MAX,
     ) -> None:
         self.image = image
         self.commits = 0
@@ -71,6 +73,7 @@ class Committer:
         self._on_commit = on_commit
         self._on_give_up = on_give_up
         self._checkpoint_every = checkpoint_every
+        self._tail_bytes_max = tail_bytes_max
         self._checkpointing: asyncio.Task[None] | None = None
         self._head_read_ms = wall_ms()
         self._queue: deque[_Waiting] = deque()
@@ -150,7 +153,8 @@ class Committer:
         self.image.replay_commit(header.version, records)
         self.commits += 1
         self._on_commit(encoded)
-        if header.version % self._checkpoint_every == 0:
+        tail_is_long = self._journal.tail_bytes > self._tail_bytes_max
+        if header.version % self._checkpoint_every == 0 or tail_is_long:
             self._begin_checkpoint()
 
     def _header(self, version: int) -> CommitHeader:
@@ -183,6 +187,7 @@ class Committer:
     def _begin_checkpoint(self) -> None:
         if self._checkpointing is not None and not self._checkpointing.done():
             return  # the disk is slow; the next one will do
+        self._journal.begin_tail()
         header, records = self._header(self.image.version), tuple(self.image.snapshot_records())
         self._checkpointing = asyncio.create_task(self._checkpoint(header, records))
 

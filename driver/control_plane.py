@@ -137,7 +137,7 @@ class ControlPlane:
             door=self._receive_at_door,
         )
         try:
-            image = await run_blocking(self._take_over)
+            image, first_commit = await run_blocking(self._take_over)
             self.secret = await run_blocking(self._journal.secret, self._new_secret)
         except BaseException:
             await self._server.close(0)
@@ -151,6 +151,7 @@ class ControlPlane:
             on_give_up=self._begin_again,
         )
         self._feed = MetadataFeed(lambda: self.image)
+        self._feed.publish(first_commit)  # all that brokers of the former controller lack
         self._begin_again()
         self._apply_settings()
         self._dispatcher = Dispatcher(handlers(self))
@@ -211,8 +212,9 @@ class ControlPlane:
 
     # -- taking over
 
-    def _take_over(self) -> ClusterImage:
-        """Become the journal's head with a controller epoch above all others'."""
+    def _take_over(self) -> tuple[ClusterImage, bytes]:
+        """Become the journal's head with a controller epoch above all others'; the image, and the
+        records of the commit that did it."""
         self._journal.tidy_up()
         image = self._journal.load()
         for _ in range(TAKEOVERS_MAX):
@@ -224,13 +226,14 @@ class ControlPlane:
                 nonce=self._new_nonce(),
                 time_ms=self.surroundings.wall_ms(),
             )
+            encoded = encode_records(records)
             try:
-                self._journal.commit(header, encode_records(records))
+                self._journal.commit(header, encoded)
             except JournalConflict:
                 self._journal.catch_up(image)  # the former one was faster; its commit counts
                 continue
             image.replay_commit(header.version, records)
-            return image
+            return image, encoded
         raise StartError(f"another controller keeps writing to {self._journal.url}; stop it first")
 
     def _check_cluster(self, image: ClusterImage) -> None:

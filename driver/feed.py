@@ -1,7 +1,10 @@
 """What brokers watch: the commits, as they become durable.
 
-Owns: the last commits in their encoded form, and the requests that wait for the next one.  Must not
-know what records mean, or who watches.
+Owns: the last commits in their encoded form, a snapshot for those who are further behind, and the
+requests that wait for the next one.  Must not know what records mean, or who watches.
+
+When a large cluster starts, every broker asks for a snapshot, and each registration is a commit: so
+a snapshot is used again, followed by the commits since, until these are the larger part.
 """
 
 import asyncio
@@ -25,6 +28,8 @@ class MetadataFeed:
         self._image = image
         self._commits: deque[bytes] = deque()
         self._bytes = 0
+        self._snapshot = b""
+        self._snapshot_version = -1
         self._waiting: dict[asyncio.Future[WatchMetadataResponse], int] = {}
         self._closed = False
 
@@ -73,16 +78,28 @@ class MetadataFeed:
 
     def _news(self, since: int) -> WatchMetadataResponse:
         image = self._image()
-        behind = image.version - since
-        if 0 <= behind <= len(self._commits):
-            commits = tuple(self._commits)[len(self._commits) - behind :]
-            snapshot = False
-        else:
-            commits = (encode_records(image.snapshot_records()),)
-            snapshot = True
+        commits = self._commits_after(since)
+        snapshot = commits is None
+        if commits is None:
+            commits = self._snapshot_and_after()
         return WatchMetadataResponse(
             controller_epoch=image.controller_epoch,
             snapshot=snapshot,
             version=image.version,
             commits=commits,
         )
+
+    def _commits_after(self, version: int) -> tuple[bytes, ...] | None:
+        """None when they are not all kept."""
+        behind = self._image().version - version
+        if not 0 <= behind <= len(self._commits):
+            return None
+        return tuple(self._commits)[len(self._commits) - behind :]
+
+    def _snapshot_and_after(self) -> tuple[bytes, ...]:
+        since = self._commits_after(self._snapshot_version)
+        if since is None or sum(map(len, since)) > len(self._snapshot):
+            image = self._image()
+            self._snapshot = encode_records(image.snapshot_records())
+            self._snapshot_version, since = image.version, ()
+        return (self._snapshot, *since)

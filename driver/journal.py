@@ -27,6 +27,8 @@ SECRET_BYTES = 32
 #: stalled for less than this meets them and learns that it was replaced.
 KEEP_MS = 24 * 60 * 60 * 1000
 CHECKPOINT_EVERY = 1_000
+#: Commits are not left to grow beyond this without a checkpoint: who starts replays them all.
+TAIL_BYTES_MAX = 16 * 1024 * 1024
 #: Commits that are asked for together: one at a time takes a round trip each.
 READ_TOGETHER = 256
 #: Of one commit or checkpoint; nodes take it in one frame, which may be twice as large.
@@ -60,6 +62,9 @@ class Journal:
     def __init__(self, backend: StorageBackend, *, keep_ms: int = KEEP_MS) -> None:
         self._backend = backend
         self.keep_ms = keep_ms
+        #: Bytes of the commits that were read or written here since ``begin_tail``, or since the
+        #: checkpoint that was loaded.
+        self.tail_bytes = 0
 
     @property
     def url(self) -> str:
@@ -83,6 +88,7 @@ class Journal:
         if checkpoints:
             name = checkpoint_name(checkpoints[-1])
             self._replay(image, name, checkpoints[-1], self._backend.read(name))
+        self.begin_tail()
         commits = [number for number in _numbers(_COMMIT, names) if number > image.version]
         for start in range(0, len(commits), READ_TOGETHER):
             self._replay_commits(image, commits[start : start + READ_TOGETHER])
@@ -117,6 +123,7 @@ class Journal:
             self._replay(image, name, number, data)
 
     def _replay(self, image: ClusterImage, name: str, number: int, data: bytes) -> None:
+        self.tail_bytes += len(data)
         try:
             header, records = _parse(data)
             if header.version != number:
@@ -149,15 +156,18 @@ class Journal:
         except StorageError:
             # The outcome is unknown; asking again also makes a file that exists durable.
             created = self._backend.put_if_absent(name, document)
-        if created:
-            return
-        owner = self._header(name)
+        owner = header if created else self._header(name)
         if owner.nonce != header.nonce:
             raise JournalConflict(
                 f"commit {header.version} of {self.url} was written by a controller of epoch "
                 f"{owner.controller_epoch}; this one (epoch {header.controller_epoch}) was "
                 "replaced and ends"
             )
+        self.tail_bytes += len(document)
+
+    def begin_tail(self) -> None:
+        """A checkpoint holds everything so far."""
+        self.tail_bytes = 0
 
     def write_checkpoint(self, header: CommitHeader, records: Iterable[Record]) -> None:
         """Save the image as of ``header.version``; an existing checkpoint is as good."""

@@ -4,9 +4,10 @@ Owns: one frozen dataclass per kind of record, ``to_json``/``from_json`` for one
 ``encode_records``/``decode_records`` for the bytes that travel to brokers.  Must not know what a
 record does to an image, nor who stores it.
 
-JSON of a record is its fields under their names plus ``type``.  Unknown types, unknown fields and
-wrong values are a ``DecodeError``: a journal that was written by a newer sparklog is refused, never
-half understood.
+JSON of a record is its fields under their names plus ``type``, without those that have their
+default: most of what a failover would write says nothing.  Defaults are therefore part of the
+format.  Unknown types, unknown fields and wrong values are a ``DecodeError``: a journal that was
+written by a newer sparklog is refused, never half understood.
 """
 
 import json
@@ -186,36 +187,40 @@ def _same(value: Any) -> Any:
 
 
 @cache
-def _field_codecs(value_type: type) -> tuple[tuple[str, _Dump, _Load, bool], ...]:
-    """(name, dump, load, required) of each field."""
+def _dumpers(value_type: type) -> tuple[tuple[str, Any, _Dump], ...]:
+    """(name, default, dump) of each field."""
     hints = get_type_hints(value_type)
-    return tuple(
-        (f.name, _dumper(hints[f.name]), _loader(hints[f.name], f.name), f.default is MISSING)
-        for f in fields(value_type)
-    )
+    return tuple((f.name, f.default, _dumper(hints[f.name])) for f in fields(value_type))
+
+
+@cache
+def _loaders(value_type: type) -> tuple[Mapping[str, _Load], frozenset[str]]:
+    """How each field is loaded, and which must be there."""
+    hints = get_type_hints(value_type)
+    load = {f.name: _loader(hints[f.name], f.name) for f in fields(value_type)}
+    return load, frozenset(f.name for f in fields(value_type) if f.default is MISSING)
 
 
 def _dump_value(value: Any) -> dict[str, Any]:
+    document: dict[str, Any] = {}
     value_type: type = type(value)
-    codecs = _field_codecs(value_type)
-    return {name: dump(getattr(value, name)) for name, dump, _, _ in codecs}
+    for name, default, dump in _dumpers(value_type):
+        held = getattr(value, name)
+        if held != default:
+            document[name] = dump(held)
+    return document
 
 
 def _load_value(value_type: type, document: Any) -> Any:
     kind = value_type.__name__
     if not isinstance(document, dict):
         raise DecodeError(f"{kind} must be a JSON object, not {type(document).__name__}")
-    known = _field_codecs(value_type)
-    if len(document) > len(known) or not document.keys() <= {name for name, _, _, _ in known}:
-        unknown = sorted(document.keys() - {name for name, _, _, _ in known})
-        raise DecodeError(f"{kind} has unknown fields {unknown}")
-    values: dict[str, Any] = {}
-    for name, _, load, required in known:
-        if name in document:
-            values[name] = load(document[name])
-        elif required:
-            raise DecodeError(f"{kind} lacks {name}")
-    return value_type(**values)
+    load, required = _loaders(value_type)
+    if not document.keys() <= load.keys():
+        raise DecodeError(f"{kind} has unknown fields {sorted(document.keys() - load.keys())}")
+    if not required <= document.keys():
+        raise DecodeError(f"{kind} lacks {', '.join(sorted(required - document.keys()))}")
+    return value_type(**{name: load[name](value) for name, value in document.items()})
 
 
 def _dumper(hint: Any) -> _Dump:
@@ -228,7 +233,7 @@ def _dumper(hint: Any) -> _Dump:
         return list if item is _same else lambda value: [item(v) for v in value]
     if hint is UUID:
         return str
-    return _same if hint in (int, str, bool) else _dump_value
+    return _same if hint in _PLAIN else _dump_value
 
 
 def _loader(hint: Any, name: str) -> _Load:
@@ -237,19 +242,35 @@ def _loader(hint: Any, name: str) -> _Load:
         inner = _loader(arguments[0], name)
         return lambda value: None if value is None else inner(value)
     if origin is tuple:
-        return _tuple_loader(_loader(arguments[0], name), name)
+        return _tuple_loader(arguments[0], name)
     if hint is UUID:
         return lambda value: _load_uuid(value, name)
-    if hint in (int, str, bool):
-        return lambda value: _load_plain(hint, value, name)
+    if hint in _PLAIN:
+        return _plain_loader(hint, name)
     return lambda value: _load_value(hint, value)
 
 
-def _tuple_loader(item: _Load, name: str) -> _Load:
+_PLAIN = (int, str, bool)
+
+
+def _plain_loader(wanted: type, name: str) -> _Load:
+    def load(value: Any) -> Any:
+        if type(value) is not wanted:
+            raise DecodeError(f"{name} must be {wanted.__name__}, not {value!r}")
+        return value
+
+    return load
+
+
+def _tuple_loader(item: Any, name: str) -> _Load:
+    load_item = _loader(item, name)
+
     def load(value: Any) -> Any:
         if not isinstance(value, list):
             raise DecodeError(f"{name} must be an array, not {value!r}")
-        return tuple(item(v) for v in value)
+        if {*map(type, value)} == {item}:
+            return tuple(value)
+        return tuple(map(load_item, value))
 
     return load
 
@@ -259,9 +280,3 @@ def _load_uuid(value: Any, name: str) -> UUID:
         return UUID(value)
     except (ValueError, AttributeError, TypeError):
         raise DecodeError(f"{name} must be a UUID, not {value!r}") from None
-
-
-def _load_plain(wanted: type, value: Any, name: str) -> Any:
-    if type(value) is not wanted:
-        raise DecodeError(f"{name} must be {wanted.__name__}, not {value!r}")
-    return value

@@ -41,7 +41,7 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 class UnderTest:
     """A committer with its journal; ``now_ms`` is the time of day."""
 
-    def __init__(self, checkpoint_every: int = 1000) -> None:
+    def __init__(self, **limits: int) -> None:
         self.backend = MemoryBackend()
         self.journal = Journal(self.backend)
         self.now_ms = 0
@@ -55,7 +55,7 @@ class UnderTest:
             new_nonce=lambda: f"nonce-{next(nonces)}",
             on_commit=self.published.append,
             on_give_up=self.give_up,
-            checkpoint_every=checkpoint_every,
+            **limits,
         )
 
     def give_up(self) -> None:
@@ -260,6 +260,25 @@ def test_checkpoints_come_every_so_many_commits_and_may_fail() -> None:
     run(story)
 
 
+def test_checkpoints_come_earlier_when_commits_are_large_those_before_a_start_included() -> None:
+    async def story() -> None:
+        under_test = UnderTest(tail_bytes_max=400)
+        for version in (1, 2):
+            data = encode_records((assigned(version),))
+            under_test.journal.commit(under_test.committer._header(version), data)
+        under_test.committer.image = under_test.journal.load()
+        running = asyncio.create_task(under_test.committer.run())
+        for number in range(3, 9):
+            await under_test.add(assigned(number))
+        under_test.committer.stop()
+        await running
+        written = [name for name in under_test.backend.list("") if "checkpoint" in name]
+        assert written == [checkpoint_name(4), checkpoint_name(8)]
+        assert under_test.journal.load() == under_test.committer.image
+
+    run(story)
+
+
 # -- the feed
 
 
@@ -304,6 +323,26 @@ def test_who_is_too_far_behind_gets_a_snapshot() -> None:
     version = COMMITS_MAX + 1
     assert feed.watch(since=1) == news(version, *last[1:])
     assert feed.watch(since=0).snapshot
+
+
+def test_a_snapshot_is_used_again_until_the_commits_since_are_larger() -> None:
+    feed = Feed()
+    for number in range(1, 11):
+        feed.commit(number)
+    snapshot = encode_records(feed.image.snapshot_records())
+    assert feed.watch(since=-1) == news(10, snapshot, snapshot=True)
+    later: list[bytes] = []
+    while sum(map(len, later)) <= len(snapshot):
+        version = feed.image.version
+        assert feed.watch(since=-1) == news(version, snapshot, *later, snapshot=True)
+        later.append(feed.commit(version + 1))
+    fresh = encode_records(feed.image.snapshot_records())
+    assert feed.watch(since=-1) == news(feed.image.version, fresh, snapshot=True)
+    feed.commit(1)
+    for number in range(COMMITS_MAX):
+        feed.commit(number)
+    fresh = encode_records(feed.image.snapshot_records())
+    assert feed.watch(since=-1) == news(feed.image.version, fresh, snapshot=True)
 
 
 def test_watchers_wait_for_the_next_commit() -> None:

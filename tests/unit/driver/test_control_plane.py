@@ -302,6 +302,8 @@ def test_a_restart_finds_everything(request: pytest.FixtureRequest) -> None:
         old = images[0]
         assert image.controller_epoch == old.controller_epoch + 1
         assert image == replace(old, version=old.version + 1, controller=image.controller)
+        news = await under_test.tell(WatchMetadataRequest(since=old.version))
+        assert (news.snapshot, news.version, len(news.commits)) == (False, image.version, 1)
 
     run(request, before)
     run(request, after)

@@ -1,6 +1,7 @@
 """Records survive their JSON, and nothing but records passes."""
 
 import contextlib
+from dataclasses import MISSING, fields
 from typing import Any
 from uuid import UUID
 
@@ -33,25 +34,52 @@ def test_records_come_back_from_their_json(commit: list[Record]) -> None:
     assert decode_records(encode_records(commit)) == tuple(commit)
 
 
-def test_the_json_of_a_record_reads_like_the_record() -> None:
+def test_the_json_of_a_record_reads_like_the_record_without_what_goes_without_saying() -> None:
     state = PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1, leader_epoch=3)
     assert to_json(TopicCreated(topic="flights", topic_id=ID, partitions=(state,))) == {
         "type": "TopicCreated",
         "topic": "flights",
         "topic_id": "00000000-0000-0000-0000-000000000007",
         "partitions": [
-            {
-                "replicas": [1],
-                "isr": [1],
-                "eligible": [],
-                "last_known": [1],
-                "adding": [],
-                "removing": [],
-                "leader": 1,
-                "leader_epoch": 3,
-                "partition_epoch": 0,
-            }
+            {"replicas": [1], "isr": [1], "last_known": [1], "leader": 1, "leader_epoch": 3}
         ],
+    }
+
+
+def test_the_defaults_are_those_of_the_format() -> None:
+    """Journals were written without them, so they can never change."""
+    defaults = {
+        (kind.__name__, field.name): field.default
+        for kind in (*RECORD_TYPES.values(), PartitionImage, BrokerImage)
+        for field in fields(kind)
+        if field.default is not MISSING
+    }
+    broker = {
+        "directory_id": None,
+        "incarnation": None,
+        "broker_epoch": -1,
+        "host": "",
+        "port": 0,
+        "executor_host": "",
+        "executor_id": "",
+        "job": "",
+        "rack": "",
+        "fenced": True,
+        "draining": False,
+    }
+    partition = {
+        "eligible": (),
+        "last_known": (),
+        "adding": (),
+        "removing": (),
+        "leader": -1,
+        "leader_epoch": 0,
+        "partition_epoch": 0,
+    }
+    assert defaults == {
+        ("BrokerFenced", "reason"): "",
+        **{("BrokerImage", name): value for name, value in broker.items()},
+        **{("PartitionImage", name): value for name, value in partition.items()},
     }
 
 
