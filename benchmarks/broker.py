@@ -19,23 +19,26 @@ from rich.console import Console
 from benchmarks.bare import GREETING
 from benchmarks.harness import Row, in_turns
 from benchmarks.load import Caller, pump_all
+from benchmarks.produce_frames import (
+    BATCH_BYTES,
+    CLIENT,
+    LAST_NAMED,
+    TOPIC,
+    accepted,
+    batch_of_16_kb,
+    framed,
+    produce_frame,
+)
 from benchmarks.servers import bare, cpu_seconds, resident_megabytes, serve
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, TopicPartition
-from sparklog.wire.builder import Record, encode_batch
 from sparklog.wire.codec import decode_response, encode_request
 from sparklog.wire.fetch import records_view
-from sparklog.wire.frames import frame_length
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from sparklog.wire.produce import (
-    PartitionProduceData,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
-    encode_produce_request,
 )
 
-BATCH_BYTES = 16 * 1024
 CONNECTIONS = 4
 #: Requests that a connection sends at once; twice as many are under way.
 PIPELINED = 16
@@ -48,12 +51,8 @@ ROUNDS = 9
 #: Requests of one timed run.
 _PRODUCES = 12_000
 _FETCHES = 1_600
-_TOPIC = "bench"
-_CLIENT = "bench"
 _SETTLE_S = 2.0
 _LOOK_S = 0.01
-_LAST_NAMED = 12
-_RECORD_BYTES = 100
 _STARTS = 3
 
 
@@ -115,7 +114,7 @@ def _starts(folder: Path, console: Console) -> list[Row]:
 def _paths(folder: Path, console: Console) -> list[Row]:
     with (
         serve(folder / "data", brokers=1) as served,
-        BlockingClient([served.bootstrap], client_id=_CLIENT) as client,
+        BlockingClient([served.bootstrap], client_id=CLIENT) as client,
     ):
         (pid,) = served.broker_pids()
         ours = _Broker(client, pid, folder / "data" / "broker-1")
@@ -137,16 +136,16 @@ class _Broker:
     def topic(self, partitions: int) -> Iterator[Endpoint]:
         """A new topic that takes batches; where it is led.  At the end it is gone from the disk."""
         client = self.client
-        client.admin.create_topic(_TOPIC, partitions)
+        client.admin.create_topic(TOPIC, partitions)
         try:
             for number in range(partitions):
                 # Retried until the broker has heard of the topic.
-                client.produce(TopicPartition(_TOPIC, number), [_batch()], acks=1)
-            leader = client.topic(_TOPIC).partitions[0].leader
+                client.produce(TopicPartition(TOPIC, number), [batch_of_16_kb()], acks=1)
+            leader = client.topic(TOPIC).partitions[0].leader
             yield client.metadata([]).nodes[leader]
         finally:
-            client.admin.delete_topics([_TOPIC])
-            while any(self.folder.glob(f"{_TOPIC}-*")):
+            client.admin.delete_topics([TOPIC])
+            while any(self.folder.glob(f"{TOPIC}-*")):
                 time.sleep(_LOOK_S)
 
 
@@ -157,15 +156,15 @@ def _produce(broker: _Broker, path: Path, console: Console) -> Row:
     console.print(f"broker: produce path, {CONNECTIONS} connections, {ROUNDS} rounds")
     times = _PRODUCES // (CONNECTIONS * PIPELINED)
     count = times * CONNECTIONS * PIPELINED
-    batch = _batch()
+    batch = batch_of_16_kb()
     scratch = path.with_suffix(".scratch")
     with bare("produce", path) as other:
         meters = _Meter(broker.pid), _Meter(other.pid)
 
         def ours() -> float:
             with broker.topic(CONNECTIONS) as endpoint, ExitStack() as stack:
-                frames = [_produce_frame(number, batch) for number in range(CONNECTIONS)]
-                answer = _accepted(endpoint, frames[0])
+                frames = [produce_frame(number, batch) for number in range(CONNECTIONS)]
+                answer = accepted(endpoint, frames[0])
                 callers = [stack.enter_context(Caller(endpoint)) for _ in frames]
                 run = _load(callers, frames, answer, times)
                 _warm_page_cache(scratch)
@@ -174,7 +173,7 @@ def _produce(broker: _Broker, path: Path, console: Console) -> Row:
         def base() -> float:
             with ExitStack() as stack:
                 stack.callback(os.truncate, path, 0)
-                frame = _produce_frame(0, batch)
+                frame = produce_frame(0, batch)
                 before = frame.index(batch) - 4
                 greeting = GREETING.pack(before, len(frame) - 4 - before - len(batch), 64)
                 callers = [
@@ -217,38 +216,6 @@ def _load(
     return lambda: pump_all(callers, loads, answer_bytes * PIPELINED)
 
 
-def _batch() -> bytes:
-    """One batch of exactly ``BATCH_BYTES``."""
-    now_ms = time.time_ns() // 1_000_000
-    records = [Record(value=bytes(_RECORD_BYTES), timestamp=now_ms)] * (BATCH_BYTES // 120)
-    missing = BATCH_BYTES - len(encode_batch([*records, Record(value=b"", timestamp=now_ms)]))
-    for size in range(missing, 0, -1):
-        batch = encode_batch([*records, Record(value=bytes(size), timestamp=now_ms)])
-        if len(batch) == BATCH_BYTES:
-            return batch
-    raise AssertionError("no batch of this size")
-
-
-def _produce_frame(number: int, batch: bytes) -> bytes:
-    part = PartitionProduceData(index=number, records=batch)
-    request = ProduceRequest(
-        acks=1,
-        timeout_ms=10_000,
-        topic_data=(TopicProduceData(name=_TOPIC, partition_data=(part,)),),
-    )
-    return _framed(b"".join(encode_produce_request(_LAST_NAMED, 1, _CLIENT, request)))
-
-
-def _accepted(endpoint: Endpoint, frame: bytes) -> int:
-    """Send one batch; the bytes of a good answer."""
-    with Caller(endpoint) as caller:
-        answer = caller.call(frame)
-    _, response = decode_response(ProduceResponse, _LAST_NAMED, answer)
-    errors = [p.error_code for topic in response.responses for p in topic.partition_responses]
-    assert errors == [0], response
-    return len(answer) + 4
-
-
 # fetch
 
 
@@ -287,11 +254,11 @@ def _fetch(broker: _Broker, path: Path, console: Console) -> Row:
 
 def _fill(caller: Caller) -> list[int]:
     """Write what is fetched; where each fetch starts."""
-    batch = _batch()
-    frame = _produce_frame(0, batch)
+    batch = batch_of_16_kb()
+    frame = produce_frame(0, batch)
     starts = []
     for number in range(FETCHED_LOG_BYTES // BATCH_BYTES):
-        _, response = decode_response(ProduceResponse, _LAST_NAMED, caller.call(frame))
+        _, response = decode_response(ProduceResponse, LAST_NAMED, caller.call(frame))
         if number * BATCH_BYTES % FETCH_BYTES == 0:
             starts.append(response.responses[0].partition_responses[0].base_offset)
     return starts
@@ -304,15 +271,15 @@ def _fetch_frame(offset: int) -> bytes:
         min_bytes=1,
         max_bytes=2 * FETCH_BYTES,
         session_epoch=-1,
-        topics=(FetchTopic(topic=_TOPIC, partitions=(part,)),),
+        topics=(FetchTopic(topic=TOPIC, partitions=(part,)),),
     )
-    return _framed(encode_request(request, _LAST_NAMED, 1, _CLIENT))
+    return framed(encode_request(request, LAST_NAMED, 1, CLIENT))
 
 
 def _fetched(caller: Caller, frame: bytes) -> int:
     """Fetch once; the bytes of an answer that carries ``FETCH_BYTES``."""
     answer = caller.call(frame)
-    _, response = decode_response(FetchResponse, _LAST_NAMED, answer)
+    _, response = decode_response(FetchResponse, LAST_NAMED, answer)
     sizes = [
         len(records_view(part.records)) for topic in response.responses for part in topic.partitions
     ]
@@ -337,10 +304,6 @@ def _walk(caller: Caller, groups: Sequence[bytes], answer_bytes: int) -> Callabl
 
 
 # both
-
-
-def _framed(payload: bytes) -> bytes:
-    return frame_length(len(payload)) + payload
 
 
 def _say_cpu(console: Console, meters: tuple[_Meter, _Meter]) -> None:

@@ -17,15 +17,17 @@ from rich.table import Table
 class Row:
     """One line of the result: ``ours`` and ``base`` in ``unit`` (medians), and what is asked for.
 
-    ``base`` None: an absolute figure; ``at_most`` says that less is better.
+    ``base`` None: an absolute figure; ``asked`` None: it only stands beside another one;
+    ``at_most`` says that less is better; ``digits`` of absolute figures are shown.
     """
 
     what: str
     unit: str
     ours: float
     base: float | None
-    asked: float
+    asked: float | None
     at_most: bool = False
+    digits: int = 1
 
     @property
     def figure(self) -> float:
@@ -33,6 +35,8 @@ class Row:
 
     @property
     def met(self) -> bool:
+        if self.asked is None:
+            return True
         return self.figure <= self.asked if self.at_most else self.figure >= self.asked
 
 
@@ -65,11 +69,12 @@ def report(rows: Sequence[Row], console: Console) -> None:
 
 
 def cells(row: Row) -> list[str]:
-    figure = f"{row.figure:.2f}" if row.base is not None else f"{row.ours:,.1f} {row.unit}"
-    word = "at most" if row.at_most else "at least"
-    asked = f"{word} {row.asked:g}"
-    ours = f"{row.ours:,.1f} {row.unit}"
-    base = "" if row.base is None else f"{row.base:,.1f} {row.unit}"
+    ours = f"{row.ours:,.{row.digits}f} {row.unit}"
+    base = "" if row.base is None else f"{row.base:,.{row.digits}f} {row.unit}"
+    figure = ours if row.base is None else f"{row.figure:.2f}"
+    if row.asked is None:
+        return [row.what, ours, base, figure, "", ""]
+    asked = f"{'at most' if row.at_most else 'at least'} {row.asked:g}"
     return [row.what, ours, base, figure, asked, "yes" if row.met else "no"]
 
 

@@ -1,7 +1,7 @@
 """``python -m benchmarks.quick``: every ratio in under five minutes.
 
-``--only broker`` (or another part) measures that part alone; ``scaling``, which takes longer, is
-measured only when it is named.  Exits with 1 when a figure misses what is asked.
+``--only broker`` (or another part) measures that part alone; parts that take longer are measured
+only when they are named.  Exits with 1 when a figure misses what is asked.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from benchmarks.harness import Row, report
 
 PARTS = ("broker", "partitions", "dataframe")
 #: Parts that are measured only when they are named.
-LONG_PARTS = ("scaling",)
+LONG_PARTS = ("scaling", "replication", "failover")
 
 
 def main() -> int:

@@ -43,10 +43,10 @@ class BareServer:
 
 
 @contextmanager
-def serve(folder: Path, brokers: int) -> Iterator[Served]:
-    """A cluster of plain processes with its data in ``folder``."""
-    command = [sys.executable, "-m", "sparklog.cli", "serve", "--engine", "process"]
-    command += ["--brokers", str(brokers), "--data-dir", str(folder), "--port", "0"]
+def serve(folder: Path, brokers: int, *options: str, engine: str = "process") -> Iterator[Served]:
+    """A cluster with its data in ``folder``; ``options`` are those of ``sparklog serve``."""
+    command = [sys.executable, "-m", "sparklog.cli", "serve", "--engine", engine]
+    command += ["--brokers", str(brokers), "--data-dir", str(folder), "--port", "0", *options]
     began = time.perf_counter()
     with _child(command) as (process, stdout):
         line = stdout.readline().strip()

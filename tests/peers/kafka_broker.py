@@ -1,12 +1,13 @@
-"""A real Kafka: one node, broker and controller in one process, on loopback.
+"""A real Kafka: nodes that are broker and controller in one process, on loopback.
 
-Owns: the process, its configuration and its folders.  Must not know what it is asked.
+Owns: a node's process, its configuration and its folders.  Must not know what it is asked.
 """
 
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 READY_SECONDS_MAX = 60.0
@@ -16,20 +17,50 @@ CLUSTER_ID = "c3BhcmtsX2dwZWVyc190Zw"
 JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-class KafkaBroker:
-    """Formatted and started by the constructor; ``address`` answers when it returns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A node of the quorum, and where it listens."""
 
-    def __init__(self, jars: Path, folder: Path, settings: Mapping[str, str] = {}) -> None:
+    node_id: int = NODE_ID
+    port: int
+    controller_port: int
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def voter(self) -> str:
+        return f"{self.node_id}@127.0.0.1:{self.controller_port}"
+
+
+class KafkaBroker:
+    """Formatted by the constructor.  Alone it is started too; ``address`` answers then.
+
+    One of several ``voters`` waits for the others: ``launch`` all, then ``await_ready``.
+    """
+
+    def __init__(
+        self,
+        jars: Path,
+        folder: Path,
+        settings: Mapping[str, str] = {},
+        *,
+        voters: Sequence[Seat] = (),
+        place: int = 0,
+        java_options: Sequence[str] = JAVA_OPTIONS,
+    ) -> None:
         folder.mkdir(parents=True)
         self.log_dir = folder / "logs"
-        port, controller_port = _free_ports(2)
-        self.address = f"127.0.0.1:{port}"
+        quorum = voters or make_seats(1)
+        seat = quorum[place]
+        self.address = seat.address
         self._settings = {
             "process.roles": "broker,controller",
-            "node.id": str(NODE_ID),
-            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "node.id": str(seat.node_id),
+            "controller.quorum.voters": ",".join(each.voter for each in quorum),
+            "listeners": f"PLAINTEXT://{seat.address},CONTROLLER://127.0.0.1:{seat.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{seat.address}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.log_dir),
             "offsets.topic.replication.factor": "1",
@@ -42,20 +73,29 @@ class KafkaBroker:
             "group.initial.rebalance.delay.ms": "0",
             **settings,
         }
-        self._java = ["java", *JAVA_OPTIONS, "-cp", str(jars / "*")]
+        self._java = ["java", *java_options, "-cp", str(jars / "*")]
         self._config = folder / "server.properties"
         self._config.write_text("".join(f"{k}={v}\n" for k, v in self._settings.items()))
         self._output = folder / "output"
         self.process: subprocess.Popen[bytes] | None = None
         self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
-        self.start()
+        if not voters:
+            self.start()
 
     def start(self) -> None:
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Start the process, which is not ready yet."""
         with self._output.open("ab") as output:
             command = [*self._java, "kafka.Kafka", str(self._config)]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
+
+    def await_ready(self) -> None:
+        """Wait for its port; one that does not open it is ended."""
         try:
             self._await_port()
         except BaseException:
@@ -90,6 +130,15 @@ class KafkaBroker:
                 return
             except OSError:
                 time.sleep(0.05)
+
+
+def make_seats(count: int) -> list[Seat]:
+    """Nodes 1 to ``count``."""
+    ports = iter(_free_ports(2 * count))
+    return [
+        Seat(node_id=number, port=next(ports), controller_port=next(ports))
+        for number in range(1, count + 1)
+    ]
 
 
 def _free_ports(count: int) -> list[int]:

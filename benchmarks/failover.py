@@ -1,0 +1,185 @@
+"""How long producers stall when a broker fails, beside Apache Kafka's three nodes.
+
+Owns: who is killed and how, and the order of a round.  Must not know how a stall is measured.
+
+A round: all replicas are in sync; the broker that leads most partitions fails; the stall is the
+longest time in which one of its partitions gave no acknowledgement; it comes back.  Kafka is set up
+as it comes (each node broker and controller), killed the same way and measured by the same client.
+"""
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+import psutil
+from rich.console import Console
+
+from benchmarks.harness import Row
+from benchmarks.servers import Served, serve
+from benchmarks.stall import SteadyLoad, Topic
+
+BROKERS = 3
+KILLS = 20
+EXECUTOR_KILLS = 10
+HANGS = 5
+#: Executors of one core each: one broker on each of three, and a core for queries.
+MASTER = "local-cluster[4,1,1024]"
+#: Quiet time before each failure.
+CALM_S = 1.0
+SESSION_S = 9.0
+#: A client cannot tell a broker that hangs from a slow one, except by its own patience.
+IMPATIENT = {"socket.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 500}
+
+Fault = Callable[["Target", int], None]
+
+
+class Target(Protocol):
+    """A cluster of either kind."""
+
+    bootstrap: str
+
+    def pid(self, node_id: int) -> int:
+        """The process of a broker that runs."""
+
+    def kill(self, node_id: int) -> None:
+        """As the kernel's memory killer does it."""
+
+    def bring_back(self, node_id: int) -> None:
+        """Start it again, if nobody else does."""
+
+
+def rows(console: Console) -> list[Row]:
+    """Every row; says on the console what is being measured."""
+    return [*process_kills(console), *executor_kills(console), *hangs(console)]
+
+
+def process_kills(console: Console, kills: int = KILLS) -> list[Row]:
+    with _kafka() as target:
+        base = _measure(target, _kill, kills, "Kafka, a leader is killed", console)
+    with _ours() as target:
+        ours = _measure(target, _kill, kills, "a leader is killed", console)
+    return _rows("a leader's process is killed", ours, base, p50=1.0, worst=3.0)
+
+
+def executor_kills(console: Console, kills: int = EXECUTOR_KILLS) -> list[Row]:
+    with _ours("--master", MASTER, engine="spark") as target:
+        ours = _measure(target, _kill_executor, kills, "a leader's executor is killed", console)
+    return _rows("a leader's executor is killed", ours, None, p50=1.0, worst=3.0)
+
+
+def hangs(console: Console, count: int = HANGS) -> list[Row]:
+    with _kafka() as target:
+        base = _measure(target, _hang, count, "Kafka, a leader hangs", console, IMPATIENT)
+    with _ours() as target:
+        ours = _measure(target, _hang, count, "a leader hangs", console, IMPATIENT)
+    bound = SESSION_S + 1
+    return _rows("a leader hangs (impatient client)", ours, base, p50=bound, worst=bound)
+
+
+def _measure(
+    target: Target,
+    fault: Fault,
+    rounds: int,
+    what: str,
+    console: Console,
+    settings: Mapping[str, Any] = {},
+) -> list[float]:
+    """The stall of each round."""
+    console.print(f"failover: {what}, {rounds} times")
+    topic = Topic(target.bootstrap)
+    stalls = []
+    with SteadyLoad(target.bootstrap, settings) as load:
+        for _ in range(rounds):
+            topic.await_whole()
+            load.await_acks()
+            time.sleep(CALM_S)
+            load.forget()
+            victim, partitions = max(topic.leaders().items(), key=lambda led: len(led[1]))
+            pid, since = target.pid(victim), time.monotonic()
+            fault(target, victim)
+            stalls.append(load.stall(partitions, since))
+            console.print(f"  broker {victim} ({len(partitions)} led): {stalls[-1]:.2f} s")
+            if psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGCONT)
+            target.bring_back(victim)
+        if load.failures:
+            raise RuntimeError(f"records were refused: {load.failures[:3]}")
+    return stalls
+
+
+def _kill(target: Target, node_id: int) -> None:
+    target.kill(node_id)
+
+
+def _hang(target: Target, node_id: int) -> None:
+    os.kill(target.pid(node_id), signal.SIGSTOP)
+
+
+def _kill_executor(target: Target, node_id: int) -> None:
+    for above in psutil.Process(target.pid(node_id)).parents():
+        if "--executor-id" in above.cmdline():
+            above.kill()
+            return
+    raise RuntimeError(f"broker {node_id} runs in no executor")
+
+
+def _rows(
+    what: str, ours: list[float], base: list[float] | None, *, p50: float, worst: float
+) -> list[Row]:
+    found = []
+    for name, figure, asked in (("p50", median, p50), ("worst", max, worst)):
+        found.append(_row(f"producer stall, {what}, {name} of {len(ours)}", figure(ours), asked))
+        if base is not None:
+            found.append(_row(f"  the same, Kafka, {name} of {len(base)}", figure(base), None))
+    return found
+
+
+def _row(what: str, seconds: float, asked: float | None) -> Row:
+    return Row(what=what, unit="s", ours=seconds, base=None, asked=asked, at_most=True, digits=2)
+
+
+class _Ours:
+    def __init__(self, served: Served, folder: Path) -> None:
+        self.bootstrap = str(served.bootstrap)
+        self._folder = folder
+
+    def pid(self, node_id: int) -> int:
+        """The lock of a broker's directory tells whose it is."""
+        return int((self._folder / f"broker-{node_id}" / ".lock").read_text().split()[0])
+
+    def kill(self, node_id: int) -> None:
+        os.kill(self.pid(node_id), signal.SIGKILL)
+
+    def bring_back(self, node_id: int) -> None:
+        """Its supervisor, or the launcher, does."""
+
+
+@contextmanager
+def _ours(*options: str, engine: str = "process") -> Iterator[Target]:
+    with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name:
+        folder = Path(name) / "data"
+        with serve(folder, BROKERS, *options, engine=engine) as served:
+            yield _Ours(served, folder)
+
+
+@contextmanager
+def _kafka() -> Iterator[Target]:
+    """The Kafka of ``tests/peers``, of three nodes."""
+    peers = str(Path(__file__).resolve().parents[1] / "tests" / "peers")
+    if peers not in sys.path:
+        sys.path.append(peers)
+    from kafka_cluster import KafkaCluster
+    from kafka_jars import kafka_jars
+
+    with (
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+        KafkaCluster(kafka_jars(), Path(name) / "kafka") as cluster,
+    ):
+        yield cluster

@@ -1,0 +1,128 @@
+"""What replication costs: throughput with three copies against one, and three idle brokers.
+
+Owns: the loads.  Must not know how a row is shown.  Three brokers share the machine, and both sides
+of the ratio are the same brokers with the same frames but for ``acks``.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.harness import Row, in_turns
+from benchmarks.load import Caller, pump_all
+from benchmarks.produce_frames import CLIENT, TOPIC, accepted, batch_of_16_kb, produce_frame
+from benchmarks.servers import cpu_seconds, resident_megabytes, serve
+from sparklog.client.blocking import BlockingClient
+from sparklog.types import Endpoint, TopicPartition
+
+BROKERS = 3
+#: Two led by each broker, a connection each.
+PARTITIONS = 6
+#: Requests that a connection sends at once; twice as many are under way.
+PIPELINED = 16
+ROUNDS = 7
+IDLE_PARTITIONS = 1_000
+ACKS_ALL = -1
+
+_TIMES = 60
+_IDLE_TOPICS = 10
+_SETTLE_S = 10.0
+_IDLE_S = 20.0
+_LOOK_S = 0.01
+
+
+def rows(console: Console) -> list[Row]:
+    """Every row; says on the console what is being measured."""
+    with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name:
+        folder = Path(name)
+        return [*_throughput(folder / "busy", console), *_idle(folder / "idle", console)]
+
+
+def _throughput(folder: Path, console: Console) -> Iterator[Row]:
+    console.print(f"replication: {PARTITIONS} partitions on {BROKERS} brokers, {ROUNDS} rounds")
+    with (
+        serve(folder, BROKERS) as served,
+        BlockingClient([served.bootstrap], client_id=CLIENT) as client,
+    ):
+
+        def three_copies() -> float:
+            with _topic(client, folder, BROKERS) as leaders:
+                return _rate(leaders, ACKS_ALL)
+
+        def one_copy() -> float:
+            with _topic(client, folder, 1) as leaders:
+                return _rate(leaders, 1)
+
+        three, one = in_turns(three_copies, one_copy, ROUNDS)
+    yield Row(
+        what="produce 16 KB batches, RF 3 and acks=all, against RF 1 and acks=1",
+        unit="requests/s",
+        ours=three,
+        base=one,
+        asked=0.45,
+    )
+
+
+def _rate(leaders: list[Endpoint], acks: int) -> float:
+    """Requests a second."""
+    frames = [produce_frame(n, batch_of_16_kb(), acks=acks) for n in range(PARTITIONS)]
+    answer = accepted(leaders[0], frames[0])
+    with ExitStack() as stack:
+        callers = [stack.enter_context(Caller(endpoint)) for endpoint in leaders]
+        loads = [[frame * PIPELINED] * _TIMES for frame in frames]
+        return PARTITIONS * PIPELINED * _TIMES / pump_all(callers, loads, answer * PIPELINED)
+
+
+@contextmanager
+def _topic(client: BlockingClient, folder: Path, replicas: int) -> Iterator[list[Endpoint]]:
+    """Where each partition of a new topic is led.  At the end it is gone from the disks."""
+    configs = {"min.insync.replicas": str(max(1, replicas - 1))}
+    client.admin.create_topic(TOPIC, PARTITIONS, replication_factor=replicas, configs=configs)
+    try:
+        for number in range(PARTITIONS):
+            client.produce(TopicPartition(TOPIC, number), [batch_of_16_kb()], acks=ACKS_ALL)
+        partitions, nodes = client.topic(TOPIC).partitions, client.metadata([]).nodes
+        yield [nodes[partitions[number].leader] for number in range(PARTITIONS)]
+    finally:
+        client.admin.delete_topics([TOPIC])
+        while any(folder.glob(f"broker-*/{TOPIC}-*")):
+            time.sleep(_LOOK_S)
+
+
+def _idle(folder: Path, console: Console) -> Iterator[Row]:
+    console.print(f"replication: {IDLE_PARTITIONS} partitions, RF 3, idle for {_IDLE_S:.0f} s")
+    with serve(folder, BROKERS) as served:
+        with BlockingClient([served.bootstrap], client_id=CLIENT, timeout_s=300) as client:
+            share = IDLE_PARTITIONS // _IDLE_TOPICS
+            for topic in range(_IDLE_TOPICS):
+                name = f"{TOPIC}-{topic}"
+                client.admin.create_topic(name, share, replication_factor=BROKERS)
+                for number in range(share):
+                    batch = [batch_of_16_kb()]
+                    client.produce(TopicPartition(name, number), batch, acks=ACKS_ALL)
+        time.sleep(_SETTLE_S)
+        pids = served.broker_pids()
+        before = [cpu_seconds(pid) for pid in pids]
+        time.sleep(_IDLE_S)
+        used = [cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
+        megabytes = max(map(resident_megabytes, pids))
+    what = f"the busiest of 3 idle brokers with {IDLE_PARTITIONS:,} partitions, RF 3"
+    yield Row(
+        what=what,
+        unit="% of a core",
+        ours=max(used) / _IDLE_S * 100,
+        base=None,
+        asked=5,
+        at_most=True,
+    )
+    yield Row(
+        what="resident memory of the largest of them",
+        unit="MB",
+        ours=megabytes,
+        base=None,
+        asked=None,
+    )
