@@ -140,6 +140,7 @@ class Broker:
             settings=options.settings,
             counters=self.counters,
             now_ms=self.surroundings.wall_ms,
+            monotonic_ms=self.surroundings.monotonic_ms,
             random_bytes=self.surroundings.random_bytes,
         )
         await registration.fetch_image()

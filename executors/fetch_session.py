@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from sparklog.types import MAX_INT32, NO_OFFSET, TopicPartition
+from sparklog.types import MAX_INT32, MAX_INT64, NO_OFFSET, TopicPartition
 from sparklog.wire.messages.fetch import (
     FetchPartition,
     FetchTopic,
@@ -52,14 +52,31 @@ class FetchedPartition:
             return True
         told = self.high_watermark, self.log_start_offset
         self.high_watermark, self.log_start_offset = data.high_watermark, data.log_start_offset
-        return bool(data.records) or told != (data.high_watermark, data.log_start_offset)
+        return (
+            bool(data.records)
+            or told != (data.high_watermark, data.log_start_offset)
+            or data.diverging_epoch.epoch >= 0
+            or data.preferred_read_replica >= 0
+        )
+
+    def knows_less_than(self, data: PartitionData) -> bool:
+        """Whether a high watermark is known to be higher than this follower has it."""
+        return NO_OFFSET < self.high_watermark < data.high_watermark
+
+    def want(self, wanted: FetchPartition) -> None:
+        """Another request names it; a follower says which high watermark it has (KIP-1166)."""
+        self.wanted = wanted
+        if wanted.high_watermark != MAX_INT64:
+            self.high_watermark = wanted.high_watermark
 
 
 def wanted_partitions(topics: Iterable[FetchTopic]) -> Iterator[FetchedPartition]:
     """The partitions of a request, in its order."""
     for topic in topics:
         for part in topic.partitions:
-            yield FetchedPartition(topic.topic, topic.topic_id, part)
+            fetched = FetchedPartition(topic.topic, topic.topic_id, part)
+            fetched.want(part)
+            yield fetched
 
 
 def next_epoch(epoch: int) -> int:
@@ -117,7 +134,7 @@ class FetchSession:
             part.session = self
             held = self.partitions[key] = part
         else:
-            held.wanted = part.wanted
+            held.want(part.wanted)
         self.due[held] = None
 
     def forget(self, topics: Iterable[ForgottenTopic]) -> list[FetchedPartition]:

@@ -62,6 +62,7 @@ class PartitionTable:
         settings: Mapping[str, str],
         counters: BrokerCounters,
         now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self.node_id = node_id
@@ -69,6 +70,8 @@ class PartitionTable:
         self.counters = counters
         self.complaints = Complaints(now_ms, self._suspect)
         self.now_ms = now_ms
+        #: For what has to do with how long ago something was: the time of day may jump.
+        self.monotonic_ms = monotonic_ms
         self.folders = folders
         #: Set when none of the folders works any more.
         self.disks_gone = asyncio.Event()

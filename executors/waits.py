@@ -31,12 +31,10 @@ class Waits:
     def wake_readers(self, topic_partition: TopicPartition, size: int) -> None:
         """More can be read, or the role changed."""
         for session in self.sessions.changed(topic_partition):
-            # A high watermark is no news that a follower waits for.
-            if not session.by_follower or not size:
-                self.wake_session(session, size)
+            self.wake_session(session, size)
         self.readers.wake(topic_partition, size)
-        if not size:
-            self.followers.wake(topic_partition)
+        # To a follower the high watermark itself is news (KIP-1166).
+        self.followers.wake(topic_partition)
 
     def wake_followers(self, topic_partition: TopicPartition, size: int) -> None:
         """More can be replicated."""

@@ -6,7 +6,8 @@ data gives at least one whole batch (KIP-74).
 
 With a session (KIP-227) a request names only what changed, the answer holds only what is news, and
 only partitions in which something happened are looked at.  Requests with a replica id are members'
-only: they tell the leader how far a follower has come.
+only: they tell the leader how far a follower has come.  A follower waits for the high watermark
+too (KIP-1166), and one out of range is told where the log starts, which Kafka's ask for.
 
 Deviation: an error answers at once; Kafka lets a fetch wait beside topics that it does not know.
 """
@@ -22,13 +23,14 @@ from sparklog.executors.fetch_sessions import Awaited
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.fetch_scope import Look, Scope, scope_of
 from sparklog.executors.handlers.leader_hints import leader_hint
+from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import PartitionRead
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.storage_backends.base import Region
 from sparklog.transport import Reply
-from sparklog.types import Isolation, TopicPartition
+from sparklog.types import NO_NODE, Isolation, TopicPartition
 from sparklog.wire.codec import RequestHeader
 from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
 from sparklog.wire.messages.fetch import (
@@ -39,12 +41,15 @@ from sparklog.wire.messages.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
+    ReplicaState,
 )
 
 #: Longest wait that is granted, whatever the client asks for.
 WAIT_MS_MAX = 300_000
 #: From here on topics are named by their ids (KIP-516).
 _FIRST_ID_VERSION = 13
+#: Of a follower that does not say its own.
+_NO_EPOCH = -1
 #: Regions in one answer; each may hold a file descriptor until it is sent.
 REGIONS_MAX = 64
 #: Cheaper to copy than to send as a region.
@@ -58,7 +63,7 @@ class _Attempt:
 
     looks: list[Look] = field(default_factory=list)
     size: int = 0
-    failed: bool = False
+    urgent: bool = False
     regions: int = 0
 
     def hold(self, region: Region) -> Region | bytes:
@@ -80,18 +85,15 @@ class _Attempt:
 
 def handler(table: PartitionTable) -> ApiHandler:
     def handle(context: RequestContext, request: FetchRequest) -> Any:
-        replica_id = _replica_id(request)
-        if replica_id >= 0 and not context.member:
-            raise KafkaError(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                "only brokers of the cluster may fetch with a replica id",
-            )
+        replica = _replica(request)
+        if replica.replica_id >= 0:
+            _check_replica(table, context, replica)
         by_id = context.version >= _FIRST_ID_VERSION
         try:
-            scope = scope_of(table, request, replica_id, by_id)
+            scope = scope_of(table, request, replica.replica_id, by_id)
         except KafkaError as error:
             return _session_error(error.code)
-        fetch = _Fetch(table, request, replica_id, scope, by_id=by_id)
+        fetch = _Fetch(table, request, replica, scope, version=context.version)
         attempt = fetch.attempt()
         if request.max_wait_ms <= 0 or fetch.is_enough(attempt):
             return fetch.response(attempt)
@@ -134,9 +136,25 @@ def _session_error(code: ErrorCode) -> FetchResponse:
     return FetchResponse(error_code=int(code))
 
 
-def _replica_id(request: FetchRequest) -> int:
+def _replica(request: FetchRequest) -> ReplicaState:
     """v15 moved it into a tagged field."""
-    return max(request.replica_id, request.replica_state.replica_id)
+    state = request.replica_state
+    return state if state.replica_id >= 0 else ReplicaState(replica_id=request.replica_id)
+
+
+def _check_replica(table: PartitionTable, context: RequestContext, replica: ReplicaState) -> None:
+    """Raises KafkaError unless a broker of the cluster asks, and its latest process (KIP-903)."""
+    if not context.member:
+        raise KafkaError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            "only brokers of the cluster may fetch with a replica id",
+        )
+    broker = table.image.broker(replica.replica_id)
+    if broker is not None and _NO_EPOCH < replica.replica_epoch < broker.broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {replica.replica_id} has registered again since epoch {replica.replica_epoch}",
+        )
 
 
 class _Fetch:
@@ -146,17 +164,18 @@ class _Fetch:
         self,
         table: PartitionTable,
         request: FetchRequest,
-        replica_id: int,
+        replica: ReplicaState,
         scope: Scope,
         *,
-        by_id: bool,
+        version: int,
     ) -> None:
         self._answer: asyncio.Future[FetchResponse] | None = None
         self._table = table
         self._request = request
-        self._replica_id = replica_id
+        self._replica = replica
+        self._by_follower = replica.replica_id >= 0
         self._scope = scope
-        self._by_id = by_id
+        self._by_id = version >= _FIRST_ID_VERSION
         committed = request.isolation_level == Isolation.READ_COMMITTED
         self._isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
         self._bytes_max = min(request.max_bytes, table.broker_config.fetch_max_bytes)
@@ -172,16 +191,16 @@ class _Fetch:
             look = self._look_at(part, left, found)
             found.looks.append(look)
             found.size += look.size
-            found.failed = found.failed or look.data.error_code != 0
+            found.urgent = found.urgent or look.urgent
             left = max(left - look.size, 0)
         return found
 
     def is_enough(self, attempt: _Attempt) -> bool:
-        return attempt.failed or attempt.size >= self._bytes_min or not self._scope.can_wait
+        return attempt.urgent or attempt.size >= self._bytes_min or not self._scope.can_wait
 
     def response(self, attempt: _Attempt) -> FetchResponse:
         """The answer; its regions now belong to whoever sends it."""
-        session_id, looks = self._scope.answer(attempt.looks, self._table.now_ms())
+        session_id, looks = self._scope.answer(attempt.looks, self._table.monotonic_ms())
         endpoints: dict[int, NodeEndpoint] = {}
         topics: dict[tuple[str, UUID | None], list[PartitionData]] = {}
         for look in looks:
@@ -205,7 +224,7 @@ class _Fetch:
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         self._answer = asyncio.get_running_loop().create_future()
         waits = self._table.waits
-        purgatory = waits.readers if self._replica_id < 0 else waits.followers
+        purgatory = waits.followers if self._by_follower else waits.readers
         purgatory.park(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, owner)
         return self._answer
 
@@ -254,24 +273,25 @@ class _Fetch:
             number = part.wanted.partition
             if topic:
                 self._table.hear(TopicPartition(topic, number), error)
-            return Look(part, topic, _failed(number, error.code))
+            return Look(part, topic, self._refused(topic, number, error), urgent=True)
 
     def _read(self, topic: str, part: FetchedPartition, left: int, found: _Attempt) -> Look:
         table, wanted = self._table, part.wanted
         partition = table.find(topic, wanted.partition)
+        self._check_follower(partition)
         read = partition.read(
             wanted.fetch_offset,
             max(min(wanted.partition_max_bytes, left), 0),
             current_leader_epoch=wanted.current_leader_epoch,
-            replica_id=self._replica_id,
+            replica_id=self._replica.replica_id,
             isolation=self._isolation,
             min_one=not found.size,
         )
         records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
-        if self._replica_id >= 0:
+        if self._by_follower:
             table.carry_out(
                 partition.record_follower(
-                    self._replica_id, wanted.fetch_offset, wanted.log_start_offset
+                    self._replica.replica_id, wanted.fetch_offset, wanted.log_start_offset
                 )
             )
         data = PartitionData(
@@ -283,8 +303,34 @@ class _Fetch:
             aborted_transactions=_aborted(read) if self._isolation else None,
             records=records,
         )
-        drained = not read.size and wanted.fetch_offset >= read.end_offset
-        return Look(part, topic, data, read.size, drained)
+        return Look(
+            part,
+            topic,
+            data,
+            read.size,
+            drained=not read.size and wanted.fetch_offset >= read.end_offset,
+            urgent=self._by_follower and part.knows_less_than(data),
+        )
+
+    def _check_follower(self, partition: Partition) -> None:
+        replica_id, state = self._replica.replica_id, partition.state
+        if (
+            partition.is_leader
+            and state is not None
+            and replica_id not in (*state.replicas, NO_NODE)
+        ):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} has no replica of {partition.topic_partition}",
+            )
+
+    def _refused(self, topic: str, number: int, error: KafkaError) -> PartitionData:
+        """A follower that is out of range learns where this log starts; it has to start there."""
+        data = _failed(number, error.code)
+        if not self._by_follower or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            return data
+        partition = self._table.find(topic, number)
+        return replace(data, log_start_offset=partition.log.log_start_offset)
 
     def _with_hint(
         self, topic: str, data: PartitionData, endpoints: dict[int, NodeEndpoint]

@@ -25,7 +25,8 @@ from sparklog.wire.messages.fetch import FetchRequest, PartitionData
 class Look:
     """What was found in one partition.
 
-    ``drained``: nothing is left to read for this reader, and nothing is wrong.
+    ``drained``: nothing is left to read for this reader, and nothing is wrong.  ``urgent``: the
+    answer must not wait for more.
     """
 
     part: FetchedPartition
@@ -33,6 +34,7 @@ class Look:
     data: PartitionData
     size: int = 0
     drained: bool = False
+    urgent: bool = False
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -67,7 +69,7 @@ def scope_of(table: PartitionTable, request: FetchRequest, replica_id: int, by_i
     """Raises KafkaError when the session that the request names does not go with it."""
     view = replica_id, request.isolation_level
     sessions = table.waits.sessions
-    session = sessions.resume(request, by_id=by_id, now_ms=table.now_ms())
+    session = sessions.resume(request, by_id=by_id, now_ms=table.monotonic_ms())
     if session is not None:
         if session.waiting:
             table.waits.wake_session(session)

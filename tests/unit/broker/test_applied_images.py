@@ -43,6 +43,7 @@ def open_table() -> PartitionTable:
         settings={},
         counters=BrokerCounters(),
         now_ms=lambda: 0,
+        monotonic_ms=lambda: 0,
         random_bytes=bytes,
     )
 

@@ -1,49 +1,164 @@
-"""What the fetch session of a follower tells it of the high watermark that its own fetch moves."""
+"""What the fetches of followers come to at their leader: marks, waiting, and who may ask.
+
+The real handler over real partitions; the follower says what it wants by hand.
+"""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
+import pytest
 from broker_rig import batch
-from test_session_model import BIG, FOLLOWER, NOW, Peer, open_table, told_in
+from test_session_model import BIG, FOLLOWER, NOW, TOPIC_ID, Peer, open_table, told_in
 
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import fetch
+from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
+from sparklog.metadata import BrokerImage
+from sparklog.metadata.records import BrokerRegistered
 from sparklog.service.handler import RequestContext
 from sparklog.types import TopicPartition
 from sparklog.wire.codec import RequestHeader
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+
+WAIT_MS = 60_000
 
 
-def ask(table: PartitionTable, session: tuple[int, int], *offsets: int) -> Any:
-    parts = tuple(FetchPartition(partition=0, fetch_offset=offset) for offset in offsets)
-    request = FetchRequest(
-        replica_id=FOLLOWER,
-        session_id=session[0],
-        session_epoch=session[1],
-        max_bytes=BIG,
-        topics=(FetchTopic(topic="t", partitions=parts),) if parts else (),
-    )
-    header = RequestHeader(api_key=1, api_version=12, correlation_id=1, client_id="t")
-    context = RequestContext(header=header, connection=Peer())  # type: ignore[arg-type]
-    return fetch.handler(table).handle(context, request)
+class Leader:
+    """A broker that leads partitions of one topic."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self.table = table
+
+    @property
+    def partition(self) -> Partition:
+        partition = self.table.get(TopicPartition("t", 0))
+        assert partition is not None
+        return partition
+
+    def append(self, *values: bytes) -> None:
+        appended = self.partition.append_as_leader(batch(*values), acks=1, now_ms=NOW)
+        self.table.carry_out(appended.effects)
+
+    def ask(
+        self,
+        session: tuple[int, int],
+        offset: int | None = None,
+        *,
+        replica_id: int = FOLLOWER,
+        replica_epoch: int = -1,
+        max_wait_ms: int = 0,
+        **more: int,
+    ) -> Any:
+        parts = (
+            () if offset is None else (FetchPartition(partition=0, fetch_offset=offset, **more),)
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=replica_id, replica_epoch=replica_epoch),
+            session_id=session[0],
+            session_epoch=session[1],
+            max_bytes=BIG,
+            min_bytes=1,
+            max_wait_ms=max_wait_ms,
+            topics=(FetchTopic(topic_id=TOPIC_ID, partitions=parts),) if parts else (),
+        )
+        header = RequestHeader(api_key=1, api_version=18, correlation_id=1, client_id="t")
+        context = RequestContext(header=header, connection=Peer())  # type: ignore[arg-type]
+        return fetch.handler(self.table).handle(context, request)
+
+
+def lead(test: Callable[[Leader], Awaitable[None]]) -> None:
+    async def within() -> None:
+        table = await open_table()
+        await test(Leader(table))
+        await table.close()
+
+    asyncio.run(within())
 
 
 def test_a_follower_hears_of_the_high_watermark_that_its_own_fetch_moved() -> None:
-    async def tell() -> None:
-        table = await open_table()
-        partition = table.get(TopicPartition("t", 0))
-        assert partition is not None
-        opened = ask(table, (0, 0), 0)
-        session_id = opened.session_id
-        appended = partition.append_as_leader(batch(b"a"), acks=1, now_ms=NOW)
-        table.carry_out(appended.effects)
-        ((mark, values),) = told_in(ask(table, (session_id, 1))).values()
+    async def test(leader: Leader) -> None:
+        session_id = leader.ask((0, 0), 0).session_id
+        leader.append(b"a")
+        ((mark, values),) = told_in(leader.ask((session_id, 1))).values()
         assert (mark, values) == ((0, 0, 0), [b"a"])
         # The follower has it: that alone moves the high watermark.
-        heard = [told_in(ask(table, (session_id, 2), 1)), told_in(ask(table, (session_id, 3)))]
-        assert partition.high_watermark == 1
+        heard = [told_in(leader.ask((session_id, 2), 1)), told_in(leader.ask((session_id, 3)))]
+        assert leader.partition.high_watermark == 1
         marks = [told[0][0] for told in heard if told]
         assert marks[-1] == (0, 1, 0)
-        await table.close()
 
-    asyncio.run(tell())
+    lead(test)
+
+
+def test_a_follower_that_waits_hears_of_the_high_watermark_at_once() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a")
+        session_id = leader.ask((0, 0), 0, high_watermark=0).session_id
+        # What it fetched has come, and so does the mark that it moves by asking for more.
+        answer = leader.ask((session_id, 1), 1, high_watermark=0, max_wait_ms=WAIT_MS)
+        assert told_in(answer) == {0: ((0, 1, 0), [])}
+        waiting = leader.ask((session_id, 2), max_wait_ms=WAIT_MS)
+        assert not waiting.done()
+
+    lead(test)
+
+
+def test_a_follower_without_a_session_says_which_high_watermark_it_has() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a")
+        once = (0, -1)
+        answer = leader.ask(once, 1, high_watermark=0, max_wait_ms=WAIT_MS)
+        assert told_in(answer) == {0: ((0, 1, 0), [])}
+        assert not leader.ask(once, 1, high_watermark=1, max_wait_ms=WAIT_MS).done()
+
+    lead(test)
+
+
+def test_what_a_follower_says_it_has_is_told_again_when_it_was_lost() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a")
+        session_id = leader.ask((0, 0), 1).session_id
+        assert told_in(leader.ask((session_id, 1), 1, high_watermark=1)) == {}
+        assert told_in(leader.ask((session_id, 2), 1, high_watermark=0)) == {0: ((0, 1, 0), [])}
+
+    lead(test)
+
+
+def test_a_follower_that_is_out_of_range_learns_where_the_log_starts() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a", b"b")
+        leader.ask((0, -1), 2)
+        leader.partition.delete_records(1)
+        out_of_range = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+        assert told_in(leader.ask((0, -1), 0)) == {0: ((out_of_range, -1, 1), [])}
+        assert told_in(leader.ask((0, -1), 0, replica_id=-1)) == {0: ((out_of_range, -1, -1), [])}
+
+    lead(test)
+
+
+def test_a_broker_without_a_replica_gets_nothing() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a")
+        elsewhere = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert told_in(leader.ask((0, -1), 1, replica_id=7)) == {0: ((elsewhere, -1, -1), [])}
+        assert leader.partition.high_watermark == 0
+
+    lead(test)
+
+
+def test_a_process_that_has_had_a_successor_is_not_heard() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a")
+        broker = BrokerImage(broker_id=FOLLOWER, directory_id=UUID(int=3), broker_epoch=9)
+        leader.table.image.replay(BrokerRegistered(broker=broker, clean=False))
+        with pytest.raises(KafkaError) as refused:
+            leader.ask((0, -1), 1, replica_epoch=8)
+        assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
+        assert leader.partition.high_watermark == 0
+        leader.ask((0, -1), 1, replica_epoch=9)
+        assert leader.partition.high_watermark == 1
+
+    lead(test)

@@ -91,6 +91,7 @@ async def open_table() -> PartitionTable:
         settings={"max.incremental.fetch.session.cache.slots": "2"},
         counters=BrokerCounters(),
         now_ms=lambda: NOW,
+        monotonic_ms=lambda: NOW,
         random_bytes=lambda size: next(ids).to_bytes(size),
     )
     image = ClusterImage()
