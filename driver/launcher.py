@@ -7,16 +7,15 @@ no data and no request.
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from sparklog.driver.broker_keeper import BrokerKeeper, Placer
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
 from sparklog.driver.engines import Engine
+from sparklog.driver.fleet import Fleet, FleetCalls, FleetOptions
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import LockedError, SparklogError, StartError, StorageError
 from sparklog.process import local_folder
@@ -27,12 +26,6 @@ from sparklog.wire.private import AssignedBroker
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
-#: How long a broker that is just being restarted may take until it can be asked to stop.
-ASK_SECONDS_MAX = 5.0
-ASK_AGAIN_SECONDS = 0.2
-CANCEL_AGAIN_SECONDS = 1.0
-CANCEL_SECONDS_MAX = 8.0
 LOCK_FILE = "cluster.lock"
 
 
@@ -60,20 +53,11 @@ class LaunchOptions:
     stop_seconds: float = 30.0
 
 
-class MemberCalls(Protocol):
+class MemberCalls(FleetCalls, Protocol):
     """Requests of a cluster member, each with a deadline of its own."""
 
     def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
         """The broker ids to start.  Raises SparklogError."""
-
-    def report_loss(self, broker_id: int) -> None:
-        """A broker's executor is gone.  Raises SparklogError."""
-
-    def alive_brokers(self) -> dict[int, Endpoint]:
-        """The registered brokers.  Raises SparklogError."""
-
-    def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
-        """Ask nodes for a clean stop; those that agreed."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -91,9 +75,8 @@ class Launcher:
         self._make_calls = make_calls
         self._locks: list[Lock] = []
         self._calls: MemberCalls | None = None
-        self._keepers: list[BrokerKeeper] = []
-        self._seen: dict[int, Endpoint] = {}
-        self._placer = Placer()
+        self._fleet: Fleet | None = None
+        self._scale_lock = threading.Lock()
         self._stop_lock = threading.Lock()
         self._stopped = False
         self.data_folder = _require_local(options.data_dir)
@@ -103,7 +86,7 @@ class Launcher:
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        return tuple(keeper.broker_id for keeper in self._keepers)
+        return self._fleet.broker_ids if self._fleet is not None else ()
 
     @property
     def is_stopped(self) -> bool:
@@ -123,8 +106,8 @@ class Launcher:
             if self._stopped:
                 return
             self._stopped = True
-            for keeper in self._keepers:
-                keeper.ask_to_stop()
+            if self._fleet is not None:
+                self._fleet.ask_to_stop()
             with ExitStack() as afterwards:  # in reverse, whatever fails before
                 for lock in self._locks:
                     afterwards.callback(lock.release)
@@ -132,7 +115,41 @@ class Launcher:
                 if self._calls is not None:
                     afterwards.callback(self._calls.close)
                 afterwards.callback(self.control_plane.stop)
-                self._stop_brokers(reason)
+                if self._fleet is not None:
+                    self._fleet.stop(self._fleet.broker_ids, reason, self._options.stop_seconds)
+
+    def add_brokers(self, count: int) -> tuple[int, ...]:
+        """Have ``count`` brokers in all; returns the ids of the new ones when they serve.
+
+        Raises StartError; then those that do not serve are not kept.
+        """
+        with self._scale_lock:
+            fleet, calls = self._running()
+            self._engine.require_slots(count)
+            try:
+                assigned = calls.assign_brokers(count)
+            except SparklogError as error:
+                raise StartError(f"the control plane assigns no brokers: {error}") from error
+            added = [b for b in assigned if b.broker_id not in fleet.broker_ids]
+            fleet.add(added)
+            ids = tuple(broker.broker_id for broker in added)
+            try:
+                fleet.await_registered(ids, self._options.start_seconds)
+            except StartError:
+                fleet.stop(fleet.unregistered(), "it did not start", self._options.stop_seconds)
+                raise
+            return ids
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Stop a broker cleanly and keep it no longer."""
+        with self._scale_lock:
+            fleet, _ = self._running()
+            fleet.stop([broker_id], "it is removed", self._options.stop_seconds)
+
+    def _running(self) -> tuple[Fleet, MemberCalls]:
+        if self._fleet is None or self._calls is None or self._stopped:
+            raise StartError("the cluster does not run")
+        return self._fleet, self._calls
 
     def _start(self) -> None:
         self._engine.require_slots(self._options.brokers)
@@ -140,10 +157,15 @@ class Launcher:
         self._engine.prepare()
         self.control_plane.start()
         self._calls = self._make_calls(self.control_plane.endpoint, self.control_plane.secret)
-        self._keepers = [self._keeper(broker) for broker in self._assign_brokers(self._calls)]
-        for keeper in self._keepers:
-            keeper.start()
-        self._await_brokers()
+        brokers = self._assign_brokers(self._calls)
+        fleet_options = FleetOptions(
+            make_payload=self._payload,
+            on_failure=self._look_at_failure,
+            log_folder=self.data_folder / "logs",
+        )
+        self._fleet = Fleet(fleet_options, self._engine, self._calls)
+        self._fleet.add(brokers)
+        self._fleet.await_registered(self._fleet.broker_ids, self._options.start_seconds)
 
     def _assign_brokers(self, calls: MemberCalls) -> tuple[AssignedBroker, ...]:
         """The brokers to start, none of which counts as alive."""
@@ -188,89 +210,6 @@ class Launcher:
                     raise StartError(f"{name}={location} cannot be used: {error}") from error
                 log.warning("%s cannot be used here: %s", location, error)
 
-    def _await_brokers(self) -> None:
-        end = time.monotonic() + self._options.start_seconds
-        waiting = {keeper.broker_id: keeper for keeper in self._keepers}
-        while waiting:
-            for broker_id in self._alive().keys() & waiting.keys():
-                waiting.pop(broker_id).note_registered()
-            self._raise_failures()
-            if waiting and time.monotonic() > end:
-                names = ", ".join(map(str, sorted(waiting)))
-                raise StartError(
-                    f"broker {names} did not register within {self._options.start_seconds:g} s; "
-                    f"see {self.data_folder / 'logs'}; a slot may be held by another job"
-                )
-            if waiting:
-                time.sleep(LOOK_SECONDS)
-
-    def _alive(self) -> dict[int, Endpoint]:
-        """The registered brokers; empty while the control plane is away."""
-        assert self._calls is not None
-        try:
-            alive = self._calls.alive_brokers()
-        except SparklogError as error:  # it may be restarting
-            log.warning("the control plane does not answer: %s", error)
-            return {}
-        self._seen |= alive
-        return alive
-
-    def _raise_failures(self) -> None:
-        for keeper in self._keepers:
-            if keeper.failure is not None:
-                raise StartError(f"broker {keeper.broker_id} does not start: {keeper.failure}")
-
-    def _stop_brokers(self, reason: str) -> None:
-        """Ask, wait for the supervisors to return, cancel what is left."""
-        end = time.monotonic() + self._options.stop_seconds
-        asked = set() if self._engine.is_over() else self._ask_to_stop(reason)
-        unasked = [keeper for keeper in self._keepers if keeper.broker_id not in asked]
-        while time.monotonic() < end and (running := [k for k in unasked if not k.has_ended]):
-            for keeper in running:
-                keeper.cancel()  # more than once: its job may be on its way to the engine
-            running[0].join(CANCEL_AGAIN_SECONDS)
-        left = [keeper for keeper in self._keepers if not keeper.join(end - time.monotonic())]
-        for keeper in left:
-            log.warning("broker %s did not stop in time and is cancelled", keeper.broker_id)
-            keeper.cancel()
-        for keeper in left:
-            keeper.join(CANCEL_SECONDS_MAX)
-
-    def _ask_to_stop(self, reason: str) -> set[int]:
-        """The brokers that agreed.  One that is just being restarted gets some time to listen."""
-        end = time.monotonic() + ASK_SECONDS_MAX
-        asked: set[int] = set()
-        while time.monotonic() < end:
-            waiting = {
-                keeper.broker_id
-                for keeper in self._keepers
-                if keeper.is_registered and not keeper.has_ended and keeper.broker_id not in asked
-            }
-            if not waiting or self._calls is None:
-                break
-            alive = self._alive() or self._seen
-            nodes = {alive[broker_id]: broker_id for broker_id in waiting & alive.keys()}
-            with suppress(SparklogError):
-                asked |= {nodes[node] for node in self._calls.stop_nodes(tuple(nodes), reason)}
-            if waiting - asked:
-                time.sleep(ASK_AGAIN_SECONDS)
-        return asked
-
-    def _keeper(self, broker: AssignedBroker) -> BrokerKeeper:
-        def make_payload(executor: ExecutorSlots, new: bool) -> dict[str, Any]:
-            return self._payload(broker.broker_id, executor, new)
-
-        return BrokerKeeper(
-            broker_id=broker.broker_id,
-            host=broker.host,
-            new=broker.new,
-            engine=self._engine,
-            placer=self._placer,
-            make_payload=make_payload,
-            on_loss=self._report_loss,
-            on_failure=self._look_at_failure,
-        )
-
     def _payload(self, broker_id: int, executor: ExecutorSlots, new: bool) -> dict[str, Any]:
         options, control = self._options, self.control_plane
         host = options.broker_host or executor.host
@@ -292,11 +231,6 @@ class Launcher:
             "lock_wait_s": 15,
         }
         return {"broker": broker, "executor_id": executor.executor_id}
-
-    def _report_loss(self, broker_id: int, reason: str) -> None:
-        log.warning("broker %s is lost: %s", broker_id, reason)
-        if self._calls is not None:
-            self._calls.report_loss(broker_id)
 
     def _look_at_failure(self) -> None:
         """After ``spark.stop()`` nothing can run again: the rest is put away."""

@@ -84,7 +84,8 @@ class FakeCalls:
     """Brokers are alive as soon as their job was submitted, and stop when asked.
 
     ``silent`` ones do not register, ``deaf`` ones do not stop; ``stale`` ones are alive until they
-    are reported lost, as the registrations of a driver that was killed.
+    are reported lost, as the registrations of a driver that was killed.  With ``assigns_no_more``
+    only as many are assigned as were asked for.
     """
 
     def __init__(self, engine: FakeEngine, brokers: tuple[AssignedBroker, ...]) -> None:
@@ -94,6 +95,7 @@ class FakeCalls:
         self.deaf: set[int] = set()
         self.stale: set[int] = set()
         self.controller_is_away = False
+        self.assigns_no_more = False
         self.losses: list[int] = []
         self.asked: list[int] = []
         self.closed = False
@@ -102,7 +104,7 @@ class FakeCalls:
         if self.controller_is_away:
             raise ConnectError("nobody listens")
         assert count <= len(self._brokers)
-        return self._brokers
+        return self._brokers[:count] if self.assigns_no_more else self._brokers
 
     def report_loss(self, broker_id: int) -> None:
         self.losses.append(broker_id)

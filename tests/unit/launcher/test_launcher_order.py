@@ -11,7 +11,7 @@ import psutil
 import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
 
-from sparklog.driver import launcher as launcher_module
+from sparklog.driver import fleet
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
 from sparklog.driver.engines import Job, JobLost
 from sparklog.driver.launcher import Launcher, LaunchOptions
@@ -31,7 +31,7 @@ BROKERS = (
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., "Case"]:
     fake = [sys.executable, FAKE, "serve"]
     monkeypatch.setattr("sparklog.driver.control_process.python_command", lambda _: fake)
-    monkeypatch.setattr(launcher_module, "ASK_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(fleet, "ASK_SECONDS_MAX", 0.3)
     return lambda **changes: Case(tmp_path, **changes)
 
 
@@ -164,6 +164,37 @@ def test_a_lost_broker_is_reported_and_submitted_again(make: Callable[..., Case]
     wait_for(lambda: len(case.engine.where("broker-1")) == 2)
     case.launcher.stop()
     assert case.calls.losses == [1]
+    assert case.nothing_is_left()
+
+
+def test_brokers_are_added_and_removed_while_it_runs(make: Callable[..., Case]) -> None:
+    case = make(brokers=tuple(AssignedBroker(broker_id=i, new=True) for i in (1, 2, 3)))
+    case.calls.assigns_no_more = True
+    case.launcher.start()
+    assert (case.launcher.add_brokers(3), case.launcher.broker_ids) == ((3,), (1, 2, 3))
+    assert case.launcher.add_brokers(3) == ()
+    case.launcher.remove_broker(3)
+    assert (case.launcher.broker_ids, case.calls.asked) == ((1, 2), [3])
+    case.launcher.stop()
+    assert case.nothing_is_left()
+    with pytest.raises(StartError, match="does not run"):
+        case.launcher.add_brokers(3)
+
+
+def test_added_brokers_that_do_not_start_are_not_kept(make: Callable[..., Case]) -> None:
+    brokers = tuple(AssignedBroker(broker_id=i, new=True) for i in (1, 2, 3, 4))
+    case = make(brokers=brokers, start_seconds=5.0)
+    case.calls.assigns_no_more = True
+    case.launcher.start()
+    case.calls.silent.add(4)
+    case.engine.end("broker-4", {"outcome": "refused", "kind": "locked", "error": "it is locked"})
+    with pytest.raises(StartError, match="broker 4 does not start: it is locked"):
+        case.launcher.add_brokers(4)
+    assert 4 not in case.launcher.broker_ids
+    case.engine.slots = 4
+    with pytest.raises(StartError, match="5 brokers are too many"):
+        case.launcher.add_brokers(5)
+    case.launcher.stop()
     assert case.nothing_is_left()
 
 

@@ -1,0 +1,188 @@
+"""The brokers that a launcher keeps: added, waited for, and stopped, a few or all of them.
+
+Owns: the keepers, and the order of a stop: ask the brokers, wait for their supervisors to return,
+cancel what is left.  Must not know why there are more or fewer, nor locks and the control plane's
+process.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sparklog.driver.broker_keeper import BrokerKeeper, Placer
+from sparklog.driver.engines import Engine
+from sparklog.driver.spark_jobs import ExecutorSlots
+from sparklog.errors import SparklogError, StartError
+from sparklog.types import Endpoint
+from sparklog.wire.private import AssignedBroker
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+#: How long a broker that is just being restarted may take until it can be asked to stop.
+ASK_SECONDS_MAX = 5.0
+ASK_AGAIN_SECONDS = 0.2
+CANCEL_AGAIN_SECONDS = 1.0
+CANCEL_SECONDS_MAX = 8.0
+
+
+class FleetCalls(Protocol):
+    """What is asked of the control plane and of brokers."""
+
+    def report_loss(self, broker_id: int) -> None:
+        """A broker's executor is gone.  Raises SparklogError."""
+
+    def alive_brokers(self) -> dict[int, Endpoint]:
+        """The registered brokers.  Raises SparklogError."""
+
+    def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
+        """Ask nodes for a clean stop; those that agreed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """``make_payload`` gives a supervisor's payload for a broker id, an executor, and whether the
+    directory may be created.  ``on_failure``: a broker will never run."""
+
+    make_payload: Callable[[int, ExecutorSlots, bool], dict[str, Any]]
+    on_failure: Callable[[], None]
+    log_folder: Path
+
+
+class Fleet:
+    """Every method may be called from any thread."""
+
+    def __init__(self, options: FleetOptions, engine: Engine, calls: FleetCalls) -> None:
+        self._options = options
+        self._engine = engine
+        self._calls = calls
+        self._placer = Placer()
+        self._keepers: dict[int, BrokerKeeper] = {}
+        self._seen: dict[int, Endpoint] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        return tuple(sorted(self._keepers))
+
+    def unregistered(self) -> tuple[int, ...]:
+        """Those that have not been seen alive yet."""
+        return tuple(i for i in self.broker_ids if not self._keepers[i].is_registered)
+
+    def add(self, brokers: Iterable[AssignedBroker]) -> None:
+        """Have these brokers run from now on.  Raises StartError when all are being stopped."""
+        added = {broker.broker_id: self._keeper(broker) for broker in brokers}
+        with self._lock:
+            self._require_running()
+            self._keepers = {**self._keepers, **added}
+            for keeper in added.values():
+                keeper.start()
+
+    def await_registered(self, broker_ids: Collection[int], seconds: float) -> None:
+        """Until these brokers serve.  Raises StartError."""
+        end = time.monotonic() + seconds
+        waiting = {broker_id: self._keepers[broker_id] for broker_id in broker_ids}
+        while waiting:
+            for broker_id in self._alive().keys() & waiting.keys():
+                waiting.pop(broker_id).note_registered()
+            self._require_running()
+            for keeper in waiting.values():
+                if keeper.failure is not None:
+                    raise StartError(f"broker {keeper.broker_id} does not start: {keeper.failure}")
+            if waiting and time.monotonic() > end:
+                names = ", ".join(map(str, sorted(waiting)))
+                raise StartError(
+                    f"broker {names} did not register within {seconds:g} s; see "
+                    f"{self._options.log_folder}; a slot may be held by another job"
+                )
+            if waiting:
+                time.sleep(LOOK_SECONDS)
+
+    def ask_to_stop(self) -> None:
+        """From now on no broker is brought back or added."""
+        with self._lock:
+            self._stopping = True
+            for keeper in self._keepers.values():
+                keeper.ask_to_stop()
+
+    def stop(self, broker_ids: Collection[int], reason: str, seconds: float) -> None:
+        """Stop these brokers cleanly, as far as that can be, and forget them."""
+        present = self._keepers
+        keepers = [present[broker_id] for broker_id in broker_ids if broker_id in present]
+        for keeper in keepers:
+            keeper.ask_to_stop()
+        end = time.monotonic() + seconds
+        asked = set() if self._engine.is_over() else self._ask_nodes(keepers, reason)
+        unasked = [keeper for keeper in keepers if keeper.broker_id not in asked]
+        while time.monotonic() < end and (running := [k for k in unasked if not k.has_ended]):
+            for keeper in running:
+                keeper.cancel()  # more than once: its job may be on its way to the engine
+            running[0].join(CANCEL_AGAIN_SECONDS)
+        left = [keeper for keeper in keepers if not keeper.join(end - time.monotonic())]
+        for keeper in left:
+            log.warning("broker %s did not stop in time and is cancelled", keeper.broker_id)
+            keeper.cancel()
+        for keeper in left:
+            keeper.join(CANCEL_SECONDS_MAX)
+        with self._lock:
+            gone = {keeper.broker_id for keeper in keepers}
+            self._keepers = {i: each for i, each in self._keepers.items() if i not in gone}
+
+    def _ask_nodes(self, keepers: Collection[BrokerKeeper], reason: str) -> set[int]:
+        """The brokers that agreed.  One that is just being restarted gets some time to listen."""
+        end = time.monotonic() + ASK_SECONDS_MAX
+        asked: set[int] = set()
+        while time.monotonic() < end:
+            waiting = {
+                keeper.broker_id
+                for keeper in keepers
+                if keeper.is_registered and not keeper.has_ended and keeper.broker_id not in asked
+            }
+            if not waiting:
+                break
+            alive = self._alive() or self._seen
+            nodes = {alive[broker_id]: broker_id for broker_id in waiting & alive.keys()}
+            with suppress(SparklogError):
+                asked |= {nodes[node] for node in self._calls.stop_nodes(tuple(nodes), reason)}
+            if waiting - asked:
+                time.sleep(ASK_AGAIN_SECONDS)
+        return asked
+
+    def _require_running(self) -> None:
+        if self._stopping:
+            raise StartError("the cluster is being stopped")
+
+    def _alive(self) -> dict[int, Endpoint]:
+        """The registered brokers; empty while the control plane is away."""
+        try:
+            alive = self._calls.alive_brokers()
+        except SparklogError as error:  # it may be restarting
+            log.warning("the control plane does not answer: %s", error)
+            return {}
+        self._seen |= alive
+        return alive
+
+    def _keeper(self, broker: AssignedBroker) -> BrokerKeeper:
+        def make_payload(executor: ExecutorSlots, new: bool) -> dict[str, Any]:
+            return self._options.make_payload(broker.broker_id, executor, new)
+
+        return BrokerKeeper(
+            broker_id=broker.broker_id,
+            host=broker.host,
+            new=broker.new,
+            engine=self._engine,
+            placer=self._placer,
+            make_payload=make_payload,
+            on_loss=self._report_loss,
+            on_failure=self._options.on_failure,
+        )
+
+    def _report_loss(self, broker_id: int, reason: str) -> None:
+        log.warning("broker %s is lost: %s", broker_id, reason)
+        self._calls.report_loss(broker_id)
