@@ -103,12 +103,14 @@ def register_broker(
         draining=former.draining,
     )
     loss = Loss.ALL if new_directory else Loss.NONE if clean else Loss.TAIL
-    partitions = PartitionChanges(image, config, also_alive=broker.broker_id)
+    sessions.begin(broker.broker_id, now_ms)
+    partitions = PartitionChanges(
+        image, config, also_alive=broker.broker_id, stopping=sessions.stopping
+    )
     if continued:
         partitions.returned(broker.broker_id)
     else:
         partitions.left((broker.broker_id,), loss)
-    sessions.hear(broker.broker_id, now_ms)
     return Decision(
         records=(
             BrokerRegistered(broker=broker, clean=clean),

@@ -6,7 +6,7 @@ were decided, and throws this controller away when it cannot.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from sparklog.driver.controller.brokers import assign_brokers, register_broker
 from sparklog.driver.controller.configs import change_configs
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.isr_changes import alter_partitions
+from sparklog.driver.controller.leader_elections import LeaderBalance, elect_leaders
 from sparklog.driver.controller.producer_ids import (
     OwnProducerIds,
     allocate_producer_ids,
@@ -30,6 +31,7 @@ from sparklog.wire.messages.alter_partition import AlterPartitionRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 from sparklog.wire.private import (
@@ -61,6 +63,7 @@ Event = (
     | AssignBrokersRequest
     | ReportLossRequest
     | AlterPartitionRequest
+    | ElectLeadersRequest
     | ReportLogEndsRequest
 )
 
@@ -88,6 +91,9 @@ class Controller:
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.grant_grace(image, now_ms)
         self._recoveries = Recoveries()
+        self._balance = LeaderBalance(
+            due_ms=now_ms + config.leader_imbalance_check_interval_seconds * 1000
+        )
         self._own_producer_ids = OwnProducerIds()
 
     def handle(self, event: Event, now_ms: int) -> Decision:
@@ -123,6 +129,8 @@ class Controller:
                 return report_loss(image, sessions, config, event)
             case AlterPartitionRequest():
                 return alter_partitions(image, sessions, config, event)
+            case ElectLeadersRequest():
+                return elect_leaders(image, sessions, self._recoveries, config, event)
             case ReportLogEndsRequest():
                 return report_log_ends(image, sessions, self._recoveries, config, event, now_ms)
             case AssignBrokersRequest():
@@ -148,6 +156,9 @@ class Controller:
         decision = fence_silent(image, sessions, config, now_ms)
         if not decision.records:
             decision = recover(image, sessions, self._recoveries, config, now_ms)
+        if not decision.records:
+            moved = self._balance.rebalance(image, sessions, config, now_ms)
+            decision = replace(decision, records=moved.records)
         return decision
 
     def _present_config(self) -> BrokerConfig:

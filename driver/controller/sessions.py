@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.decision import Decision, WarnOperator
-from sparklog.driver.controller.elections import Loss
+from sparklog.driver.controller.elections import Loss, could_move
 from sparklog.driver.controller.partition_changes import PartitionChanges
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerFenced, BrokerImage, BrokerUnfenced, ClusterImage
@@ -39,6 +39,11 @@ class Sessions:
     def hear(self, broker_id: int, now_ms: int) -> None:
         self.last_heard_ms[broker_id] = now_ms
         self.met.add(broker_id)
+
+    def begin(self, broker_id: int, now_ms: int) -> None:
+        """A process has registered."""
+        self.stopping.discard(broker_id)
+        self.hear(broker_id, now_ms)
 
     def end(self, broker_id: int) -> None:
         self.last_heard_ms.pop(broker_id, None)
@@ -72,14 +77,45 @@ def heartbeat(
         stopped = () if broker.fenced else (broker,)
         fencing = _fence(image, sessions, config, stopped, "stopped cleanly")
         return Decision(records=fencing.records, response=BrokerHeartbeatResponse(fenced=True))
+    if request.wants_stop:
+        return _prepare_stop(image, sessions, config, broker, now_ms)
     sessions.hear(broker.broker_id, now_ms)
     if not broker.fenced:
         return Decision(response=BrokerHeartbeatResponse(fenced=False))
-    partitions = PartitionChanges(image, config, also_alive=broker.broker_id)
+    partitions = PartitionChanges(
+        image, config, also_alive=broker.broker_id, stopping=sessions.stopping
+    )
     partitions.returned(broker.broker_id)
     return Decision(
         records=(BrokerUnfenced(broker_id=broker.broker_id), *partitions.records()),
         response=BrokerHeartbeatResponse(fenced=False),
+    )
+
+
+def _prepare_stop(
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    broker: BrokerImage,
+    now_ms: int,
+) -> Decision:
+    """Controlled shutdown: one commit moves what others can lead, then the broker may stop.
+
+    While a replica that is not in sync could take over, the broker is asked to wait for it; how
+    long is its own affair.
+    """
+    if broker.fenced:  # it leads nothing
+        return Decision(response=BrokerHeartbeatResponse(fenced=True, may_stop=True))
+    sessions.hear(broker.broker_id, now_ms)
+    sessions.stopping.add(broker.broker_id)
+    partitions = PartitionChanges(image, config, stopping=sessions.stopping)
+    partitions.stops(broker.broker_id)
+    may_stop = not any(
+        could_move(partitions.state(tp), broker.broker_id, partitions.rules(tp.topic))
+        for tp in image.partitions_led_by(broker.broker_id)
+    )
+    return Decision(
+        records=partitions.records(), response=BrokerHeartbeatResponse(may_stop=may_stop)
     )
 
 
@@ -132,7 +168,7 @@ def _fence(
 ) -> Decision:
     """Fence several brokers at once, so that none of them is elected in the others' place."""
     gone = frozenset(broker.broker_id for broker in brokers)
-    partitions = PartitionChanges(image, config, also_gone=gone)
+    partitions = PartitionChanges(image, config, also_gone=gone, stopping=sessions.stopping)
     partitions.left(gone, Loss.NONE)
     fenced: list[BrokerFenced] = []
     for broker in brokers:

@@ -13,6 +13,7 @@ from sparklog.driver.handlers import (
     create_topics,
     delete_topics,
     describe_log_dirs,
+    elect_leaders,
     forward_request,
     incremental_alter_configs,
     init_producer_id,
@@ -55,6 +56,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         assign_brokers,
         report_loss,
         alter_partition,
+        elect_leaders,
         report_log_ends,
     )
     return (

@@ -18,6 +18,7 @@ from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.private import ForwardRequestRequest, ForwardRequestResponse
 
@@ -31,6 +32,7 @@ FORWARDED: Final = frozenset(
         CreatePartitionsRequest,
         IncrementalAlterConfigsRequest,
         AlterConfigsRequest,
+        ElectLeadersRequest,
     )
 )
 

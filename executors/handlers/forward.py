@@ -1,4 +1,5 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and the two AlterConfigs (keys 19, 20, 37, 33, 44).
+"""CreateTopics, DeleteTopics, CreatePartitions, the two AlterConfigs and ElectLeaders (keys 19, 20,
+37, 33, 44, 43): what only the controller can decide.
 
 A broker passes them to the controller as they came and its answer back.  While the controller is
 away every item is refused with NOT_CONTROLLER, which clients retry.
@@ -15,6 +16,7 @@ from sparklog.service.refusals import (
     refuse_create_partitions,
     refuse_create_topics,
     refuse_delete_topics,
+    refuse_elect_leaders,
 )
 from sparklog.transport import Reply
 from sparklog.wire.codec import (
@@ -27,6 +29,7 @@ from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.schema import Request, Response
 
@@ -52,6 +55,7 @@ def handlers(forward: Forward) -> Sequence[ApiHandler]:
             (CreatePartitionsRequest, refuse_create_partitions),
             (IncrementalAlterConfigsRequest, refuse_alter_configs),
             (AlterConfigsRequest, refuse_alter_configs),
+            (ElectLeadersRequest, refuse_elect_leaders),
         )
     )
 

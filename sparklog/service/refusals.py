@@ -33,6 +33,12 @@ from sparklog.wire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from sparklog.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from sparklog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -129,6 +135,25 @@ def answer_alter_configs(
         )
     )
     return response
+
+
+def refuse_elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    """v0 has no error of the whole, so every partition carries it too."""
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=tuple(
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=tuple(
+                    PartitionResult(
+                        partition_id=number, error_code=error.code, error_message=error.message
+                    )
+                    for number in topic.partitions
+                ),
+            )
+            for topic in request.topic_partitions or ()
+        ),
+    )
 
 
 def refuse_list_offsets(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:

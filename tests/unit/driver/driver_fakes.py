@@ -1,24 +1,34 @@
 """A controller under test: fixed ids, a clock that is moved by hand, and short ways to ask."""
 
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
-from sparklog.driver.controller import Controller, Decision, Event
+from sparklog.driver.controller import Controller, Decision, Event, TimePassed
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
     ClusterCreated,
     ClusterImage,
     ConfigChanged,
     ControllerChanged,
+    PartitionChanged,
     PartitionImage,
     TopicCreated,
 )
 from sparklog.types import ResourceType, TopicPartition
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from sparklog.wire.private import (
     BrokerHeartbeatRequest,
+    LostBroker,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    ReportLossRequest,
 )
 
 CLUSTER = "cluster-under-test"
@@ -46,6 +56,7 @@ class ControllerUnderTest:
             {name.replace("_", "."): value for name, value in settings.items()}
         )
         self._topics = 0
+        self._processes = 0
         self.controller = Controller(
             image or first_image(), self.config, new_id=self._new_id, now_ms=0
         )
@@ -81,12 +92,35 @@ class ControllerUnderTest:
         assert broker is not None
         return broker.broker_epoch
 
-    def heartbeat(self, broker_id: int, *, stopping: bool = False) -> Decision:
+    def heartbeat(
+        self, broker_id: int, *, stopping: bool = False, wants_stop: bool = False
+    ) -> Decision:
         return self.handle(
             BrokerHeartbeatRequest(
-                broker_id=broker_id, broker_epoch=self.epoch_of(broker_id), stopping=stopping
+                broker_id=broker_id,
+                broker_epoch=self.epoch_of(broker_id),
+                stopping=stopping,
+                wants_stop=wants_stop,
             )
         )
+
+    def lose(self, *brokers: int) -> Decision:
+        """The launcher saw them die."""
+        lost = tuple(LostBroker(broker_id=broker_id) for broker_id in brokers)
+        return self.handle(ReportLossRequest(brokers=lost))
+
+    def crash(self, broker_id: int, **changes: object) -> Decision:
+        """A new process takes the broker's place after an unclean stop."""
+        self._processes += 1
+        fresh = {"incarnation": incarnation(100 + self._processes), **changes}
+        return self.register(broker_id, **fresh)
+
+    def tick(self, now_ms: int) -> Decision:
+        """The clock goes on, and whoever is alive is heard of."""
+        self.now_ms = now_ms
+        for broker in self.image.alive_brokers():
+            self.heartbeat(broker.broker_id)
+        return self.handle(TimePassed())
 
     def create(self, *names: str, partitions: int = 1) -> Decision:
         topics = tuple(
@@ -110,6 +144,18 @@ class ControllerUnderTest:
             )
         self.controller.check_invariants()
         return created.topic_id
+
+    def configure(self, topic: str, **overrides: str) -> Decision:
+        """Set settings of a topic."""
+        resource = AlterConfigsResource(
+            resource_type=ResourceType.TOPIC,
+            resource_name=topic,
+            configs=tuple(
+                AlterableConfig(name=name.replace("_", "."), value=value)
+                for name, value in overrides.items()
+            ),
+        )
+        return self.handle(IncrementalAlterConfigsRequest(resources=(resource,)))
 
     def state(self, topic: str, partition: int = 0) -> PartitionImage:
         state = self.image.partition(TopicPartition(topic, partition))
@@ -137,6 +183,18 @@ def first_image() -> ClusterImage:
         ),
     )
     return image
+
+
+def partition(*replicas: int, **changes: Any) -> PartitionImage:
+    """In sync everywhere and led by its first replica, with changes."""
+    state = PartitionImage(replicas=replicas, isr=replicas, leader=replicas[0])
+    state = replace(state, **changes)
+    known = changes.get("last_known", tuple(sorted({*state.isr, *state.eligible})))
+    return replace(state, last_known=known)
+
+
+def changed(topic: str, state: PartitionImage, number: int = 0) -> PartitionChanged:
+    return PartitionChanged(topic=topic, partition=number, state=state)
 
 
 def registration(broker_id: int, **changes: object) -> RegisterBrokerRequest:
