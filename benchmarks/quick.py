@@ -15,7 +15,7 @@ from benchmarks.harness import Row, report
 
 PARTS = ("broker", "partitions", "dataframe")
 #: Parts that are measured only when they are named.
-LONG_PARTS = ("scaling", "replication", "failover")
+LONG_PARTS = ("scaling", "replication", "failover", "control_plane")
 
 
 def main() -> int:

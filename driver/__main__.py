@@ -73,11 +73,13 @@ def _read_options(line: str) -> ControlPlaneOptions:
 
 async def _serve(options: ControlPlaneOptions) -> int:
     control_plane = ControlPlane(options)
+    gc.disable()  # half of the time of reading a large journal would go there, for nothing
     await control_plane.start()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control_plane.stop, signal.Signals(number).name)
     gc.freeze()  # what is loaded now stays; later collections need not look at it
+    gc.enable()
     image = control_plane.image
     logger.info(
         "controller of epoch %d serves cluster %s at port %d, commit %d",

@@ -4,7 +4,7 @@ Owns: these answers, kept up to date partition by partition.  Must not know reco
 partition changes.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from sparklog.metadata.values import PartitionImage
@@ -21,8 +21,8 @@ class ReplicaIndex:
     def __init__(self) -> None:
         #: Partitions of all brokers.
         self.size = 0
-        self._hosted: dict[int, _Partitions] = {}
-        self._led: dict[int, _Partitions] = {}
+        self._hosted: defaultdict[int, _Partitions] = defaultdict(dict)
+        self._led: defaultdict[int, _Partitions] = defaultdict(dict)
         self._seconds: dict[int, Counter[int]] = {}
 
     def change(
@@ -39,8 +39,8 @@ class ReplicaIndex:
             self.size -= 1
         if after is not None:
             for broker_id in after.replicas:
-                self._hosted.setdefault(broker_id, {})[tp] = after
-            self._led.setdefault(after.leader, {})[tp] = after
+                self._hosted[broker_id][tp] = after
+            self._led[after.leader][tp] = after
             self.size += 1
         self._count_seconds(before, after)
 

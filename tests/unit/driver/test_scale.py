@@ -1,0 +1,112 @@
+"""What a decision costs is a matter of the partitions that it concerns, not of the cluster's.
+
+Counted in bytecodes, so that the machine has no say in it; ``benchmarks/control_plane.py`` has the
+times.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from driver_fakes import ControllerUnderTest
+from operations import count_operations
+
+from sparklog.metadata import decode_records, encode_records
+from sparklog.types import TopicPartition
+from sparklog.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.private import LostBroker, ReportLossRequest
+
+FEW, MANY = 5, 25
+#: With three replicas each, a broker has sixty of them.
+PARTITIONS_PER_BROKER = 20
+TP = TopicPartition("t", 0)
+
+
+@dataclass
+class Cluster:
+    """``brokers`` brokers, each with as many partitions as in a cluster of any other size."""
+
+    controller: ControllerUnderTest
+
+    @classmethod
+    def of(cls, brokers: int) -> "Cluster":
+        under_test = ControllerUnderTest(default_replication_factor="3")
+        under_test.register_all(brokers)
+        cluster = cls(under_test)
+        under_test.controller.handle(cluster.creation("t", brokers * PARTITIONS_PER_BROKER), 0)
+        return cluster
+
+    def creation(self, name: str, partitions: int) -> CreateTopicsRequest:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=3)
+        return CreateTopicsRequest(topics=(topic,))
+
+    def lose_a_broker(self) -> int:
+        request = ReportLossRequest(brokers=(LostBroker(broker_id=1),))
+        decision = self.controller.controller.handle(request, 0)
+        return len(decision.records)
+
+    def create_a_topic(self) -> int:
+        self.controller.controller.handle(self.creation("other", 1), 0)
+        return 1
+
+    def shrink_an_isr(self) -> int:
+        state = self.controller.image.partition(TP)
+        assert state is not None
+        leader = self.controller.image.brokers[state.leader]
+        partition = PartitionData(
+            partition_index=0,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            new_isr_with_epochs=(
+                BrokerState(broker_id=leader.broker_id, broker_epoch=leader.broker_epoch),
+            ),
+        )
+        topic = self.controller.image.topics["t"]
+        request = AlterPartitionRequest(
+            broker_id=leader.broker_id,
+            broker_epoch=leader.broker_epoch,
+            topics=(TopicData(topic_id=topic.topic_id, partitions=(partition,)),),
+        )
+        assert len(self.controller.controller.handle(request, 0).records) == 1
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("decide", "growth_max"),
+    [
+        (Cluster.lose_a_broker, 1.1),
+        (Cluster.shrink_an_isr, 1.1),
+        (Cluster.create_a_topic, MANY / FEW * 1.1),  # it looks at every broker
+    ],
+)
+def test_a_decision_looks_only_at_what_it_concerns(
+    decide: Callable[[Cluster], int], growth_max: float
+) -> None:
+    """Operations for each record decided, in a small cluster and in a large one."""
+    costs: list[float] = []
+    for brokers in (FEW, MANY):
+        cluster = Cluster.of(brokers)
+        records: list[int] = []
+        operations = count_operations(lambda c=cluster, r=records: r.append(decide(c)))  # type: ignore[misc]
+        costs.append(operations / records[0])
+        cluster.controller.controller.check_invariants()
+    few, many = costs
+    assert 0 < many <= few * growth_max, costs
+
+
+def test_a_failover_is_one_decision_of_a_few_hundred_bytes_and_little_work_a_partition() -> None:
+    controller = Cluster.of(MANY).controller.controller
+    request = ReportLossRequest(brokers=(LostBroker(broker_id=1),))
+    decision = controller.handle(request, 0)
+    encoded = encode_records(decision.records)
+    partitions = len(decision.records) - 1
+    assert partitions == pytest.approx(3 * PARTITIONS_PER_BROKER, rel=0.2)
+    assert len(encoded) / partitions < 250
+    for work in (lambda: encode_records(decision.records), lambda: decode_records(encoded)):
+        assert count_operations(work) / partitions < 1_000
