@@ -9,7 +9,11 @@ from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import NO_NODE, Endpoint, TopicPartition
-from sparklog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from sparklog.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,11 @@ class ClusterView:
         return partition if partition and partition.leader in self.nodes else None
 
     def merge(self, response: MetadataResponse, *, whole: bool) -> "ClusterView":
-        """With a newer response; ``whole``: it lists every topic there is."""
+        """With a newer response; ``whole``: it lists every topic there is.
+
+        A node may not have heard yet what others told before: of a partition's leaders the one of
+        the highest epoch is kept.
+        """
         topics = {} if whole else dict(self.topics)
         errors = {} if whole else dict(self.topic_errors)
         for answer in response.topics:
@@ -62,7 +70,7 @@ class ClusterView:
                 topics.pop(answer.name, None)
                 errors[answer.name] = _code(answer.error_code)
             else:
-                topics[answer.name] = _topic(answer)
+                topics[answer.name] = _topic(answer, self.topics.get(answer.name))
                 errors.pop(answer.name, None)
         return replace(
             self,
@@ -96,21 +104,28 @@ def _code(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _topic(answer: MetadataResponseTopic) -> TopicView:
+def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView:
     assert answer.name is not None
+    before = known.partitions if known is not None and known.topic_id == answer.topic_id else {}
+    partitions: dict[int, PartitionView] = {}
+    for told in sorted(answer.partitions, key=lambda p: p.partition_index):
+        view = _partition(told)
+        newest = before.get(view.partition, view)
+        partitions[view.partition] = view if view.leader_epoch >= newest.leader_epoch else newest
     return TopicView(
         name=answer.name,
         topic_id=answer.topic_id,
         is_internal=answer.is_internal,
-        partitions={
-            partition.partition_index: PartitionView(
-                partition=partition.partition_index,
-                leader=partition.leader_id,
-                leader_epoch=partition.leader_epoch,
-                replicas=partition.replica_nodes,
-                isr=partition.isr_nodes,
-                offline_replicas=partition.offline_replicas,
-            )
-            for partition in sorted(answer.partitions, key=lambda p: p.partition_index)
-        },
+        partitions=partitions,
+    )
+
+
+def _partition(told: MetadataResponsePartition) -> PartitionView:
+    return PartitionView(
+        partition=told.partition_index,
+        leader=told.leader_id,
+        leader_epoch=told.leader_epoch,
+        replicas=told.replica_nodes,
+        isr=told.isr_nodes,
+        offline_replicas=told.offline_replicas,
     )

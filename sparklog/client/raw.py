@@ -4,7 +4,7 @@ Owns: the requests that carry data, their versions and their results.  Must not 
 batches pass through as bytes, fetched ones as views of what was received.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -65,13 +65,15 @@ class Fetched:
     """What one fetch of one partition gave.
 
     ``records`` are whole batches (the first may start before the wanted offset) in memory that is
-    the caller's; empty when there was nothing new.
+    the caller's; empty when there was nothing new.  The leader was in ``leader_epoch`` (-1: not
+    known).
     """
 
     records: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
@@ -152,13 +154,14 @@ class RawClient:
         ) -> dict[TopicPartition, Fetched | KafkaError]:
             connection = await self.cluster.connect_node(node_id, deadline, lane)
             version = self._version(connection, FetchRequest, group)
+            epochs = self._leader_epochs(group)
             request = FetchRequest(
                 replica_id=_CONSUMER,
                 max_wait_ms=min(max_wait_ms, deadline.left_ms),
                 min_bytes=min_bytes,
                 max_bytes=max_bytes,
                 isolation_level=isolation,
-                topics=self._fetch_topics(group),
+                topics=_fetch_topics(group, epochs, self._topic_id),
             )
             correlation_id = connection.next_correlation_id()
             payload = encode_request(request, version, correlation_id, connection.client_id)
@@ -169,7 +172,7 @@ class RawClient:
             answered_id, response = decode_fetch_response(version, answer)
             connection.check_correlation(correlation_id, answered_id)
             check(response.error_code)
-            return self._fetched(response, group)
+            return self._fetched(response, group, epochs)
 
         return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
 
@@ -256,7 +259,7 @@ class RawClient:
             request = ListOffsetsRequest(
                 replica_id=_CONSUMER,
                 isolation_level=isolation,
-                topics=_list_offsets_topics(group),
+                topics=_list_offsets_topics(group, self._leader_epochs(group)),
                 timeout_ms=deadline.left_ms,
             )
             response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
@@ -305,26 +308,16 @@ class RawClient:
         """Topic names by id, for answers that carry only the id."""
         return {self._topic_id(tp.topic): tp.topic for tp in group}
 
-    def _fetch_topics(self, group: Mapping[TopicPartition, FetchFrom]) -> tuple[FetchTopic, ...]:
-        view = self.cluster.view
-        topics: dict[str, list[FetchPartition]] = {}
-        for tp, wanted in group.items():
-            leader = view.leader(tp)
-            topics.setdefault(tp.topic, []).append(
-                FetchPartition(
-                    partition=tp.partition,
-                    current_leader_epoch=leader.leader_epoch if leader else NO_LEADER_EPOCH,
-                    fetch_offset=wanted.offset,
-                    partition_max_bytes=wanted.max_bytes,
-                )
-            )
-        return tuple(
-            FetchTopic(topic=name, topic_id=self._topic_id(name), partitions=tuple(partitions))
-            for name, partitions in topics.items()
-        )
+    def _leader_epochs(self, group: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """What is known of their leaders: one that was replaced meanwhile refuses to answer."""
+        leaders = {tp: self.cluster.view.leader(tp) for tp in group}
+        return {tp: led.leader_epoch if led else NO_LEADER_EPOCH for tp, led in leaders.items()}
 
     def _fetched(
-        self, response: FetchResponse, group: Mapping[TopicPartition, FetchFrom]
+        self,
+        response: FetchResponse,
+        group: Mapping[TopicPartition, FetchFrom],
+        epochs: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, Fetched | KafkaError]:
         names = self._names(group)
         results: dict[TopicPartition, Fetched | KafkaError] = _unanswered(group)
@@ -340,6 +333,7 @@ class RawClient:
                         high_watermark=part.high_watermark,
                         last_stable_offset=part.last_stable_offset,
                         log_start_offset=part.log_start_offset,
+                        leader_epoch=epochs[tp],
                         aborted=part.aborted_transactions or (),
                     )
         return results
@@ -402,11 +396,38 @@ def _unanswered(group: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
     }
 
 
-def _list_offsets_topics(group: Mapping[TopicPartition, int]) -> tuple[ListOffsetsTopic, ...]:
+def _fetch_topics(
+    group: Mapping[TopicPartition, FetchFrom],
+    epochs: Mapping[TopicPartition, int],
+    topic_id: Callable[[str], UUID | None],
+) -> tuple[FetchTopic, ...]:
+    topics: dict[str, list[FetchPartition]] = {}
+    for tp, wanted in group.items():
+        topics.setdefault(tp.topic, []).append(
+            FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=epochs[tp],
+                fetch_offset=wanted.offset,
+                partition_max_bytes=wanted.max_bytes,
+            )
+        )
+    return tuple(
+        FetchTopic(topic=name, topic_id=topic_id(name), partitions=tuple(partitions))
+        for name, partitions in topics.items()
+    )
+
+
+def _list_offsets_topics(
+    group: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
+) -> tuple[ListOffsetsTopic, ...]:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for tp, timestamp in group.items():
         topics.setdefault(tp.topic, []).append(
-            ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
+            ListOffsetsPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=epochs[tp],
+                timestamp=timestamp,
+            )
         )
     return tuple(
         ListOffsetsTopic(name=name, partitions=tuple(partitions))

@@ -85,6 +85,13 @@ class HostDisk:
         self.backend.crash(keep, lose_names=self._random.random() < 0.5)
         return lost
 
+    def wipe(self) -> None:
+        """Another disk is there in its place, an empty one."""
+        self._kill = None
+        self.backend.end_process()
+        root = self.backend.disk.root
+        root.live, root.durable = {}, {}
+
     def _before(self, operation: str, _where: str) -> None:
         node = current_node()
         if node is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from history import LogId
+from history import LogId, ReplicaSeen
 
 from sparklog.metadata import ClusterImage, Record
 
@@ -65,9 +65,13 @@ class NodeImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalState:
-    """``folders``: broker -> name of a partition's folder -> the topic that it belongs to."""
+    """``folders``: broker -> name of a partition's folder -> the topic that it belongs to.
+
+    ``replicas`` are what every broker holds of every partition.
+    """
 
     logs: Mapping[LogId, FinalLog] = field(default_factory=dict)
+    replicas: tuple[ReplicaSeen, ...] = ()
     journal: tuple[JournalCommit, ...] = ()
     images: tuple[NodeImage, ...] = ()
     folders: Mapping[int, Mapping[str, UUID | None]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from itertools import count
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from sparklog.metadata import Record
 from sparklog.types import NO_OFFSET
 
 #: Behind every position.
@@ -43,6 +44,7 @@ class ProduceInvoked:
     log: LogId
     producer: str
     values: tuple[bytes, ...]
+    acks: int = -1
     idempotent: bool = False
     resent: bool = False
     stream: str = ""
@@ -77,12 +79,14 @@ class Fetched:
     """A read that was answered: offsets and values of whole batches, the first may start early.
 
     ``complete``: the answer may hold everything that there is, so an empty one means something.
+    ``leader_epoch`` is the one that the leader had; -1 unknown.
     """
 
     asked: int
     reader: str
     log: LogId
     offset: int
+    leader_epoch: int = -1
     high_watermark: int
     log_start: int
     records: tuple[tuple[int, bytes | None], ...]
@@ -118,6 +122,7 @@ class EndListed:
     asked: int
     log: LogId
     offset: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +198,15 @@ class RecordsDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDied:
-    """A broker was killed; ``power_lost``: what was not flushed may be gone, else all is kept."""
+    """A broker was killed, and what was not flushed may be gone, or its whole disk, or nothing.
+
+    ``incarnation`` is that of the process, where it had come so far as to have one.
+    """
 
     broker: int
-    power_lost: bool
+    power_lost: bool = False
+    disk_lost: bool = False
+    incarnation: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +214,49 @@ class BrokerStopped:
     """A broker is asked to stop cleanly."""
 
     broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBegun:
+    """``unclean_recovery_ms``: how long replicas are waited for that may hold more than others."""
+
+    unclean_recovery_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A commit came into the journal."""
+
+    number: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanElectionAsked:
+    """An operator may have had any replica elected."""
+
+    log: LogId
+
+
+class SeenBatch(NamedTuple):
+    """A batch as it lies in a file; ``checksum`` is of all its bytes."""
+
+    base_offset: int
+    next_offset: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSeen:
+    """What a broker holds of a partition, in memory and on its disk: batches from ``start`` on."""
+
+    broker: int
+    log: LogId
+    leads: bool
+    leader_epoch: int
+    start: int
+    high_watermark: int
+    batches: tuple[SeenBatch, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +271,18 @@ class Probed:
     log: LogId
     took_ms: int
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InSync:
+    """After the healing: the partition's replicas are in sync, and are those that it is to have.
+
+    ``missing`` says which, at last, were not.
+    """
+
+    log: LogId
+    took_ms: int
+    missing: tuple[int, ...] = ()
 
 
 Event: TypeAlias = (
@@ -240,8 +305,13 @@ Event: TypeAlias = (
     | RecordsDeleted
     | BrokerDied
     | BrokerStopped
+    | ClusterBegun
+    | Committed
+    | UncleanElectionAsked
+    | ReplicaSeen
     | Healed
     | Probed
+    | InSync
 )
 E = TypeVar("E")
 

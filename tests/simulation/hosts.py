@@ -8,8 +8,10 @@ the disks' insides.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 from functools import partial
 from typing import Any, Protocol
+from uuid import UUID
 
 from actors import Node
 from disk import HostDisk
@@ -29,6 +31,20 @@ CONTROL_RESTART_S = 0.3
 BACKOFF_S = 0.2
 FAST_S = 10.0
 FAST_FAILURES_MAX = 5
+
+
+class Loss(Enum):
+    """What goes with a process."""
+
+    NOTHING = "is killed"
+    #: What was not flushed: the power of its machine went, and nobody is told.
+    UNFLUSHED = "loses power"
+    #: Everything: its machine will come back with another disk.
+    DISK = "loses its disk"
+
+
+#: What each is counted as.
+COUNTED_AS = {Loss.NOTHING: "kills", Loss.UNFLUSHED: "power_losses", Loss.DISK: "lost_disks"}
 
 
 class Home(Protocol):
@@ -82,11 +98,11 @@ class Host:
         self._world.network.power_on(self.name)
         return self.node
 
-    def _end(self, node: Node, *, lose_unflushed: bool) -> None:
+    def _end(self, node: Node, loss: Loss) -> None:
         """Whatever remains of a process goes away."""
         world = self._world
         world.loop.kill(node)
-        world.network.end_process(node, silent=lose_unflushed)
+        world.network.end_process(node, silent=loss is not Loss.NOTHING)
         if self.node is node:
             self.node = None
 
@@ -97,8 +113,10 @@ class BrokerHost(Host):
     def __init__(self, world: Home, broker_id: int, disk: HostDisk) -> None:
         super().__init__(world, f"broker-{broker_id}", disk)
         self.broker: Broker | None = None
-        #: Entered around the end of every process; told whether the machine lost its power.
-        self.around_end: Callable[[bool], AbstractContextManager[None]] = lambda _: nullcontext()
+        #: Of the process, where it has come so far as to have one.
+        self.incarnation: UUID | None = None
+        #: Entered around the end of every process.
+        self.around_end: Callable[[Loss], AbstractContextManager[None]] = lambda _: nullcontext()
         self._broker_id = broker_id
         self._supervisor: asyncio.Task[None] | None = None
         self._new = True
@@ -119,16 +137,15 @@ class BrokerHost(Host):
         self._supervisor = self._world.loop.create_task(self._supervise(serves))
         return serves
 
-    def kill(self, *, lose_unflushed: bool) -> None:
-        """kill -9 of broker and supervisor; silent when the machine's power went."""
+    def kill(self, loss: Loss = Loss.NOTHING) -> None:
+        """kill -9 of broker and supervisor, or worse."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             self._supervisor = None
-        how = "loses power" if lose_unflushed else "is killed"
-        self._world.note(f"{self.name} {how}")
-        self._world.counters["power_losses" if lose_unflushed else "kills"] += 1
+        self._world.note(f"{self.name} {loss.value}")
+        self._world.counters[COUNTED_AS[loss]] += 1
         if self.node is not None:
-            self._end(self.node, lose_unflushed=lose_unflushed)
+            self._end(self.node, loss)
 
     async def stop(self) -> None:
         assert self.broker is not None, f"{self.name} does not serve"
@@ -136,17 +153,20 @@ class BrokerHost(Host):
         self.broker.ask_to_stop("the world")
         await self._supervisor
 
-    def _end(self, node: Node, *, lose_unflushed: bool) -> None:
-        with self.around_end(lose_unflushed):
-            super()._end(node, lose_unflushed=lose_unflushed)
-            self.broker = None
-            self._end_on_disk(lose_unflushed)
+    def _end(self, node: Node, loss: Loss) -> None:
+        with self.around_end(loss):
+            super()._end(node, loss)
+            self.broker = self.incarnation = None
+            self._end_on_disk(loss)
 
-    def _end_on_disk(self, lose_unflushed: bool) -> None:
-        if lose_unflushed:
+    def _end_on_disk(self, loss: Loss) -> None:
+        if loss is Loss.UNFLUSHED:
             lost = self.disk.lose_power()
             self._world.note(f"{self.name} lost {lost} unflushed bytes")
             self._world.counters["unflushed_bytes_lost"] += lost
+        elif loss is Loss.DISK:
+            self.disk.wipe()
+            self._new = True
         else:
             self.disk.end_process()
 
@@ -158,7 +178,7 @@ class BrokerHost(Host):
             life = node.spawn(loop, self._live(node, serves))
             await asyncio.wait([life])  # which leaves it alone when this is cancelled
             error = _end_of(life)
-            self._end(node, lose_unflushed=False)
+            self._end(node, Loss.NOTHING)
             if error is None:
                 self._world.note(f"{self.name} has stopped")
                 return
@@ -175,6 +195,7 @@ class BrokerHost(Host):
     async def _live(self, node: Node, serves: "asyncio.Future[None]") -> None:
         world = self._world
         broker = Broker(self._options(), world.surroundings(node))
+        self.incarnation = broker.incarnation
         await broker.start()
         self._new = False
         self.broker = broker
@@ -233,17 +254,17 @@ class ControlHost(Host):
                 self._world.note(f"{self.name} goes on")
                 self._world.loop.release(node)
 
-    def kill(self, *, lose_unflushed: bool) -> None:
+    def kill(self) -> None:
         if self._launcher is not None:
             self._launcher.cancel()
         self._world.note(f"{self.name} is killed")
         self._world.counters["control_kills"] += 1
         if self.node is not None:
-            self._end(self.node, lose_unflushed=lose_unflushed)
+            self._end(self.node, Loss.NOTHING)
 
-    def _end(self, node: Node, *, lose_unflushed: bool) -> None:
+    def _end(self, node: Node, loss: Loss) -> None:
         self.control_plane = None if self.node is node else self.control_plane
-        super()._end(node, lose_unflushed=lose_unflushed)
+        super()._end(node, loss)
 
     async def _launch(self, serves: "asyncio.Future[None]") -> None:
         world, failures = self._world, 0
@@ -257,7 +278,7 @@ class ControlHost(Host):
                 life.add_done_callback(partial(self._replaced_ended, node))
                 raise
             error = _end_of(life)
-            self._end(node, lose_unflushed=False)
+            self._end(node, Loss.NOTHING)
             world.note(f"{self.name} ended: {error}")
             if error is None:
                 return
@@ -270,7 +291,7 @@ class ControlHost(Host):
     def _replaced_ended(self, node: Node, ended: "asyncio.Task[None]") -> None:
         self._world.note(f"the replaced {self.name} ended: {_end_of(ended)}")
         self._world.counters["controllers_replaced"] += 1
-        self._end(node, lose_unflushed=False)
+        self._end(node, Loss.NOTHING)
 
     async def _live(self, node: Node, serves: "asyncio.Future[None]") -> None:
         world = self._world

@@ -16,9 +16,10 @@ from unittest.mock import patch
 from bugs import planted
 from checkers import violations
 from final_state import FinalState
-from history import History
+from history import ClusterBegun, History
 from workloads import (
     collect,
+    commits,
     consume,
     delete_records,
     ending,
@@ -26,6 +27,7 @@ from workloads import (
     idempotent,
     library,
     nemesis,
+    observe,
     produce,
     settings,
     topics,
@@ -107,6 +109,9 @@ def _settings(chance: random.Random) -> dict[str, str]:
         "broker.session.timeout.ms": str(chance.choice((2000, 6000))),
         "log.flush.offset.checkpoint.interval.ms": str(chance.choice((500, 3000, 60000))),
         "log.retention.check.interval.ms": str(chance.choice((500, 3000))),
+        "replica.lag.time.max.ms": str(chance.choice((1500, 4000))),
+        "replica.fetch.backoff.ms": "300",
+        "unclean.recovery.timeout.ms": str(chance.choice((1000, 20000))),
         "auto.create.topics.enable": "false",
         "log.index.size.max.bytes": "8192",
     }
@@ -114,6 +119,8 @@ def _settings(chance: random.Random) -> dict[str, str]:
 
 async def _play(scene: Scene, chance: random.Random) -> FinalState:
     world = scene.world
+    recovery_ms = int(world.settings["unclean.recovery.timeout.ms"])
+    scene.history.record(ClusterBegun(unclean_recovery_ms=recovery_ms))
     nemesis.watch_brokers(scene, world.stream("torn"))
     await world.start()
     await world.client("setup").run(_create_topics(scene, chance))
@@ -128,13 +135,15 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
         world.loop.create_task(nemesis.NEMESES[name](scene, world.stream(f"nemesis {name}")))
         for name in troubles
     ]
+    looking = world.loop.create_task(observe.run(scene))
     world.note(f"clients {', '.join(workloads)}; troubles {', '.join(troubles)}")
     await world.sleep(chance.uniform(*LENGTH_S))
     scene.over = True
     world.note("winding up")
-    await _ended([*faults, *clients])
+    await _ended([*faults, *clients, looking])
     await ending.heal(scene)
     await world.client("prober").run(ending.probe(scene, "prober"))
+    await ending.await_in_sync(scene)
     await ending.last_crash(scene, chance)
     return await world.client("last").run(collect.collect(scene, "last"))
 
@@ -182,6 +191,7 @@ def _remembered(scene: Scene) -> Iterator[None]:
     with (
         patch("hosts.ControlPlane", RememberedControlPlane),
         patch("hosts.Broker", RememberedBroker),
+        commits.noted(scene),
     ):
         yield
 

@@ -1,6 +1,7 @@
 """Stories with every fault that a world knows; what was acknowledged is still there."""
 
 import pytest
+from hosts import Loss
 from story import tell
 from world import World
 
@@ -24,8 +25,8 @@ async def stop_cleanly(world: World) -> None:
 
 async def kill_inside_an_operation(world: World) -> None:
     for _ in range(5):
-        loses = world.random.random() < 0.5
-        world.kill_broker_after(1, world.random.randint(1, 40), lose_unflushed=loses)
+        loses = world.random.choice((Loss.NOTHING, Loss.UNFLUSHED))
+        world.kill_broker_after(1, world.random.randint(1, 40), loses)
         await world.sleep(1)
         if world.is_up(1):  # it had less to do
             await world.kill_broker(1)
@@ -150,7 +151,7 @@ def test_what_was_not_flushed_may_be_lost() -> None:
 
     async def power_loss(world: World) -> None:
         await world.sleep(0.2)
-        await world.kill_broker(1, lose_unflushed=True)
+        await world.kill_broker(1, Loss.UNFLUSHED)
         await world.start_broker(1)
 
     lost = 0

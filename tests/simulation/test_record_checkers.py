@@ -1,6 +1,7 @@
 """Every checker of records: a history that breaks its invariant, and one that keeps it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from checkers import (
@@ -18,6 +19,7 @@ from final_state import FinalBatch, FinalLog, FinalState
 from history import (
     BrokerDied,
     BrokerStopped,
+    Committed,
     Consumed,
     DeleteRecordsInvoked,
     EndListed,
@@ -36,17 +38,45 @@ from history import (
     TopicDeleteInvoked,
 )
 
+from sparklog.metadata import (
+    BrokerImage,
+    BrokerRegistered,
+    ConfigChanged,
+    PartitionChanged,
+    PartitionImage,
+)
+from sparklog.metadata import TopicCreated as TopicCreatedRecord
+from sparklog.types import ResourceType
+
 TOPIC_ID = UUID(int=1)
 LOG = LogId("t", TOPIC_ID, 0)
 NAME = str(LOG)
+STATE = PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1)
 
 
 def created(**configs: str) -> list[Event]:
-    """The topic, led by broker 1."""
+    """The topic, led by broker 1: three events."""
     settings = tuple((name.replace("_", "."), value) for name, value in configs.items())
+    overrides = tuple(
+        ConfigChanged(resource_type=ResourceType.TOPIC, resource_name="t", name=name, value=value)
+        for name, value in settings
+    )
+    record = TopicCreatedRecord(topic="t", topic_id=TOPIC_ID, partitions=(STATE,))
     return [
         TopicCreateInvoked(op=100, topic="t", configs=settings, partitions=1),
+        Committed(number=1, records=(record, *overrides)),
         TopicCreated(op=100, topic="t", topic_id=TOPIC_ID, leaders=(1,)),
+    ]
+
+
+def restarted(*, power_lost: bool, broker: int = 1) -> list[Event]:
+    """A broker is killed and comes back, and leads again if it is the only one: two events."""
+    back = BrokerRegistered(broker=BrokerImage(broker_id=broker), clean=False)
+    led = replace(STATE, leader_epoch=1, partition_epoch=1)
+    again = PartitionChanged(topic="t", partition=0, state=led)
+    return [
+        BrokerDied(broker=broker, power_lost=power_lost),
+        Committed(number=2, records=(back, again) if broker == 1 else (back,)),
     ]
 
 
@@ -59,13 +89,16 @@ def acked(op: int, base_offset: int) -> ProduceAcked:
     return ProduceAcked(op=op, base_offset=base_offset)
 
 
-def fetched(offset: int, *values: str, asked: int = 0, hw: int = 99, start: int = 0) -> Fetched:
+def fetched(
+    offset: int, *values: str, asked: int = 0, hw: int = 99, start: int = 0, epoch: int = 0
+) -> Fetched:
     records = tuple(enumerate((value.encode() for value in values), offset))
     return Fetched(
         asked=asked,
         reader="r",
         log=LOG,
         offset=offset,
+        leader_epoch=epoch,
         high_watermark=hw,
         log_start=start,
         records=records,
@@ -99,16 +132,16 @@ def test_an_acknowledged_record_that_is_not_there_is_lost() -> None:
 
 def test_what_nobody_promised_may_be_lost() -> None:
     write = [sent(1, "a"), acked(1, 0)]
-    died, killed = BrokerDied(broker=1, power_lost=True), BrokerDied(broker=1, power_lost=False)
-    other = BrokerDied(broker=2, power_lost=True)
+    died, killed = restarted(power_lost=True), restarted(power_lost=False)
+    other = restarted(power_lost=True, broker=2)
     deleted = TopicDeleteInvoked(op=2, topic="t", topic_id=TOPIC_ID)
     lost = [f"a of p was acknowledged at offset 0 of {NAME}, where nothing is; the log is [0, 0)"]
-    assert acknowledged.check(History.of(*created(), *write, died), holds()) == []
-    assert acknowledged.check(History.of(*created(), died, *write), holds()) == lost
-    assert acknowledged.check(History.of(*created(), *write, killed), holds()) == lost
-    assert acknowledged.check(History.of(*created(), *write, other), holds()) == lost
+    assert acknowledged.check(History.of(*created(), *write, *died), holds()) == []
+    assert acknowledged.check(History.of(*created(), *died, *write), holds()) == lost
+    assert acknowledged.check(History.of(*created(), *write, *killed), holds()) == lost
+    assert acknowledged.check(History.of(*created(), *write, *other), holds()) == lost
     flushed = created(flush_messages="1")
-    assert acknowledged.check(History.of(*flushed, *write, died), holds()) == lost
+    assert acknowledged.check(History.of(*flushed, *write, *died), holds()) == lost
     assert acknowledged.check(History.of(*created(), *write, deleted), FinalState()) == []
     assert acknowledged.check(History.of(*created(), *write), holds(start=1, first=1)) == []
     unknown = History.of(*created(), sent(1, "a"), ProduceUnknown(op=1, reason="reset"))
@@ -131,8 +164,8 @@ def test_what_was_acknowledged_before_stands_before() -> None:
         f"{NAME}: a batch of p went to offset 0 although offset 1 had been acknowledged before it "
         "was sent"
     ]
-    lost = BrokerDied(broker=1, power_lost=True)
-    excused = History.of(*created(), *one_by_one[:2], lost, *one_by_one[2:])
+    lost = restarted(power_lost=True)
+    excused = History.of(*created(), *one_by_one[:2], *lost, *one_by_one[2:])
     assert order.check(excused, FinalState()) == []
 
 
@@ -227,14 +260,15 @@ def test_reads_have_no_gaps() -> None:
 
 
 def test_an_offset_keeps_its_record() -> None:
-    lost = BrokerDied(broker=1, power_lost=True)
-    reads = [fetched(0, "a", asked=2), fetched(0, "b", asked=3)]
+    lost = restarted(power_lost=True)
+    reads = [fetched(0, "a", asked=3), fetched(0, "b", asked=4)]
     found = [f"offset 0 of {NAME} was a for r and is b for r"]
     assert same_record.check(History.of(*created(), *reads), FinalState()) == found
     assert same_record.check(History.of(*created(), *reads[:1]), holds("a")) == []
-    legal = History.of(*created(), reads[0], lost, fetched(0, "b", asked=4))
+    later = fetched(0, "b", asked=6, epoch=1)
+    legal = History.of(*created(), reads[0], *lost, later)
     assert same_record.check(legal, FinalState()) == []
-    promised = History.of(*created(flush_messages="1"), reads[0], lost, fetched(0, "b", asked=4))
+    promised = History.of(*created(flush_messages="1"), reads[0], *lost, later)
     assert same_record.check(promised, FinalState()) == found
     told = History.of(*created(), sent(1, "a"), acked(1, 0))
     assert same_record.check(told, holds("b")) == [
@@ -261,14 +295,14 @@ def test_reads_stay_within_bounds() -> None:
 
 def test_deleted_records_stay_hidden_while_the_broker_lives() -> None:
     deleted = [DeleteRecordsInvoked(op=1, log=LOG, before=2), RecordsDeleted(op=1, low_watermark=2)]
-    late = fetched(1, "b", asked=4)
+    late = fetched(1, "b", asked=5)
     found = [f"{NAME}: r read from offset 1, records below 2 had been deleted"]
     assert read_bounds.check(History.of(*created(), *deleted, late), FinalState()) == found
-    early = History.of(*created(), *deleted, fetched(1, "b", asked=3))
+    early = History.of(*created(), *deleted, fetched(1, "b", asked=4))
     assert read_bounds.check(early, FinalState()) == []
-    killed = [*deleted, BrokerDied(broker=1, power_lost=False), fetched(1, "b", asked=5)]
+    killed = [*deleted, BrokerDied(broker=1), fetched(1, "b", asked=6)]
     assert read_bounds.check(History.of(*created(), *killed), FinalState()) == []
-    stopped = [*deleted, BrokerStopped(broker=1), fetched(1, "b", asked=5)]
+    stopped = [*deleted, BrokerStopped(broker=1), fetched(1, "b", asked=6)]
     assert read_bounds.check(History.of(*created(), *stopped), FinalState()) == found
 
 
@@ -284,7 +318,7 @@ def test_only_what_was_asked_for_is_deleted() -> None:
     assert deletions.check(History.of(*created(), *deleted), holds("abc")) == [
         f"{NAME}: records below 2 had been deleted, the log starts at 0"
     ]
-    killed = BrokerDied(broker=1, power_lost=False)
+    killed = BrokerDied(broker=1)
     assert deletions.check(History.of(*created(), *deleted, killed), holds("abc")) == []
     short = [deleted[0], RecordsDeleted(op=1, low_watermark=1)]
     assert deletions.check(History.of(*created(), *short), kept) == [
@@ -303,27 +337,42 @@ def test_marks_do_not_go_back() -> None:
     def found(*events: Event) -> list[str]:
         return monotone.check(History.of(*created(), *events), FinalState())
 
-    def listed(offset: int, asked: int) -> EndListed:
-        return EndListed(asked=asked, log=LOG, offset=offset)
+    def listed(offset: int, asked: int, epoch: int = 0) -> EndListed:
+        return EndListed(asked=asked, log=LOG, offset=offset, leader_epoch=epoch)
 
     back = [f"{NAME}: the high watermark is 4 after the high watermark was 5"]
-    assert found(fetched(0, "a", asked=2, hw=5), fetched(0, "a", asked=3, hw=4)) == back
-    assert found(fetched(0, "a", asked=2, hw=5), fetched(0, "a", asked=2, hw=4)) == []
-    stopped = BrokerStopped(broker=1)
-    assert found(fetched(0, "a", asked=2, hw=5), stopped, fetched(0, "a", asked=4, hw=4)) == []
-    assert found(fetched(2, "a", asked=2, start=2), fetched(2, "a", asked=3, start=1)) == [
+    five = fetched(0, "a", asked=3, hw=5)
+    assert found(five, fetched(0, "a", asked=4, hw=4)) == back
+    assert found(five, fetched(0, "a", asked=3, hw=4)) == []
+    killed = restarted(power_lost=False)
+    assert found(five, *killed, fetched(0, "a", asked=6, hw=4, epoch=1)) == []
+    assert found(fetched(2, "a", asked=3, start=2), fetched(2, "a", asked=4, start=1)) == [
         f"{NAME}: the log start is 1 after the log start was 2"
     ]
-    assert found(fetched(0, "a", asked=2, hw=5), stopped, listed(4, asked=4)) == [
+    assert found(five, *killed, listed(4, asked=6, epoch=1)) == [
         f"{NAME}: the latest offset is 4 after the high watermark was 5"
     ]
-    assert found(sent(1, "a"), acked(1, 6), listed(6, asked=4)) == [
+    assert found(sent(1, "a"), acked(1, 6), listed(6, asked=5)) == [
         f"{NAME}: the latest offset is 6 after the acknowledged end was 7"
     ]
-    lost = BrokerDied(broker=1, power_lost=True)
-    assert found(sent(1, "a"), acked(1, 6), lost, listed(6, asked=5)) == []
-    again = [listed(9, asked=2), lost, listed(4, asked=4), listed(3, asked=5)]
-    assert found(*again) == [f"{NAME}: the latest offset is 3 after the latest offset was 4"]
+    lost = restarted(power_lost=True)
+    assert found(sent(1, "a"), acked(1, 6), *lost, listed(6, asked=7, epoch=1)) == []
+    last = [listed(4, asked=6, epoch=1), listed(3, asked=7, epoch=1)]
+    assert found(listed(9, asked=3), *lost, *last) == [
+        f"{NAME}: the latest offset is 3 after the latest offset was 4"
+    ]
+
+
+def test_a_leader_that_was_replaced_may_tell_what_it_told_before() -> None:
+    seen = [fetched(0, "a", hw=5, asked=5, epoch=1), fetched(0, "a", hw=4, asked=6, epoch=0)]
+    moved = [*created(), *restarted(power_lost=False)]
+    assert monotone.check(History.of(*moved, *seen), FinalState()) == []
+    old = EndListed(asked=6, log=LOG, offset=4, leader_epoch=0)
+    assert monotone.check(History.of(*moved, seen[0], old), FinalState()) == []
+    new = EndListed(asked=6, log=LOG, offset=4, leader_epoch=1)
+    assert monotone.check(History.of(*moved, seen[0], new), FinalState()) == [
+        f"{NAME}: the latest offset is 4 after the high watermark was 5"
+    ]
 
 
 def test_ghosts_were_never_sent_to_this_topic() -> None:

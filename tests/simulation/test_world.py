@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hosts import Loss
 from story import tell
 from world import World
 
@@ -26,7 +27,7 @@ print("\\n".join(world.trace))
 async def power_loss(world: World) -> None:
     """The broker's machine loses power in the middle of it, and comes back."""
     await world.sleep(world.random.random() * 0.05)
-    await world.kill_broker(1, lose_unflushed=True)
+    await world.kill_broker(1, Loss.UNFLUSHED)
     await world.sleep(world.random.random() * 2)
     await world.start_broker(1)
 

@@ -22,7 +22,7 @@ from blocking_work import VirtualRunner
 from client_node import ClientNode, NodeClient
 from disk import HostDisk
 from faults import Faults
-from hosts import BrokerHost, ControlHost
+from hosts import BrokerHost, ControlHost, Loss
 from loop import VirtualLoop, describe_unhandled
 from network import Network
 from trace_logs import captured_logs
@@ -149,7 +149,7 @@ class World(Faults):
         await self.control.start()
 
     async def kill_control_plane(self) -> None:
-        self.control.kill(lose_unflushed=False)
+        self.control.kill()
 
     def pause_control_plane(self) -> None:
         self.control.pause()
@@ -162,18 +162,16 @@ class World(Faults):
         """As a supervisor does it: again when it ends, until it is killed or stopped."""
         await self.brokers[broker_id].launch()
 
-    async def kill_broker(self, broker_id: int, *, lose_unflushed: bool = False) -> None:
-        """kill -9; with ``lose_unflushed`` the power of its machine went, and nobody is told."""
-        self.brokers[broker_id].kill(lose_unflushed=lose_unflushed)
+    async def kill_broker(self, broker_id: int, loss: Loss = Loss.NOTHING) -> None:
+        """kill -9, or worse."""
+        self.brokers[broker_id].kill(loss)
 
     def kill_broker_after(
-        self, broker_id: int, operations: int, *, lose_unflushed: bool = False, kind: str = ""
+        self, broker_id: int, operations: int, loss: Loss = Loss.NOTHING, *, kind: str = ""
     ) -> None:
         """Kill it inside its so many-th next operation on the disk, of one kind or of any."""
         host = self.brokers[broker_id]
-        host.disk.kill_after(
-            operations, lambda: host.kill(lose_unflushed=lose_unflushed), kind=kind
-        )
+        host.disk.kill_after(operations, lambda: host.kill(loss), kind=kind)
 
     async def stop_broker(self, broker_id: int) -> None:
         """A clean stop; returns when the process has ended."""

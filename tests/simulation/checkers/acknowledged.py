@@ -6,14 +6,14 @@ See ``promises`` for what an acknowledgement promises.
 from collections.abc import Iterator
 
 from final_state import FinalLog, FinalState
-from history import NEVER, History, TopicDeleteInvoked, Write
+from history import History, TopicDeleteInvoked, Write
 
-from checkers.promises import Promises
+from checkers.promises import promises_of
 from sparklog.types import NO_OFFSET
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    promises = Promises(history)
+    promises = promises_of(history)
     deleted = {event.topic_id for _, event in history.each(TopicDeleteInvoked)}
     records = {log: state.records() for log, state in final.logs.items()}
     found: list[str] = []
@@ -24,7 +24,7 @@ def check(history: History, final: FinalState) -> list[str]:
         state = final.logs.get(log)
         if state is None:
             found.append(f"{log} is gone with {_name(write)}, and nobody deleted the topic")
-        elif not promises.may_be_lost(log, write.start, NEVER):
+        elif not promises.write_may_be_lost(write):
             found += _missing(write, base_offset, state, records[log])
     return found
 

@@ -13,12 +13,12 @@ from history import (
     RecordsDeleted,
 )
 
-from checkers.promises import Promises
+from checkers.promises import Promises, promises_of
 from sparklog.types import NO_OFFSET
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    promises = Promises(history)
+    promises = promises_of(history)
     found: list[str] = []
     limits = _limits(history)
     retained = {e.topic_id for _, e in history.each(ConfigChangeInvoked) if _retention(e.name)}

@@ -7,13 +7,13 @@ from typing import TypeAlias
 from final_state import FinalLog, FinalState
 from history import History, LogId
 
-from checkers.promises import Promises
+from checkers.promises import promises_of
 
 Records: TypeAlias = Iterable[tuple[int, bytes | None]]
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    promises = Promises(history)
+    promises = promises_of(history)
     once = {
         value
         for write in history.writes()

@@ -1,18 +1,20 @@
 """What readers see of a log's ends never goes back, as far as it was promised.
 
-The latest offset: never, not even behind a high watermark that a reader saw (KIP-207), nor behind
-an acknowledged record.  The high watermark of reads: not while the broker lives; afterwards it may
-be found again from below.  The log start: not while the broker lives.
+The latest offset: never (KIP-207), neither behind one that was told nor behind the high watermark
+of a read nor behind an acknowledged record; but a leader that does not know that it was replaced
+may tell what it told before.  The high watermark and the log start of reads: not in one leader
+epoch, which no process outlives.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from final_state import FinalState
 from history import EndListed, Fetched, History, LogId
 
-from checkers.promises import Promises
+from checkers.promises import promises_of
 
 
 class Seen(NamedTuple):
@@ -25,30 +27,36 @@ class Seen(NamedTuple):
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    promises = Promises(history)
-    marks: dict[LogId, list[Seen]] = defaultdict(list)
-    starts: dict[LogId, list[Seen]] = defaultdict(list)
+    promises = promises_of(history)
+    marks: dict[tuple[LogId, int], list[Seen]] = defaultdict(list)
+    starts: dict[tuple[LogId, int], list[Seen]] = defaultdict(list)
     lists: dict[LogId, list[Seen]] = defaultdict(list)
+    known: dict[LogId, list[Seen]] = defaultdict(list)
     for at, read in history.each(Fetched):
-        marks[read.log].append(Seen(at, read.asked, read.high_watermark, "high watermark"))
-        starts[read.log].append(Seen(at, read.asked, read.log_start, "log start"))
+        mark = Seen(at, read.asked, read.high_watermark, "high watermark")
+        marks[read.log, read.leader_epoch].append(mark)
+        known[read.log].append(mark)
+        start = Seen(at, read.asked, read.log_start, "log start")
+        starts[read.log, read.leader_epoch].append(start)
     for at, listed in history.each(EndListed):
-        lists[listed.log].append(Seen(at, listed.asked, listed.offset, "latest offset"))
-    ends: dict[LogId, list[Seen]] = defaultdict(list)
+        mark = Seen(at, listed.asked, listed.offset, "latest offset")
+        known[listed.log].append(mark)
+        if not promises.is_stale(listed):
+            lists[listed.log].append(mark)
     for write, base_offset in history.base_offsets():
-        known = base_offset + len(write.sent.values)
-        ends[write.log].append(Seen(write.end, write.start, known, "acknowledged end"))
+        if not promises.write_may_be_lost(write):
+            end = base_offset + len(write.sent.values)
+            known[write.log].append(Seen(write.end, write.start, end, "acknowledged end"))
     found: list[str] = []
-    for log in {**marks, **lists}:
-        found += _falls(log, marks[log], marks[log], promises.restarted)
-        found += _falls(log, starts[log], starts[log], promises.died)
-        earlier = sorted([*marks[log], *lists[log], *ends[log]])
-        found += _falls(log, earlier, lists[log], promises.may_be_lost)
+    for (log, _), seen in [*marks.items(), *starts.items()]:
+        found += _falls(log, seen, seen, lambda _start, _end: False)
+    for log, seen in lists.items():
+        found += _falls(log, known[log], seen, partial(promises.may_be_lost, log))
     return found
 
 
 class Excuse(Protocol):
-    def __call__(self, log: LogId, start: int, end: int, /) -> bool: ...
+    def __call__(self, start: int, end: int, /) -> bool: ...
 
 
 def _falls(
@@ -66,7 +74,7 @@ def _falls(
         for before in sorted(candidates, key=lambda seen: -seen.mark):
             if before.mark <= mark.mark:
                 break
-            if excuse(log, before.start, mark.end):
+            if excuse(before.start, mark.end):
                 candidates.remove(before)
                 continue
             yield (

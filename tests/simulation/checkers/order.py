@@ -8,18 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from final_state import FinalLog, FinalState
-from history import NEVER, History, LogId, Write
+from history import History, LogId, Write
 
-from checkers.promises import Promises
+from checkers.promises import promises_of
 from sparklog.types import MAX_INT32
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    promises = Promises(history)
+    promises = promises_of(history)
     by_log: dict[LogId, list[tuple[Write, int]]] = defaultdict(list)
     for write, base_offset in history.base_offsets():
         # What was lost legally left its offset to others.
-        if not promises.may_be_lost(write.log, write.start, NEVER):
+        if not promises.write_may_be_lost(write):
             by_log[write.log].append((write, base_offset))
     found: list[str] = []
     for log, placed in by_log.items():

@@ -1,7 +1,9 @@
-"""After the healing the cluster goes on: every partition takes a record and gives it back."""
+"""After the healing the cluster goes on: every partition takes a record and gives it back, and all
+its replicas are in sync again.
+"""
 
 from final_state import FinalState
-from history import Healed, History, Probed
+from history import Healed, History, InSync, Probed
 
 #: Virtual time within which a write and its reading succeed after the healing.
 PROGRESS_MS = 60_000
@@ -17,6 +19,11 @@ def check(history: History, final: FinalState) -> list[str]:
         for probe in probes
         if not probe.error and probe.took_ms > PROGRESS_MS
     ]
+    for _, seen in history.each(InSync):
+        if seen.missing:
+            found.append(
+                f"{seen.log} lacks {list(seen.missing)} in its ISR {seen.took_ms} ms after healing"
+            )
     healed = any(True for _ in history.each(Healed))
     probed = {probe.log for probe in probes}
     found += [f"{log} was not probed" for log in final.logs if healed and log not in probed]

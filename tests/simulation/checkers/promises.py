@@ -2,14 +2,37 @@
 
 Owns: which losses are legal.  Must not know records.
 
-A topic that was created with ``flush.messages=1`` promises the disk: nothing that was acknowledged
-is ever lost.  Any other topic promises the process's memory of the disk: a broker that is stopped
-or killed loses nothing, one whose machine loses power may lose what was not flushed.
+What all in-sync replicas acknowledged is never lost, as long as the fault bound of ``copies`` is
+kept.  A topic that was created with ``flush.messages=1`` promises the disk: only lost disks count
+against the bound.  Any other topic promises the process's memory of the disk: a machine that loses
+power counts too.  What the leader alone acknowledged may be gone with its leadership.
 """
 
 from bisect import bisect_left
+from functools import lru_cache
 
-from history import BrokerDied, BrokerStopped, History, LogId, TopicCreated, TopicCreateInvoked
+from history import (
+    NEVER,
+    BrokerDied,
+    Consumed,
+    EndListed,
+    Fetched,
+    History,
+    LogId,
+    TopicCreated,
+    TopicCreateInvoked,
+    Write,
+)
+
+from checkers.copies import follow
+
+ACKS_ALL = -1
+
+
+@lru_cache(maxsize=1)
+def promises_of(history: History) -> "Promises":
+    """Of a history that is over; all checkers ask the same one."""
+    return Promises(history)
 
 
 class Promises:
@@ -17,41 +40,46 @@ class Promises:
 
     def __init__(self, history: History) -> None:
         invoked = {event.op: event for _, event in history.each(TopicCreateInvoked)}
-        self._durable = set()
-        self._leaders = {}
-        self.configs = {}
-        for _, created in history.each(TopicCreated):
-            configs = dict(invoked[created.op].configs) if created.op in invoked else {}
-            self.configs[created.topic_id] = configs
-            self._leaders[created.topic_id] = created.leaders
-            if configs.get("flush.messages") == "1":
-                self._durable.add(created.topic_id)
-        self._losses = [(at, e.broker) for at, e in history.each(BrokerDied) if e.power_lost]
+        self.configs = {
+            created.topic_id: dict(invoked[created.op].configs) if created.op in invoked else {}
+            for _, created in history.each(TopicCreated)
+        }
+        self.copies = follow(history)
         self._deaths = [(at, e.broker) for at, e in history.each(BrokerDied)]
-        stops = [(at, e.broker) for at, e in history.each(BrokerStopped)]
-        self._restarts = sorted([*self._deaths, *stops])
 
-    def durable(self, log: LogId) -> bool:
-        return log.topic_id in self._durable
+    def may_be_lost(self, log: LogId, start: int, end: int = NEVER) -> bool:
+        """Whether what all in-sync replicas had after ``start`` may legally be gone at ``end``."""
+        copies = self.copies.get(log)
+        return copies is not None and copies.lost(start, end)
 
-    def may_be_lost(self, log: LogId, start: int, end: int) -> bool:
-        """Whether what was written after ``start`` may legally be gone at ``end``."""
-        return not self.durable(log) and self._hit(self._losses, log, start, end)
+    def write_may_be_lost(self, write: Write, end: int = NEVER) -> bool:
+        """The same for an acknowledged batch."""
+        copies = self.copies.get(write.log)
+        if copies is None or write.sent.acks == ACKS_ALL or copies.is_alone:
+            return self.may_be_lost(write.log, write.start, end)
+        return copies.ever_moved
+
+    def is_stale(self, event: Fetched | EndListed) -> bool:
+        """Whether a leader answered that had been replaced before it was asked, unknown to it."""
+        copies = self.copies.get(event.log)
+        known = copies.state_at(event.asked - 1) if copies is not None else None
+        return known is not None and event.leader_epoch < known.leader_epoch
+
+    def may_be_stale(self, read: Fetched | Consumed) -> bool:
+        """The same where it is not known which leader answered."""
+        if isinstance(read, Fetched):
+            return self.is_stale(read)
+        copies = self.copies.get(read.log)
+        return copies is not None and not copies.is_alone
 
     def died(self, log: LogId, start: int, end: int) -> bool:
-        """Whether the log's broker was killed between the two positions."""
-        return self._hit(self._deaths, log, start, end)
-
-    def restarted(self, log: LogId, start: int, end: int) -> bool:
-        """Whether the log's broker was killed or stopped between the two positions."""
-        return self._hit(self._restarts, log, start, end)
-
-    def _hit(self, events: list[tuple[int, int]], log: LogId, start: int, end: int) -> bool:
-        leaders = self._leaders.get(log.topic_id, ())
-        leader = leaders[log.partition] if log.partition < len(leaders) else None
-        for at, broker in events[bisect_left(events, (start, -1)) :]:
+        """Whether a broker that ever had a replica was killed between the two positions."""
+        copies = self.copies.get(log)
+        if copies is None:
+            return False
+        for at, broker in self._deaths[bisect_left(self._deaths, (start, -1)) :]:
             if at > end:
                 return False
-            if leader is None or broker == leader:
+            if broker in copies.brokers:
                 return True
         return False

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from final_state import FinalState
 from history import DeleteRecordsInvoked, FetchDamaged, Fetched, History, LogId, RecordsDeleted
 
-from checkers.promises import Promises
+from checkers.promises import promises_of
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    promises = Promises(history)
+    promises = promises_of(history)
     deleted = _deleted(history)
     found = [
         f"{event.log}: {event.reader} read damaged bytes from offset {event.offset}: {event.error}"
@@ -22,8 +22,8 @@ def check(history: History, final: FinalState) -> list[str]:
         found += _outside(read)
         for start, done, low_watermark in deleted.get(read.log, ()):
             hidden = done < read.asked and read.offset < low_watermark
-            # The log start is written down now and then only, so a kill may take it back.
-            if hidden and not promises.died(read.log, start, at):
+            # A replica that was away may not have heard of it.
+            if hidden and not promises.is_stale(read) and not promises.died(read.log, start, at):
                 found.append(
                     f"{read.log}: {read.reader} read from offset {read.offset}, records below "
                     f"{low_watermark} had been deleted"

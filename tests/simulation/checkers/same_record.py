@@ -6,7 +6,7 @@ from typing import NamedTuple
 from final_state import FinalState
 from history import History, LogId
 
-from checkers.promises import Promises
+from checkers.promises import Promises, promises_of
 
 
 class Sight(NamedTuple):
@@ -21,16 +21,17 @@ class Sight(NamedTuple):
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    promises = Promises(history)
+    promises = promises_of(history)
     last: dict[tuple[LogId, int], Sight] = {}
     found: list[str] = []
-    for sight in sorted(_sights(history, final), key=lambda sight: sight[:2]):
+    for sight in sorted(_sights(history, final, promises), key=lambda sight: sight[:2]):
         key = (sight.log, sight.offset)
         before = last.get(key)
         last[key] = sight
         if before is None or before.value == sight.value:
             continue
-        # Either may have been seen first: a consumer gives out what it fetched a while ago.
+        # Either may have been seen first: a consumer gives out what it fetched a while ago, and a
+        # leader that does not know that it was replaced what was there before a loss.
         if not promises.may_be_lost(sight.log, min(before.start, sight.start), sight.end):
             found.append(
                 f"offset {sight.offset} of {sight.log} was {_short(before.value)} for "
@@ -39,11 +40,14 @@ def check(history: History, final: FinalState) -> list[str]:
     return found
 
 
-def _sights(history: History, final: FinalState) -> Iterator[Sight]:
+def _sights(history: History, final: FinalState, promises: Promises) -> Iterator[Sight]:
     for at, read in history.reads():
+        start = 0 if promises.may_be_stale(read) else read.asked
         for offset, value in read.records:
-            yield Sight(at, read.asked, read.log, offset, value, read.reader)
+            yield Sight(at, start, read.log, offset, value, read.reader)
     for write, base_offset in history.base_offsets():
+        if promises.write_may_be_lost(write):
+            continue
         for offset, value in enumerate(write.sent.values, base_offset):
             yield Sight(write.end, write.start, write.log, offset, value, write.sent.producer)
     end = history.position

@@ -23,6 +23,7 @@ from sparklog.metadata.records import from_json
 from sparklog.types import OffsetSpec
 from sparklog.wire.batch import iter_batches
 from sparklog.wire.builder import iter_records
+from workloads import observe
 from workloads.consume import tp_of
 from workloads.scene import Scene
 
@@ -35,6 +36,7 @@ async def collect(scene: Scene, name: str) -> FinalState:
         logs = {log: await _read_all(cluster, log) for log in scene.logs}
     return FinalState(
         logs=logs,
+        replicas=tuple(seen for seen in observe.replicas(scene) if seen.log in logs),
         journal=_journal(scene),
         images=tuple(_images(scene)),
         folders={id_: _folders(host.disk, id_) for id_, host in scene.world.brokers.items()},

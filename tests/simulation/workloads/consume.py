@@ -67,8 +67,11 @@ async def list_end(scene: Scene, cluster: ClusterClient, log: LogId) -> int | No
     found = await RawClient(cluster).list_offsets({tp: int(OffsetSpec.LATEST)}, timeout_s=TIMEOUT_S)
     if not still_meant(cluster, log):
         return None
-    scene.history.record(EndListed(asked=asked, log=log, offset=found[tp].offset))
-    return found[tp].offset
+    end = found[tp]
+    scene.history.record(
+        EndListed(asked=asked, log=log, offset=end.offset, leader_epoch=end.leader_epoch)
+    )
+    return end.offset
 
 
 async def read(
@@ -114,6 +117,7 @@ async def read(
             reader=name,
             log=log,
             offset=offset,
+            leader_epoch=answer.leader_epoch,
             high_watermark=answer.high_watermark,
             log_start=answer.log_start_offset,
             records=records,

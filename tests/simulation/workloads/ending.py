@@ -3,9 +3,11 @@
 Owns: what a whole cluster is, and how it is tried.  Must not know what the checkers make of it.
 """
 
+import asyncio
 import random
 
-from history import Healed, LogId, Probed, ProduceAcked, ProduceInvoked, ProduceUnknown
+from history import Healed, InSync, LogId, Probed, ProduceAcked, ProduceInvoked, ProduceUnknown
+from hosts import Loss
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.raw import RawClient
@@ -31,7 +33,7 @@ async def heal(scene: Scene) -> None:
         await bring_back(scene, broker_id)
         if host.broker is not None and host.broker.table.offline:
             scene.count("offline_partitions")
-            await world.kill_broker(broker_id, lose_unflushed=False)
+            await world.kill_broker(broker_id)
             await bring_back(scene, broker_id)
     scene.history.record(Healed())
 
@@ -66,14 +68,34 @@ async def _probe(scene: Scene, cluster: ClusterClient, log: LogId, name: str) ->
     await raw.fetch(tp, produced.base_offset, timeout_s=PROBE_TIMEOUT_S)
 
 
+async def await_in_sync(scene: Scene) -> None:
+    """Until every partition has a leader, and all of its replicas are in sync."""
+    began = scene.now_ms
+    missing = dict(scene.missing_in_sync())
+    while any(missing.values()) and scene.now_ms - began < PROBE_TIMEOUT_S * 1000:
+        await asyncio.sleep(0.2)
+        missing = dict(scene.missing_in_sync())
+    took_ms = scene.now_ms - began
+    for log, brokers in missing.items():
+        scene.history.record(InSync(log=log, took_ms=took_ms, missing=brokers))
+
+
 async def last_crash(scene: Scene, chance: random.Random) -> None:
-    """Once more, so that every run ends on what was really written."""
-    for broker_id in scene.world.brokers:
+    """Once more, so that every run ends on what was really written: one broker after the other,
+    or all at once."""
+    together = chance.random() < 0.3
+    for broker_id in chance.sample(list(scene.world.brokers), len(scene.world.brokers)):
         if chance.random() < 0.3:
             scene.stopping.add(broker_id)
             await scene.world.stop_broker(broker_id)
             scene.stopping.discard(broker_id)
         else:
-            await scene.world.kill_broker(broker_id, lose_unflushed=chance.random() < 0.7)
+            loss = Loss.UNFLUSHED if chance.random() < 0.7 else Loss.NOTHING
+            await scene.world.kill_broker(broker_id, loss)
             scene.count("crashes")
+        if not together:
+            await bring_back(scene, broker_id)
+            await await_in_sync(scene)
+    for broker_id in scene.world.brokers:
         await bring_back(scene, broker_id)
+    await await_in_sync(scene)

@@ -1,4 +1,4 @@
-"""What goes wrong: processes, disks, the network and the controller, each with a task of its own.
+"""What goes wrong: processes, disks, the network (``cuts``) and the controller, a task for each.
 
 Owns: the faults, and their end at the latest when the run is over.  Must not know what clients do.
 A broker's end is written into the history when it happens, whoever caused it.
@@ -10,10 +10,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from history import BrokerDied, BrokerStopped
-from hosts import BrokerHost
+from checkers.copies import follow
+from history import NEVER, BrokerDied, BrokerStopped
+from hosts import BrokerHost, Loss
 
 from sparklog.errors import SparklogError
+from workloads.cuts import network
 from workloads.scene import Scene
 from workloads.torn import garble_unflushed
 
@@ -33,12 +35,20 @@ def watch_brokers(scene: Scene, chance: random.Random) -> None:
 
 def _watch(scene: Scene, broker_id: int, host: BrokerHost, chance: random.Random) -> None:
     @contextmanager
-    def around_end(power_lost: bool) -> Iterator[None]:
-        if broker_id in scene.stopping and not power_lost:
+    def around_end(loss: Loss) -> Iterator[None]:
+        if broker_id in scene.stopping and loss is Loss.NOTHING:
             scene.history.record(BrokerStopped(broker=broker_id))
         else:
-            scene.history.record(BrokerDied(broker=broker_id, power_lost=power_lost))
-        with garble_unflushed(host.disk.backend.disk, chance) if power_lost else nullcontext():
+            scene.history.record(
+                BrokerDied(
+                    broker=broker_id,
+                    power_lost=loss is Loss.UNFLUSHED,
+                    disk_lost=loss is Loss.DISK,
+                    incarnation=host.incarnation,
+                )
+            )
+        torn = loss is Loss.UNFLUSHED
+        with garble_unflushed(host.disk.backend.disk, chance) if torn else nullcontext():
             yield
 
     host.around_end = around_end
@@ -48,38 +58,54 @@ def _watch(scene: Scene, broker_id: int, host: BrokerHost, chance: random.Random
 
 
 async def brokers(scene: Scene, chance: random.Random) -> None:
-    """Kill, stop and pause brokers, and bring them back."""
+    """Kill, stop and pause brokers, mostly one at a time, and bring them back."""
     while not scene.over:
         await scene.pause(chance, CALM_MS)
-        broker_id = chance.choice(list(scene.world.brokers))
-        if scene.over or not scene.world.is_up(broker_id):
+        up = [broker_id for broker_id in scene.world.brokers if scene.world.is_up(broker_id)]
+        if scene.over or not up:
             continue
-        await chance.choice(_ENDS)(scene, broker_id, chance)
-        await scene.pause(chance, TROUBLE_MS)
-        await bring_back(scene, broker_id)
+        count = min(chance.choice((1, 1, 1, 2, 5)), len(up))
+        await asyncio.gather(*(_hit(scene, each, chance) for each in chance.sample(up, count)))
+
+
+async def _hit(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    await chance.choice(_ENDS)(scene, broker_id, chance)
+    await scene.pause(chance, TROUBLE_MS)
+    await bring_back(scene, broker_id)
 
 
 async def _kill(scene: Scene, broker_id: int, chance: random.Random) -> None:
-    await scene.world.kill_broker(broker_id, lose_unflushed=False)
+    await scene.world.kill_broker(broker_id)
     scene.count("crashes")
 
 
 async def _lose_power(scene: Scene, broker_id: int, chance: random.Random) -> None:
-    await scene.world.kill_broker(broker_id, lose_unflushed=True)
+    await scene.world.kill_broker(broker_id, Loss.UNFLUSHED)
     scene.count("crashes")
 
 
 async def _lose_power_at_work(scene: Scene, broker_id: int, chance: random.Random) -> None:
     """In the middle of something that it does on the disk."""
     kind = chance.choice(("", "", "flush", "flush_folder", "writev"))
-    operations, lose = chance.choice((1, 5, 30)), chance.random() < 0.8
-    scene.world.kill_broker_after(broker_id, operations, lose_unflushed=lose, kind=kind)
+    operations = chance.choice((1, 5, 30))
+    loss = Loss.UNFLUSHED if chance.random() < 0.8 else Loss.NOTHING
+    scene.world.kill_broker_after(broker_id, operations, loss, kind=kind)
     for _ in range(20):
         if not scene.world.is_up(broker_id):
             break
         await asyncio.sleep(0.1)
     else:
-        await scene.world.kill_broker(broker_id, lose_unflushed=lose)
+        await scene.world.kill_broker(broker_id, loss)
+    scene.count("crashes")
+
+
+async def _lose_disk(scene: Scene, broker_id: int, chance: random.Random) -> None:
+    """Unless nobody else holds a partition of its: that would be offline for good."""
+    there = [copies for copies in follow(scene.history).values() if copies.deleted_at == NEVER]
+    if any(copies.holders - copies.damaged == {broker_id} for copies in there):
+        await _lose_power(scene, broker_id, chance)
+        return
+    await scene.world.kill_broker(broker_id, Loss.DISK)
     scene.count("crashes")
 
 
@@ -90,7 +116,7 @@ async def _stop(scene: Scene, broker_id: int, chance: random.Random) -> None:
     await asyncio.wait([stopping], timeout=START_TIMEOUT_S)
     scene.stopping.discard(broker_id)
     if not stopping.done():
-        await scene.world.kill_broker(broker_id, lose_unflushed=False)
+        await scene.world.kill_broker(broker_id)
         await asyncio.wait([stopping])
     scene.count("stops", not stopping.cancelled())
 
@@ -105,8 +131,8 @@ async def _pause(scene: Scene, broker_id: int, chance: random.Random) -> None:
 
 
 _ENDS = (
-    *(_kill, _lose_power, _lose_power_at_work, _lose_power_at_work, _lose_power_at_work),
-    *(_stop, _stop, _pause),
+    *(_kill, _kill, _lose_power, _lose_power_at_work, _lose_power_at_work, _lose_power_at_work),
+    *(_lose_disk, _stop, _stop, _pause),
 )
 
 
@@ -151,30 +177,6 @@ async def disks(scene: Scene, chance: random.Random) -> None:
             scene.count("failed_operations")
         await scene.pause(chance, TROUBLE_MS)
         scene.world.heal_disk(broker_id)
-
-
-# the network
-
-
-async def network(scene: Scene, chance: random.Random) -> None:
-    """Cut, slow and broken connections, between any two hosts."""
-    world = scene.world
-    while not scene.over:
-        await scene.pause(chance, CALM_MS)
-        servers = ["control", *(host.name for host in world.brokers.values())]
-        one = chance.choice(servers)
-        other = chance.choice([name for name in [*servers, *scene.client_hosts] if name != one])
-        what = chance.randrange(4)
-        if what == 0:
-            world.partition_network(one, other)
-        elif what == 1:
-            world.slow_network(one, other, 0.01, chance.choice((0.05, 0.5)))
-        else:
-            world.reset_connections(one, other)
-            scene.count("network_resets")
-            continue
-        await scene.pause(chance, 2 * TROUBLE_MS)
-        world.heal_network()
 
 
 # the controller

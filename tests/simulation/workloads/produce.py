@@ -71,7 +71,14 @@ async def _send(
 ) -> None:
     history, op = scene.history, scene.history.new_op()
     history.record(
-        ProduceInvoked(op=op, log=log, producer=connection.client_id, values=values, stream=stream)
+        ProduceInvoked(
+            op=op,
+            log=log,
+            producer=connection.client_id,
+            values=values,
+            acks=acks,
+            stream=stream,
+        )
     )
     batch = encoded(values, scene.wall_ms, codec)
     try:

@@ -6,7 +6,7 @@ Must not know what a workload does.
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from world import EPOCH_MS, World
 
 from sparklog.driver.control_plane import ControlPlane
 from sparklog.executors.broker import Broker
-from sparklog.types import Compression
+from sparklog.types import NO_NODE, Compression
 from sparklog.wire.builder import Record, encode_batch
 
 
@@ -63,6 +63,18 @@ class Scene:
     def wall_ms(self) -> int:
         """The time of day, for records."""
         return EPOCH_MS + self.world.now_ms()
+
+    def missing_in_sync(self) -> Iterator[tuple[LogId, tuple[int, ...]]]:
+        """Of every partition that is there for the whole run: which replicas are not in sync, as
+        far as the controller knows; -1 when it has no leader, or is being moved."""
+        control = self.world.control.control_plane
+        for log in self.logs:
+            topic = control.image.topic_by_id(log.topic_id) if control is not None else None
+            state = topic.partitions.get(log.partition) if topic is not None else None
+            if state is None or state.offline or state.adding or state.removing:
+                yield log, (NO_NODE,)
+            else:
+                yield log, tuple(sorted(set(state.replicas) - set(state.isr)))
 
     def count(self, what: str, number: int = 1) -> None:
         self.world.counters[what] += number

@@ -1,0 +1,257 @@
+"""Which replicas hold what was acknowledged, and when it may legally be gone: the fault bound.
+
+Owns: the story of each partition as the journal tells it.  Must not know records.
+
+A partition's *holders* are its in-sync and its eligible replicas, and those that were so since the
+ISR last had min.insync.replicas members: while it has fewer, nothing new is acknowledged.  A holder
+is *damaged* when its disk is lost, or when its machine loses power and the topic does not promise a
+flush; it is sound again when it joins the ISR anew.  While one holder is sound, nothing may be lost
+that all in-sync replicas acknowledged.  An *unclean recovery* elects a replica that is neither in
+sync nor eligible.  What was acknowledged may be gone with it if
+
+* no holder was sound, or
+* the sound ones had unclean.recovery.timeout.ms to come back and did not, or
+* the topic, or an operator, allowed an unclean election.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from history import (
+    NEVER,
+    BrokerDied,
+    ClusterBegun,
+    Committed,
+    History,
+    LogId,
+    UncleanElectionAsked,
+)
+
+from sparklog.metadata import (
+    BrokerRegistered,
+    ConfigChanged,
+    PartitionChanged,
+    PartitionImage,
+    PartitionsAdded,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from sparklog.types import NO_NODE, ResourceType
+
+DEFAULT_UNCLEAN_RECOVERY_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """An unclean recovery at a position.
+
+    ``allowed``: the topic or an operator wanted the first who comes.  ``held``: the leader was a
+    holder, and has its disk since.  ``excused``: what was acknowledged may be gone with it.
+    """
+
+    at: int
+    leader: int
+    allowed: bool
+    held: bool
+    excused: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Copies:
+    """One partition, from its creation to the end of the history."""
+
+    log: LogId
+    state: PartitionImage
+    #: Positions and what the partition was from there on.
+    changes: list[tuple[int, PartitionImage]]
+    #: Whether it has promised a flush since it was created.
+    durable: bool = False
+    #: In sync or eligible, without those that stopped uncleanly since.
+    complete: set[int] = field(default_factory=set)
+    holders: set[int] = field(default_factory=set)
+    damaged: set[int] = field(default_factory=set)
+    #: Those whose disk is lost.
+    emptied: set[int] = field(default_factory=set)
+    leaderless_since_ms: int = 0
+    unclean_allowed: bool = False
+    recoveries: list[Recovery] = field(default_factory=list)
+    deleted_at: int = NEVER
+    #: Every broker that ever had a replica.
+    brokers: set[int] = field(default_factory=set)
+
+    def lost(self, start: int, end: int) -> bool:
+        """Whether what was acknowledged at ``start`` may be gone at ``end``."""
+        return any(r.excused and start <= r.at <= end for r in self.recoveries)
+
+    def state_at(self, position: int) -> PartitionImage | None:
+        """As the journal had it; None before the partition was there, and after."""
+        at = bisect_right(self.changes, position, key=lambda change: change[0])
+        return self.changes[at - 1][1] if at and position < self.deleted_at else None
+
+    @property
+    def ever_moved(self) -> bool:
+        """Whether a leader epoch has ended."""
+        return self.state.leader_epoch > self.changes[0][1].leader_epoch
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there has been one replica only, always the same."""
+        return len(self.brokers) == 1
+
+
+def follow(history: History) -> Mapping[LogId, Copies]:
+    """Every partition of the journal."""
+    walk = _Walk()
+    for at, event in enumerate(history.events):
+        match event:
+            case ClusterBegun():
+                walk.unclean_recovery_ms = event.unclean_recovery_ms
+            case Committed():
+                walk.commit(at, history.times_ms[at], event.records)
+            case BrokerDied():
+                walk.died(event)
+            case UncleanElectionAsked():
+                if event.log in walk.copies:
+                    walk.copies[event.log].unclean_allowed = True
+    return walk.copies
+
+
+class _Walk:
+    """What is known of the cluster at one position of the history."""
+
+    def __init__(self) -> None:
+        self.copies: dict[LogId, Copies] = {}
+        self.unclean_recovery_ms = DEFAULT_UNCLEAN_RECOVERY_MS
+        self._topics: dict[str, UUID] = {}
+        self._configs: dict[tuple[str, str], str | None] = {}
+        self._registered: dict[int, BrokerRegistered] = {}
+        #: Incarnations of processes that have ended, by broker.
+        self._dead: dict[int, set[UUID | None]] = {}
+
+    def commit(self, at: int, now_ms: int, records: Iterable[Record]) -> None:
+        created: list[LogId] = []
+        for record in records:
+            match record:
+                case TopicCreated():
+                    self._topics[record.topic] = record.topic_id
+                    created += self._add(at, now_ms, record.topic, 0, record.partitions)
+                case PartitionsAdded():
+                    topic_id = self._topics.get(record.topic)
+                    first = sum(log.topic_id == topic_id for log in self.copies)
+                    created += self._add(at, now_ms, record.topic, first, record.partitions)
+                case PartitionChanged():
+                    copies = self._find(record.topic, record.partition)
+                    if copies is not None:
+                        self._change(copies, at, now_ms, record.state)
+                case ConfigChanged(resource_type=ResourceType.TOPIC):
+                    self._configs[record.resource_name, record.name] = record.value
+                    self._reconfigure(record.resource_name)
+                case BrokerRegistered():
+                    self._register(record)
+                case TopicDeleted():
+                    for log, copies in self.copies.items():
+                        if log.topic_id == record.topic_id:
+                            copies.deleted_at = at
+        for log in created:
+            self.copies[log].durable = self._config(log.topic, "flush.messages") == "1"
+
+    def died(self, event: BrokerDied) -> None:
+        """Its incarnation may come into the journal later; nothing it copied counts any more."""
+        self._dead.setdefault(event.broker, set()).add(event.incarnation)
+        for copies in self.copies.values():
+            if event.disk_lost or (event.power_lost and not copies.durable):
+                copies.damaged.add(event.broker)
+            if event.disk_lost:
+                copies.emptied.add(event.broker)
+
+    def _add(
+        self, at: int, now_ms: int, topic: str, first: int, states: Iterable[PartitionImage]
+    ) -> list[LogId]:
+        found: list[LogId] = []
+        topic_id = self._topics.get(topic)
+        for number, state in enumerate(states, first) if topic_id is not None else ():
+            log = LogId(topic, topic_id, number)
+            members = {*state.isr, *state.eligible}
+            self.copies[log] = Copies(
+                log=log,
+                state=state,
+                changes=[(at, state)],
+                complete=set(members),
+                holders=members,
+                brokers=set(state.replicas),
+                leaderless_since_ms=now_ms,
+            )
+            found.append(log)
+        return found
+
+    def _find(self, topic: str, partition: int) -> Copies | None:
+        topic_id = self._topics.get(topic)
+        return self.copies.get(LogId(topic, topic_id, partition)) if topic_id else None
+
+    def _config(self, topic: str, name: str) -> str | None:
+        return self._configs.get((topic, name))
+
+    def _reconfigure(self, topic: str) -> None:
+        for log, copies in self.copies.items():
+            if log.topic_id != self._topics.get(topic):
+                continue
+            copies.durable &= self._config(topic, "flush.messages") == "1"
+            if self._config(topic, "unclean.leader.election.enable") == "true":
+                copies.unclean_allowed = True
+            self._count_holders(copies)
+
+    def _register(self, record: BrokerRegistered) -> None:
+        self._registered[record.broker.broker_id] = record
+        if not record.clean:
+            for copies in self.copies.values():
+                copies.complete.discard(record.broker.broker_id)
+
+    def _change(self, copies: Copies, at: int, now_ms: int, state: PartitionImage) -> None:
+        before, copies.state = copies.state, state
+        copies.changes.append((at, state))
+        copies.brokers |= set(state.replicas)
+        elected = state.leader != NO_NODE and (
+            (state.leader, state.leader_epoch) != (before.leader, before.leader_epoch)
+        )
+        if before.leader != NO_NODE:
+            copies.leaderless_since_ms = now_ms
+        if elected and state.leader not in copies.complete:
+            self._recover(copies, at, now_ms, state.leader)
+        for broker_id in set(state.isr) - {*before.isr, *before.eligible}:
+            # Not when the process that had caught up has ended meanwhile.
+            registered = self._registered.get(broker_id)
+            dead = self._dead.get(broker_id, set())
+            if registered is None or registered.broker.incarnation not in dead:
+                copies.damaged.discard(broker_id)
+                copies.emptied.discard(broker_id)
+        copies.complete = {*state.isr, *state.eligible}
+        self._count_holders(copies)
+
+    def _count_holders(self, copies: Copies) -> None:
+        state = copies.state
+        needed = int(self._config(copies.log.topic, "min.insync.replicas") or 1)
+        if len(state.isr) >= min(needed, len(state.replicas)):
+            copies.holders = set(copies.complete)
+        else:
+            copies.holders = (copies.holders | copies.complete) & set(state.replicas)
+
+    def _recover(self, copies: Copies, at: int, now_ms: int, leader: int) -> None:
+        sound = copies.holders - copies.damaged
+        waited = now_ms - copies.leaderless_since_ms
+        excused = (
+            copies.unclean_allowed
+            or not sound
+            or (leader not in sound and waited >= self.unclean_recovery_ms)
+        )
+        held = leader in copies.holders - copies.emptied
+        copies.recoveries.append(
+            Recovery(
+                at=at, leader=leader, allowed=copies.unclean_allowed, held=held, excused=excused
+            )
+        )
+        copies.holders = {leader}
+        copies.damaged.discard(leader)
+        copies.emptied.discard(leader)

@@ -1,0 +1,340 @@
+"""The fault bound and the checkers of replication: histories that break them, and that do not."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from checkers import acknowledged, elections, leaders, progress, replicas
+from checkers.promises import promises_of
+from final_state import FinalLog, FinalState
+from history import (
+    BrokerDied,
+    ClusterBegun,
+    Committed,
+    Event,
+    Healed,
+    History,
+    InSync,
+    LogId,
+    ProduceAcked,
+    ProduceInvoked,
+    ReplicaSeen,
+    SeenBatch,
+    UncleanElectionAsked,
+)
+
+from sparklog.metadata import (
+    BrokerImage,
+    BrokerRegistered,
+    ConfigChanged,
+    PartitionChanged,
+    PartitionImage,
+    Record,
+    TopicCreated,
+)
+from sparklog.types import NO_NODE, ResourceType
+
+TOPIC_ID = UUID(int=1)
+LOG = LogId("t", TOPIC_ID, 0)
+NAME = str(LOG)
+STATE = PartitionImage(replicas=(1, 2, 3), isr=(1, 2, 3), last_known=(1, 2, 3), leader=1)
+
+
+def committed(*records: Record) -> Committed:
+    return Committed(number=0, records=records)
+
+
+def created(min_isr: int = 1, state: PartitionImage = STATE, **configs: str) -> Committed:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    overrides = {"min.insync.replicas": str(min_isr), **named}
+    return committed(
+        TopicCreated(topic="t", topic_id=TOPIC_ID, partitions=(state,)),
+        *(
+            ConfigChanged(
+                resource_type=ResourceType.TOPIC, resource_name="t", name=name, value=value
+            )
+            for name, value in overrides.items()
+        ),
+    )
+
+
+class Told:
+    """Successive states of the partition, as commits."""
+
+    def __init__(self, state: PartitionImage = STATE) -> None:
+        self.state = state
+
+    def now(
+        self, leader: int, isr: tuple[int, ...], eligible: tuple[int, ...] = ()
+    ) -> PartitionChanged:
+        before = self.state
+        self.state = replace(
+            before,
+            leader=leader,
+            isr=isr,
+            eligible=eligible,
+            leader_epoch=before.leader_epoch + (leader != before.leader),
+            partition_epoch=before.partition_epoch + 1,
+        )
+        return PartitionChanged(topic="t", partition=0, state=self.state)
+
+
+def registered(broker_id: int, *, clean: bool = False, disk: int = 1, life: int = 2) -> Record:
+    broker = BrokerImage(
+        broker_id=broker_id, directory_id=UUID(int=disk), incarnation=UUID(int=life)
+    )
+    return BrokerRegistered(broker=broker, clean=clean)
+
+
+def lost_power(broker: int, life: int = 1) -> BrokerDied:
+    return BrokerDied(broker=broker, power_lost=True, incarnation=UUID(int=life))
+
+
+def may_be_lost(*events: Event) -> bool:
+    """Whether what was acknowledged right after the creation may be gone at the end."""
+    return promises_of(History.of(*events)).may_be_lost(LOG, 1)
+
+
+def test_nothing_may_be_lost_while_one_member_of_the_isr_is_sound() -> None:
+    told = Told()
+    two_damaged = [
+        created(),
+        lost_power(1),
+        lost_power(2),
+        committed(told.now(2, (2, 3))),
+        committed(registered(2), told.now(3, (3,))),
+        committed(registered(1)),
+    ]
+    assert not may_be_lost(*two_damaged)
+    third = [lost_power(3), committed(told.now(NO_NODE, (), (3,)))]
+    assert not may_be_lost(*two_damaged, *third)
+    assert may_be_lost(*two_damaged, *third, committed(registered(3), told.now(3, (3,))))
+
+
+def test_a_kill_damages_nothing_so_its_unclean_recovery_loses_nothing() -> None:
+    told = Told(replace(STATE, replicas=(1,), isr=(1,)))
+    killed = BrokerDied(broker=1)
+    led_again = replace(told.state, leader_epoch=1, partition_epoch=1)
+    back = committed(registered(1), PartitionChanged(topic="t", partition=0, state=led_again))
+    assert not may_be_lost(created(state=told.state), killed, back)
+    assert may_be_lost(created(state=told.state), lost_power(1), back)
+    flushed = created(state=told.state, flush_messages="1")
+    assert not may_be_lost(flushed, lost_power(1), back)
+    assert may_be_lost(flushed, BrokerDied(broker=1, disk_lost=True), back)
+
+
+def test_who_was_killed_still_holds_what_was_acknowledged_while_the_isr_is_too_small() -> None:
+    """Nothing is acknowledged then, so the log of 2 has it all although 2 stopped uncleanly."""
+
+    def history(min_isr: int, *waited: Event) -> list[Event]:
+        pair = replace(STATE, replicas=(1, 2), isr=(1, 2), last_known=(1, 2))
+        told = Told(pair)
+        return [
+            created(min_isr, pair),
+            BrokerDied(broker=2),
+            committed(told.now(1, (1,), (2,))),
+            committed(registered(2), told.now(1, (1,))),
+            lost_power(1),
+            committed(registered(1), told.now(NO_NODE, ())),
+            *waited,
+            committed(told.now(1, (1,))),
+        ]
+
+    assert may_be_lost(*history(1))
+    assert not may_be_lost(*history(2))
+
+
+def test_a_damaged_replica_is_sound_once_it_has_joined_again() -> None:
+    def history(life: int) -> list[Event]:
+        pair = replace(STATE, replicas=(1, 2), isr=(1, 2), last_known=(1, 2))
+        told = Told(pair)
+        return [
+            created(1, pair),
+            lost_power(2),
+            committed(told.now(1, (1,))),
+            committed(registered(2, life=life)),
+            committed(told.now(1, (1, 2))),
+            lost_power(1),
+            committed(registered(1), told.now(2, (2,))),
+            BrokerDied(broker=2, incarnation=UUID(int=9)),
+            committed(registered(2, life=3), told.now(2, (2,))),
+        ]
+
+    assert not may_be_lost(*history(life=2))
+    # The process that had caught up had ended, with its machine, before that was committed.
+    told = Told(replace(STATE, replicas=(1, 2), isr=(1,), last_known=(1,)))
+    late = [
+        created(1, told.state),
+        committed(registered(2, life=2)),
+        lost_power(2, life=2),
+        committed(told.now(1, (1, 2))),
+        lost_power(1),
+        committed(registered(1), told.now(2, (2,))),
+        committed(registered(2, life=3), told.now(NO_NODE, ())),
+        committed(told.now(2, (2,))),
+    ]
+    assert may_be_lost(*late)
+
+
+def test_sound_replicas_are_waited_for_so_long() -> None:
+    def history(waited_ms: int) -> History:
+        pair = replace(STATE, replicas=(1, 2), isr=(1, 2), last_known=(1, 2))
+        told = Told(pair)
+        now = 0
+        history = History(lambda: now)
+        for event in (
+            ClusterBegun(unclean_recovery_ms=1000),
+            created(2, pair),
+            lost_power(1),
+            BrokerDied(broker=2),
+            committed(told.now(NO_NODE, (), (1, 2))),
+            committed(registered(1), told.now(NO_NODE, (), (2,))),
+        ):
+            history.record(event)
+        now = waited_ms
+        history.record(committed(registered(2), told.now(1, (1,))))
+        return history
+
+    assert not promises_of(history(900)).may_be_lost(LOG, 1)
+    assert promises_of(history(1000)).may_be_lost(LOG, 1)
+
+
+def test_who_asks_for_unclean_elections_gets_them() -> None:
+    told = Told()
+    events = [committed(told.now(1, (1,))), committed(told.now(NO_NODE, (), (1,)))]
+    unclean = committed(told.now(2, (2,)))
+    assert not may_be_lost(created(), *events, unclean)
+    assert may_be_lost(created(), *events, UncleanElectionAsked(log=LOG), unclean)
+    allowed = created(unclean_leader_election_enable="true")
+    assert may_be_lost(allowed, *events, unclean)
+    assert elections.check(History.of(allowed, *events, unclean), FinalState()) == []
+    assert elections.check(History.of(created(), *events, unclean), FinalState()) == [
+        f"{NAME}: broker 2 was elected, which never held or has lost what was acknowledged"
+    ]
+
+
+def test_what_the_leader_alone_acknowledged_goes_with_its_leadership() -> None:
+    def lost(acks: int, *events: Event) -> list[str]:
+        write = ProduceInvoked(op=1, log=LOG, producer="p", values=(b"a",), acks=acks)
+        history = History.of(created(), write, ProduceAcked(op=1, base_offset=0), *events)
+        state = FinalState(logs={LOG: FinalLog(start=0, end=0, batches=())})
+        return acknowledged.check(history, state)
+
+    gone = [f"a of p was acknowledged at offset 0 of {NAME}, where nothing is; the log is [0, 0)"]
+    moved = committed(Told().now(2, (2, 3)))
+    assert lost(1) == gone
+    assert lost(1, moved) == []
+    assert lost(-1, moved) == gone
+
+
+def test_an_empty_disk_never_leads() -> None:
+    told = Told(replace(STATE, replicas=(1,), isr=(1,)))
+    events = [created(state=told.state), committed(registered(1, clean=True))]
+    died = BrokerDied(broker=1, disk_lost=True)
+    offline = committed(registered(1, disk=2), told.now(NO_NODE, ()))
+    assert elections.check(History.of(*events, died, offline), FinalState()) == []
+    led = committed(told.now(1, (1,)))
+    assert elections.check(History.of(*events, died, offline, led), FinalState()) == [
+        f"{NAME}: broker 1 was elected, which never held or has lost what was acknowledged"
+    ]
+
+
+def test_who_stopped_uncleanly_does_not_count() -> None:
+    died, back = BrokerDied(broker=2), committed(registered(2))
+    assert elections.check(History.of(created(), died, back), FinalState()) == [
+        f"{NAME}: broker 2 stopped uncleanly and counts as in sync"
+    ]
+    left = committed(registered(2), Told().now(1, (1, 3)))
+    assert elections.check(History.of(created(), died, left), FinalState()) == []
+    eligible = committed(registered(2), Told().now(1, (1, 3), (2,)))
+    assert elections.check(History.of(created(), died, eligible), FinalState()) == [
+        f"{NAME}: broker 2 stopped uncleanly and counts as eligible"
+    ]
+    first = committed(registered(2, clean=True))
+    other_disk = committed(registered(2, clean=True, disk=2), Told().now(1, (1, 3)))
+    assert elections.check(History.of(created(), first, other_disk), FinalState()) == [
+        "broker 2 came with another disk and counts as clean"
+    ]
+
+
+def seen(broker: int, *checksums: int, hw: int | None = None, start: int = 0) -> ReplicaSeen:
+    """Batches of two records each."""
+    batches = tuple(
+        SeenBatch(start + 2 * number, start + 2 * number + 2, checksum)
+        for number, checksum in enumerate(checksums)
+    )
+    end = start + 2 * len(checksums)
+    return ReplicaSeen(
+        broker=broker,
+        log=LOG,
+        leads=broker == 1,
+        leader_epoch=0,
+        start=start,
+        high_watermark=end if hw is None else hw,
+        batches=batches,
+    )
+
+
+def test_replicas_hold_the_same_below_their_high_watermarks() -> None:
+    def found(*events: Event) -> list[str]:
+        return replicas.check(History.of(created(), *events), FinalState())
+
+    assert found(seen(1, 7, 8), seen(2, 7), seen(2, 7, 9, hw=2)) == []
+    assert found(seen(1, 7, 8), seen(2, 7, 9)) == [
+        f"{NAME}: brokers 1 and 2 hold different bytes at offset 2"
+    ]
+    assert found(seen(1, 7, 8), seen(2, hw=4)) == [
+        f"{NAME}: broker 1 held a batch at offset 0, broker 2 has none there below its high "
+        "watermark 4"
+    ]
+    assert found(seen(1, 7, 8), seen(2, 8, start=2)) == []
+
+
+def test_a_replica_that_has_not_heard_of_a_loss_may_hold_what_was_before() -> None:
+    told = Told()
+    unclean = [UncleanElectionAsked(log=LOG), committed(told.now(NO_NODE, ()))]
+    events = [created(), seen(2, 7), *unclean, committed(told.now(4, (4,)))]
+    assert replicas.check(History.of(*events, seen(3, 8)), FinalState()) == []
+    whole = FinalState(replicas=(seen(1, 8), seen(3, 8)))
+    assert replicas.check(History.of(*events), whole) == []
+    split = FinalState(replicas=(seen(1, 8), seen(3, 7)))
+    assert replicas.check(History.of(*events), split) == [
+        f"{NAME}: brokers 1 and 3 hold different bytes at offset 0"
+    ]
+
+
+def test_at_the_end_every_replica_is_whole() -> None:
+    whole = FinalState(replicas=(seen(1, 7, 8), seen(2, 7, 8, hw=2)))
+    assert replicas.check(History.of(created()), whole) == []
+    short = FinalState(replicas=(seen(1, 7, 8), seen(2, 7)))
+    assert replicas.check(History.of(created()), short) == [
+        f"{NAME}: broker 2 holds records up to 2 at the end, 4 were committed"
+    ]
+
+
+def test_an_epoch_has_one_leader() -> None:
+    def found(*events: Event) -> list[str]:
+        return leaders.check(History.of(created(), *events), FinalState())
+
+    told = Told()
+    moved = told.now(2, (2, 3))
+    assert found(committed(moved), seen(1, 7)) == []
+    assert found(replace(seen(2, 7), leads=True)) == [
+        f"{NAME}: broker 2 leads epoch 0, which the journal gave to [1]"
+    ]
+    two = replace(moved.state, leader=3, partition_epoch=2)
+    assert found(committed(moved), committed(replace(moved, state=two))) == [
+        f"{NAME}: leader epoch 1 is of brokers 2 and 3"
+    ]
+    back = replace(moved.state, leader_epoch=0, leader=1)
+    assert found(committed(moved), committed(replace(moved, state=back))) == [
+        f"{NAME}: leader epoch 0 after 1",
+        f"{NAME}: partition epoch 1 after 1",
+    ]
+
+
+def test_every_replica_is_in_sync_after_healing() -> None:
+    assert progress.check(History.of(Healed(), InSync(log=LOG, took_ms=5)), FinalState()) == []
+    lacking = InSync(log=LOG, took_ms=60_000, missing=(3,))
+    assert progress.check(History.of(Healed(), lacking), FinalState()) == [
+        f"{NAME} lacks [3] in its ISR 60000 ms after healing"
+    ]
