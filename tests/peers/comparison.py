@@ -26,7 +26,9 @@ KEYS = (
 #: Fields that hold the clock of the node, or something made up by it.
 TIMES = ("log_append_time_ms",)
 PORTS = ("port", "host")
-MADE_UP = ("cluster_id",)
+MADE_UP = ("cluster_id", "log_dir")
+#: What is left of the disk that both share, which others write to.
+SPACE = ("total_bytes", "usable_bytes")
 CLOCK_MS_MAX = 3_600_000
 MISSING = "missing"
 
@@ -78,7 +80,7 @@ def _field(name: str, value: Any) -> Any:
         return "now" if away < CLOCK_MS_MAX else value
     if name in PORTS and value and value not in (-1, 0):
         return f"a {name}"
-    if name in MADE_UP and value:
+    if (name in MADE_UP and value) or (name in SPACE and value > 0):
         return f"a {name}"
     return value
 
