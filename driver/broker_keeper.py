@@ -1,7 +1,8 @@
 """Keeps one broker running: picks an executor, submits its supervisor, and does so again.
 
-Owns: the choice of executors (``choose_executor`` is pure) and the life of one broker's jobs, on a
-thread of its own.  Must not know how jobs run (the engine does) nor what the control plane decides.
+Owns: the life of one broker's jobs, on a thread of its own, and when a directory that no executor
+has is given up for a new one.  Must not know how jobs run (the engine does) nor what the control
+plane decides.
 """
 
 import logging
@@ -9,10 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparklog.driver.engines import Engine, Job, JobLost
+from sparklog.driver.executor_choice import Placer
 from sparklog.driver.spark_jobs import ExecutorSlots
+from sparklog.wire.private import AssignedBroker
 
 log = logging.getLogger(__name__)
 
@@ -22,91 +26,50 @@ LOOK_SECONDS = 0.25
 RETRY_SECONDS_MAX = 15.0
 
 
-def choose_executor(
-    executors: Iterable[ExecutorSlots],
-    used: Mapping[str, int],
-    host: str | None,
-    excluded: frozenset[str] = frozenset(),
-) -> ExecutorSlots | None:
-    """The executor for a broker that was last on ``host``: that host first, then the emptiest.
-
-    ``used`` counts our brokers by executor id.  None when no executor has a free slot.
-    """
-    free = [
-        executor
-        for executor in executors
-        if executor.executor_id not in excluded
-        and used.get(executor.executor_id, 0) < executor.slots
-    ]
-    return min(free, key=lambda e: _rank(e, used.get(e.executor_id, 0), host), default=None)
-
-
-def _rank(executor: ExecutorSlots, used: int, host: str | None) -> tuple[bool, int, int, str]:
-    return (executor.host != host, used, used - executor.slots, executor.executor_id)
-
-
-class Placer:
-    """Which of our brokers sit on which executor."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._used: dict[str, int] = {}
-
-    def take(
-        self, executors: Iterable[ExecutorSlots], host: str | None, excluded: frozenset[str]
-    ) -> ExecutorSlots | None:
-        with self._lock:
-            chosen = choose_executor(executors, self._used, host, excluded)
-            if chosen is not None:
-                self._used[chosen.executor_id] = self._used.get(chosen.executor_id, 0) + 1
-            return chosen
-
-    def used(self, executor_id: str) -> int:
-        """How many of our brokers sit there."""
-        with self._lock:
-            return self._used.get(executor_id, 0)
-
-    def give_back(self, executor: ExecutorSlots) -> None:
-        with self._lock:
-            self._used[executor.executor_id] -= 1
-
-
 class MakePayload(Protocol):
     def __call__(self, executor: ExecutorSlots, new: bool) -> dict[str, Any]:
         """The supervisor's payload for a broker on this executor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperOptions:
+    """``on_loss`` is told a broker id and a reason; ``on_failure``: it could not start at all.
+
+    ``replacement_delay`` is in seconds; ``may_replace`` tells whether a broker's records are all
+    led by others, so that it can do with an empty directory.
+    """
+
+    make_payload: MakePayload
+    on_loss: Callable[[int, str], None]
+    on_failure: Callable[[], None]
+    may_replace: Callable[[int], bool]
+    replacement_delay: float
 
 
 class BrokerKeeper:
     """One broker's thread.  ``failure`` is set when it could not start at all."""
 
     def __init__(
-        self,
-        *,
-        broker_id: int,
-        host: str | None,
-        new: bool,
-        engine: Engine,
-        placer: Placer,
-        make_payload: MakePayload,
-        on_loss: Callable[[int, str], None],
-        on_failure: Callable[[], None],
+        self, broker: AssignedBroker, options: KeeperOptions, *, engine: Engine, placer: Placer
     ) -> None:
-        self.broker_id = broker_id
+        self.broker_id = broker.broker_id
         self.failure: str | None = None
-        self._host = host
-        self._new = new
+        self._host = broker.host
+        self._new = broker.new
+        self._options = options
         self._engine = engine
         self._placer = placer
-        self._make_payload = make_payload
-        self._on_loss = on_loss
-        self._on_failure = on_failure
         self._registered = False
+        self._lasting = False
         self._executor: ExecutorSlots | None = None
         self._stopping = threading.Event()
         self._retries = 0
         self._refused_by: frozenset[str] = frozenset()
         self._seen: frozenset[str] = frozenset()
-        name = f"keeper-{broker_id}"
+        self._missing = False
+        self._replacing = False
+        self._last_ran = time.monotonic()
+        name = f"keeper-{broker.broker_id}"
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     @property
@@ -117,6 +80,19 @@ class BrokerKeeper:
     def is_registered(self) -> bool:
         """Whether its broker was seen alive since this start."""
         return self._registered
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether no executor had its directory; it is looked for again and again."""
+        return self._missing
+
+    @property
+    def absence(self) -> str:
+        """What to say of that."""
+        return (
+            f"no executor has the directory of broker {self.broker_id}, which was last on "
+            f"{self._host}; give the data_dir that it was started with"
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -131,7 +107,12 @@ class BrokerKeeper:
         executor = self._executor
         if executor is not None:
             self._host = executor.host
-        self._registered = True
+        self._registered = self._lasting = True
+        self._missing = False
+
+    def accept_absence(self) -> None:
+        """The others can do without it until its directory is back or replaced."""
+        self._lasting = True
 
     def ask_to_stop(self) -> None:
         """From now on an end of the job is final."""
@@ -155,28 +136,27 @@ class BrokerKeeper:
             except Exception as error:
                 self._handle_error(error)
         if self.failure is not None and not self._stopping.is_set():
-            self._on_failure()
+            self._options.on_failure()
 
     def _handle_error(self, error: Exception) -> None:
         """What the engine should not have raised, as a lost connection to the JVM."""
         if self._stopping.is_set():
             return
         log.exception("the keeper of broker %s failed", self.broker_id)
-        if self._registered:
+        if self._lasting:
             self._pause()  # a broker that has run is brought back
         else:
             self.failure = f"{type(error).__name__}: {error}"
 
     def _find_executor(self) -> ExecutorSlots | None:
         """Wait for an executor to run on; None when it is time to stop."""
-        end_of_patience = time.monotonic() + HOST_SECONDS_MAX
         while not self._stopping.is_set():
             if self._engine.is_over():
                 self.failure = "the Spark application has ended"
                 return None
             executors = self._engine.executors()
             self._forgive(executors)
-            if self._is_worth_waiting(executors) and time.monotonic() < end_of_patience:
+            if self._is_worth_waiting(executors):
                 self._stopping.wait(LOOK_SECONDS)
                 continue
             if self._stopping.is_set():
@@ -184,31 +164,46 @@ class BrokerKeeper:
             chosen = self._placer.take(executors, self._host, self._refused_by)
             if chosen is not None:
                 return chosen
-            if self._refused_by and not self._registered:
-                self.failure = (
-                    f"no executor has the directory of broker {self.broker_id}, which was last on "
-                    f"{self._host}; give the data_dir that it was started with"
-                )
-                return None
             if self._refused_by:
-                self._pause()
+                self._missing = True
+                self._replacing = self._is_due_for_replacement()
+                if not self._replacing:
+                    self._pause()
                 self._refused_by = frozenset()
             self._stopping.wait(LOOK_SECONDS)
         return None
 
+    def _is_due_for_replacement(self) -> bool:
+        waited = time.monotonic() - self._last_ran
+        if not self._lasting or waited < self._options.replacement_delay:
+            return False
+        if not self._options.may_replace(self.broker_id):
+            log.warning("%s, and it has records that nobody else can lead", self.absence)
+            return False
+        log.warning(
+            "broker %s gets a new, empty directory: that on %s has not come back for %.0f s",
+            self.broker_id,
+            self._host,
+            waited,
+        )
+        return True
+
     def _forgive(self, executors: Iterable[ExecutorSlots]) -> None:
         """A changed list of executors makes refusals worth asking again."""
         ids = frozenset(executor.executor_id for executor in executors)
-        if ids - self._seen and self._registered:
+        if ids - self._seen and self._lasting:
             self._refused_by = frozenset()
         self._seen |= ids
 
     def _is_worth_waiting(self, executors: Iterable[ExecutorSlots]) -> bool:
         """After a loss the cluster manager usually starts an executor on the same host again."""
-        return self._registered and self._host not in {executor.host for executor in executors}
+        recent = time.monotonic() - self._last_ran < HOST_SECONDS_MAX
+        away = self._host not in {executor.host for executor in executors}
+        return self._registered and recent and away
 
     def _run_on(self, executor: ExecutorSlots) -> None:
-        payload = self._make_payload(executor, self._new and not self._registered)
+        new = self._replacing or (self._new and not self._registered)
+        payload = self._options.make_payload(executor, new)
         self._executor = executor
         job = Job(name=self.job_name, payload=payload, executor=executor)
         log.info("%s goes to executor %s on %s", job.name, executor.executor_id, executor.host)
@@ -226,19 +221,25 @@ class BrokerKeeper:
         log.warning("%s on executor %s: %s %s", self.job_name, executor.executor_id, outcome, error)
         if outcome == "elsewhere":
             return
-        if outcome == "refused" and report.get("kind") == "not_here":
+        if outcome == "refused" and self._is_elsewhere(report):
             self._refused_by |= {executor.executor_id}
-            if self._registered:
-                self._pause()
             return
-        if not self._registered:
+        if not self._lasting:
             self.failure = error or f"its supervisor ended ({outcome})"
             return
-        self._host = executor.host
+        if outcome != "refused":
+            self._missing = self._replacing = False
+            self._last_ran = time.monotonic()
+            self._host = executor.host
         with suppress(Exception):  # the session timeout fences it as well
-            self._on_loss(self.broker_id, f"{outcome} {error}".strip())
+            self._options.on_loss(self.broker_id, f"{outcome} {error}".strip())
         if outcome != "lost":
             self._pause()
+
+    def _is_elsewhere(self, report: Mapping[str, Any]) -> bool:
+        """Whether the directory has to be looked for on other executors."""
+        kind = report.get("kind")
+        return kind == "not_here" or (kind == "storage" and self._lasting)
 
     def _pause(self) -> None:
         self._retries += 1

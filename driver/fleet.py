@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sparklog.driver.broker_keeper import BrokerKeeper, Placer
+from sparklog.client.replica_admin import ReplicasDescription
+from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions
 from sparklog.driver.engines import Engine
+from sparklog.driver.executor_choice import Placer
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import SparklogError, StartError
-from sparklog.types import Endpoint
+from sparklog.types import NO_NODE, Endpoint
 from sparklog.wire.private import AssignedBroker
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,9 @@ class FleetCalls(Protocol):
     def alive_brokers(self) -> dict[int, Endpoint]:
         """The registered brokers.  Raises SparklogError."""
 
+    def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
+        """The partitions that have a replica there.  Raises SparklogError."""
+
     def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
         """Ask nodes for a clean stop; those that agreed."""
 
@@ -47,11 +52,13 @@ class FleetCalls(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetOptions:
     """``make_payload`` gives a supervisor's payload for a broker id, an executor, and whether the
-    directory may be created.  ``on_failure``: a broker will never run."""
+    directory may be created.  ``on_failure``: a broker will never run.  ``replacement_delay``, in
+    seconds: how long a directory that no executor has is waited for."""
 
     make_payload: Callable[[int, ExecutorSlots, bool], dict[str, Any]]
     on_failure: Callable[[], None]
     log_folder: Path
+    replacement_delay: float
 
 
 class Fleet:
@@ -85,7 +92,8 @@ class Fleet:
                 keeper.start()
 
     def await_registered(self, broker_ids: Collection[int], seconds: float) -> None:
-        """Until these brokers serve.  Raises StartError."""
+        """Until these brokers serve, but for those whose directory is gone while others lead all
+        that they had.  Raises StartError."""
         end = time.monotonic() + seconds
         waiting = {broker_id: self._keepers[broker_id] for broker_id in broker_ids}
         while waiting:
@@ -95,6 +103,8 @@ class Fleet:
             for keeper in waiting.values():
                 if keeper.failure is not None:
                     raise StartError(f"broker {keeper.broker_id} does not start: {keeper.failure}")
+            if waiting and self._can_do_without(waiting.values()):
+                return
             if waiting and time.monotonic() > end:
                 names = ", ".join(map(str, sorted(waiting)))
                 raise StartError(
@@ -103,6 +113,35 @@ class Fleet:
                 )
             if waiting:
                 time.sleep(LOOK_SECONDS)
+
+    def _can_do_without(self, waiting: Collection[BrokerKeeper]) -> bool:
+        """Raises StartError when that is certain never to be."""
+        if not all(keeper.is_missing for keeper in waiting):
+            return False
+        alive = {i for i, keeper in self._keepers.items() if keeper.is_registered}
+        for keeper in waiting:
+            partitions = self._partitions_of(keeper.broker_id)
+            dark = [each for each in partitions or () if each.leader == NO_NODE]
+            if not alive or any(alive.isdisjoint(each.replicas) for each in dark):
+                raise StartError(f"broker {keeper.broker_id} does not start: {keeper.absence}")
+            if partitions is None or dark:
+                return False  # others are about to lead them
+        for keeper in waiting:
+            log.warning("%s; the other brokers lead all that it had", keeper.absence)
+            keeper.accept_absence()
+        return True
+
+    def _may_replace(self, broker_id: int) -> bool:
+        partitions = self._partitions_of(broker_id)
+        return partitions is not None and all(each.leader != NO_NODE for each in partitions)
+
+    def _partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...] | None:
+        """None when that cannot be told now."""
+        try:
+            return self._calls.partitions_of(broker_id)
+        except SparklogError as error:
+            log.warning("the replicas of broker %s are not known: %s", broker_id, error)
+            return None
 
     def ask_to_stop(self) -> None:
         """From now on no broker is brought back or added."""
@@ -138,6 +177,8 @@ class Fleet:
         """The brokers that agreed.  One that is just being restarted gets some time to listen."""
         end = time.monotonic() + ASK_SECONDS_MAX
         asked: set[int] = set()
+        for broker_id in self._alive().keys() & self._keepers.keys():
+            self._keepers[broker_id].note_registered()  # it may have come after the start
         while time.monotonic() < end:
             waiting = {
                 keeper.broker_id
@@ -172,16 +213,14 @@ class Fleet:
         def make_payload(executor: ExecutorSlots, new: bool) -> dict[str, Any]:
             return self._options.make_payload(broker.broker_id, executor, new)
 
-        return BrokerKeeper(
-            broker_id=broker.broker_id,
-            host=broker.host,
-            new=broker.new,
-            engine=self._engine,
-            placer=self._placer,
+        options = KeeperOptions(
             make_payload=make_payload,
             on_loss=self._report_loss,
             on_failure=self._options.on_failure,
+            may_replace=self._may_replace,
+            replacement_delay=self._options.replacement_delay,
         )
+        return BrokerKeeper(broker, options, engine=self._engine, placer=self._placer)
 
     def _report_loss(self, broker_id: int, reason: str) -> None:
         log.warning("broker %s is lost: %s", broker_id, reason)

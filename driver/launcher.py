@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from sparklog.config import BrokerConfig
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
 from sparklog.driver.engines import Engine
 from sparklog.driver.fleet import Fleet, FleetCalls, FleetOptions
@@ -79,6 +80,7 @@ class Launcher:
         self._scale_lock = threading.Lock()
         self._stop_lock = threading.Lock()
         self._stopped = False
+        self._config = BrokerConfig.resolve(options.settings)
         self.data_folder = _require_local(options.data_dir)
         for further in options.more_data_dirs:
             _require_local(further)
@@ -162,6 +164,7 @@ class Launcher:
             make_payload=self._payload,
             on_failure=self._look_at_failure,
             log_folder=self.data_folder / "logs",
+            replacement_delay=self._config.broker_replacement_delay_ms / 1000,
         )
         self._fleet = Fleet(fleet_options, self._engine, self._calls)
         self._fleet.add(brokers)

@@ -10,9 +10,11 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import check
 from sparklog.client.loop_thread import LoopThread
+from sparklog.client.replica_admin import ReplicaAdmin, ReplicasDescription
 from sparklog.types import CONTROLLER_NODE_ID, Endpoint
 from sparklog.wire.messages.metadata import MetadataRequest
 from sparklog.wire.private import (
@@ -59,6 +61,17 @@ class ClusterMemberCalls:
             for broker in answer.brokers
             if broker.node_id != CONTROLLER_NODE_ID
         }
+
+    def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
+        """The partitions that have a replica there.  Raises SparklogError."""
+
+        async def describe() -> tuple[ReplicasDescription, ...]:
+            async with ClusterClient((self._controller,)) as cluster:
+                admin = ReplicaAdmin(cluster, timeout_s=CALL_SECONDS_MAX)
+                found = (await admin.describe(internal=True)).values()
+                return tuple(each for each in found if broker_id in each.replicas)
+
+        return self._run(describe())
 
     def node_status(self, node: Endpoint) -> bytes:
         """A node's counters, as JSON.  Raises SparklogError."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from sparklog.client.replica_admin import ReplicasDescription
 from sparklog.driver.engines import Job, JobLost
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import ConnectError, StartError
@@ -22,6 +23,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.005)
+
+
+def replicas(*brokers: int, leader: int) -> ReplicasDescription:
+    """A partition on these brokers; without a leader -1."""
+    isr = () if leader < 0 else (leader,)
+    return ReplicasDescription(leader=leader, leader_epoch=0, replicas=brokers, isr=isr)
 
 
 class FakeEngine:
@@ -96,6 +103,7 @@ class FakeCalls:
         self.stale: set[int] = set()
         self.controller_is_away = False
         self.assigns_no_more = False
+        self.partitions: list[ReplicasDescription] = []
         self.losses: list[int] = []
         self.asked: list[int] = []
         self.closed = False
@@ -115,6 +123,9 @@ class FakeCalls:
         ids = {int(job.name.removeprefix("broker-")) for job in self._engine.jobs}
         alive = (ids - self.silent) | (self.stale - set(self.losses))
         return {broker_id: Endpoint("h", broker_id) for broker_id in alive}
+
+    def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
+        return tuple(each for each in self.partitions if broker_id in each.replicas)
 
     def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
         assert reason

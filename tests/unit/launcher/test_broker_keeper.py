@@ -6,9 +6,11 @@ import pytest
 from launcher_fakes import FakeEngine, executor, wait_for
 
 from sparklog.driver import broker_keeper
-from sparklog.driver.broker_keeper import BrokerKeeper, Placer
-from sparklog.driver.engines import JobLost
+from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions
+from sparklog.driver.engines import Job, JobLost
+from sparklog.driver.executor_choice import Placer
 from sparklog.driver.spark_jobs import ExecutorSlots
+from sparklog.wire.private import AssignedBroker
 
 NAME = "broker-1"
 
@@ -20,20 +22,28 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Case:
-    def __init__(self, engine: FakeEngine, host: str | None = None, new: bool = True) -> None:
+    def __init__(
+        self, engine: FakeEngine, host: str | None = None, new: bool = True, delay: float = 600.0
+    ) -> None:
         self.engine = engine
         self.losses: list[tuple[int, str]] = []
         self.failures: list[str | None] = []
-        self.keeper = BrokerKeeper(
-            broker_id=1,
-            host=host,
-            new=new,
-            engine=engine,
-            placer=Placer(),
+        self.replaceable = True
+        self.asked = 0
+        options = KeeperOptions(
             make_payload=self.payload,
             on_loss=lambda broker_id, reason: self.losses.append((broker_id, reason)),
             on_failure=lambda: self.failures.append(self.keeper.failure),
+            may_replace=self.may_replace,
+            replacement_delay=delay,
         )
+        broker = AssignedBroker(broker_id=1, host=host, new=new)
+        self.keeper = BrokerKeeper(broker, options, engine=engine, placer=Placer())
+
+    def may_replace(self, broker_id: int) -> bool:
+        assert broker_id == 1
+        self.asked += 1
+        return self.replaceable
 
     @staticmethod
     def payload(executor: ExecutorSlots, new: bool) -> dict[str, Any]:
@@ -99,14 +109,83 @@ def test_the_directory_is_looked_for_on_every_executor() -> None:
         assert (engine.where(NAME), case.keeper.failure) == (["2", "1", "3"], None)
 
 
-def test_a_directory_that_is_nowhere_is_a_failure() -> None:
-    with running(Case(FakeEngine(executor("1", "a")), host="b", new=False)) as case:
+NOT_HERE = {"outcome": "refused", "kind": "not_here"}
+
+
+def test_a_directory_that_is_nowhere_is_looked_for_until_it_is_back() -> None:
+    engine = FakeEngine(executor("1", "a"))
+    with running(Case(engine, host="b", new=False)) as case:
         case.submitted(1)
-        case.engine.end(NAME, {"outcome": "refused", "kind": "not_here"})
-        wait_for(lambda: case.keeper.has_ended)
-        assert case.failures == [
+        engine.end(NAME, NOT_HERE)
+        case.submitted(2)
+        assert case.keeper.is_missing
+        assert case.keeper.absence == (
             "no executor has the directory of broker 1, which was last on b; give the data_dir "
             "that it was started with"
+        )
+        engine.present = [executor("2", "b")]
+        engine.end(NAME, NOT_HERE)
+        case.submitted(3)
+        assert engine.where(NAME) == ["1", "1", "2"]
+        case.keeper.note_registered()
+        assert (case.keeper.is_missing, case.asked, case.failures) == (False, 0, [])
+        assert not any(payload["new"] for payload in case.payloads())
+
+
+def test_after_the_delay_a_directory_that_is_nowhere_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.05)
+    engine = FakeEngine(executor("1", "a"), executor("2", "b"))
+    run = engine.run
+
+    def run_without_the_directory(job: Job) -> dict[str, Any]:
+        if job.executor.host == "a" and not job.payload["new"]:
+            engine.jobs.append(job)
+            return NOT_HERE
+        return run(job)
+
+    engine.run = run_without_the_directory  # type: ignore[method-assign]
+    with running(Case(engine, host="b", new=False, delay=0.3)) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        engine.present = [executor("1", "a")]
+        engine.end(NAME, JobLost("the host is gone"))
+        wait_for(lambda: case.payloads()[-1] == {"host": "a", "new": True})
+        assert (len(case.payloads()) > 2, case.asked) == (True, 1)
+        engine.end(NAME, JobLost("executor 1 died"))
+        wait_for(lambda: case.payloads()[-1] == {"host": "a", "new": False})
+
+
+def test_what_nobody_else_can_lead_is_never_replaced() -> None:
+    engine = FakeEngine(executor("1", "a"))
+    case = Case(engine, host="b", new=False, delay=0.0)
+    case.replaceable = False
+    with running(case):
+        case.keeper.accept_absence()
+        for count in range(1, 5):
+            case.submitted(count)
+            engine.end(NAME, NOT_HERE)
+        wait_for(lambda: case.asked >= 3)
+        assert not any(payload["new"] for payload in case.payloads())
+
+
+def test_a_disk_that_failed_is_replaced_on_another_executor() -> None:
+    engine = FakeEngine(executor("1", "a"), executor("2", "b"))
+    with running(Case(engine, host="a", new=False, delay=0.0)) as case:
+        case.submitted(1)
+        case.keeper.note_registered()
+        engine.end(NAME, {"outcome": "refused", "kind": "storage", "error": "it is broken"})
+        case.submitted(2)
+        engine.end(NAME, NOT_HERE)
+        case.submitted(3)
+        engine.end(NAME, {"outcome": "refused", "kind": "storage", "error": "it is broken"})
+        case.submitted(4)
+        assert [(each["host"], each["new"]) for each in case.payloads()] == [
+            ("a", False),
+            ("b", False),
+            ("a", True),
+            ("b", True),
         ]
 
 

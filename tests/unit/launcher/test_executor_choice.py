@@ -1,6 +1,6 @@
 from launcher_fakes import executor
 
-from sparklog.driver.broker_keeper import Placer, choose_executor
+from sparklog.driver.executor_choice import Placer, choose_executor
 from sparklog.driver.spark_jobs import ExecutorSlots
 
 A1, A2, B1 = executor("1", "a"), executor("2", "a"), executor("3", "b")

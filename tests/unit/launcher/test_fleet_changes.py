@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
+from launcher_fakes import FakeCalls, FakeEngine, executor, replicas, wait_for
 
 from sparklog.driver import fleet as fleet_module
 from sparklog.driver.engines import JobLost
@@ -33,6 +33,7 @@ class Case:
             make_payload=lambda broker_id, executor, new: {"broker": broker_id, "new": new},
             on_failure=lambda: None,
             log_folder=Path("logs"),
+            replacement_delay=0.0,
         )
         self.fleet = Fleet(options, self.engine, self.calls)
 
@@ -98,3 +99,56 @@ def test_a_stop_ends_the_wait_for_added_brokers() -> None:
         assert errors == ["the cluster is being stopped"]
         with pytest.raises(StartError, match="is being stopped"):
             case.fleet.add(new(3))
+
+
+NOT_HERE = {"outcome": "refused", "kind": "not_here"}
+
+
+def test_a_start_does_without_a_broker_whose_records_others_lead() -> None:
+    with running() as case:
+        case.calls.silent.add(2)
+        case.calls.partitions = [replicas(1, 2, leader=1), replicas(2, 1, leader=-1)]
+        case.engine.end("broker-2", NOT_HERE)
+        case.fleet.add((*new(1), AssignedBroker(broker_id=2, host="h9")))
+
+        def lead() -> None:
+            wait_for(lambda: len(case.engine.where("broker-2")) > 1)
+            case.calls.partitions[1] = replicas(2, 1, leader=1)
+
+        thread = threading.Thread(target=lead)
+        thread.start()
+        case.fleet.await_registered((1, 2), 20)
+        thread.join(20)
+        assert case.fleet.unregistered() == (2,)
+
+
+def test_a_start_does_not_do_without_records_that_nobody_else_has() -> None:
+    with running() as case:
+        case.calls.silent.add(2)
+        case.calls.partitions = [replicas(1, leader=1), replicas(2, leader=-1)]
+        case.engine.end("broker-2", NOT_HERE)
+        case.fleet.add((*new(1), AssignedBroker(broker_id=2, host="h9")))
+        with pytest.raises(StartError, match="no executor has the directory of broker 2, which"):
+            case.fleet.await_registered((1, 2), 20)
+
+
+def test_a_start_does_not_do_without_all_brokers() -> None:
+    with running() as case:
+        case.calls.silent.add(1)
+        case.engine.end("broker-1", NOT_HERE)
+        case.fleet.add([AssignedBroker(broker_id=1, host="h9")])
+        with pytest.raises(StartError, match="no executor has the directory of broker 1, which"):
+            case.fleet.await_registered((1,), 20)
+
+
+def test_a_broker_that_came_late_is_stopped_cleanly_too() -> None:
+    with running() as case:
+        case.calls.silent.add(2)
+        case.engine.end("broker-2", NOT_HERE)
+        case.fleet.add((*new(1), AssignedBroker(broker_id=2, host="h9")))
+        case.fleet.await_registered((1, 2), 20)
+        wait_for(lambda: len(case.engine.where("broker-2")) == 2)
+        case.calls.silent.clear()
+        case.fleet.ask_to_stop()
+        case.fleet.stop((1, 2), "the test ends", 5)
+        assert (sorted(case.calls.asked), case.engine.cancelled) == ([1, 2], [])

@@ -1,0 +1,58 @@
+"""Which executor a broker goes to, and how many of ours sit on each.
+
+Owns: the choice (``choose_executor`` is pure) and the count.  Must not know jobs.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from sparklog.driver.spark_jobs import ExecutorSlots
+
+
+def choose_executor(
+    executors: Iterable[ExecutorSlots],
+    used: Mapping[str, int],
+    host: str | None,
+    excluded: frozenset[str] = frozenset(),
+) -> ExecutorSlots | None:
+    """The executor for a broker that was last on ``host``: that host first, then the emptiest.
+
+    ``used`` counts our brokers by executor id.  None when no executor has a free slot.
+    """
+    free = [
+        executor
+        for executor in executors
+        if executor.executor_id not in excluded
+        and used.get(executor.executor_id, 0) < executor.slots
+    ]
+    return min(free, key=lambda e: _rank(e, used.get(e.executor_id, 0), host), default=None)
+
+
+def _rank(executor: ExecutorSlots, used: int, host: str | None) -> tuple[bool, int, int, str]:
+    return (executor.host != host, used, used - executor.slots, executor.executor_id)
+
+
+class Placer:
+    """Which of our brokers sit on which executor."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._used: dict[str, int] = {}
+
+    def take(
+        self, executors: Iterable[ExecutorSlots], host: str | None, excluded: frozenset[str]
+    ) -> ExecutorSlots | None:
+        with self._lock:
+            chosen = choose_executor(executors, self._used, host, excluded)
+            if chosen is not None:
+                self._used[chosen.executor_id] = self._used.get(chosen.executor_id, 0) + 1
+            return chosen
+
+    def used(self, executor_id: str) -> int:
+        """How many of our brokers sit there."""
+        with self._lock:
+            return self._used.get(executor_id, 0)
+
+    def give_back(self, executor: ExecutorSlots) -> None:
+        with self._lock:
+            self._used[executor.executor_id] -= 1
