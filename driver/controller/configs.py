@@ -39,12 +39,14 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resource:
-    """What the operations on one resource need to know about it."""
+    """What the operations on one resource need to know about it; a single broker is
+    ``one_of_many``."""
 
     kind: str
     settings: Mapping[str, Setting]
     overrides: Mapping[str, str]
     defaults: Mapping[str, str]
+    one_of_many: bool = False
 
 
 #: A resource of either request.
@@ -53,6 +55,10 @@ _Request: TypeAlias = (
 )
 #: The values that a request asks for, None for those to delete.
 _Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
+
+#: Which replicas hold all that was acknowledged follows from the first, and who may lead from both:
+#: leaders and controller must go by the same.
+_SETTINGS_OF_ALL_BROKERS = ("min.insync.replicas", "unclean.leader.election.enable")
 
 
 def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
@@ -178,7 +184,13 @@ def _find_resource(image: ClusterImage, config: BrokerConfig, request: _Request)
                 ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}; use '' for all brokers"
             )
         own = image.configs.get((ResourceType.BROKER, name), {})
-        return _Resource(kind="broker", settings=BROKER_SETTING_BY_NAME, overrides=own, defaults={})
+        return _Resource(
+            kind="broker",
+            settings=BROKER_SETTING_BY_NAME,
+            overrides=own,
+            defaults={},
+            one_of_many=bool(name),
+        )
     raise KafkaError(
         ErrorCode.INVALID_REQUEST,
         f"settings of resource type {request.resource_type} do not exist; use topic "
@@ -192,6 +204,11 @@ def _changeable(resource: _Resource, name: str) -> Setting:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"{setting.name} is read when a broker starts; give it to the cluster's start instead",
+        )
+    if resource.one_of_many and name in _SETTINGS_OF_ALL_BROKERS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{setting.name} must be the same for all brokers; use '' instead of one broker's id",
         )
     return setting
 

@@ -5,13 +5,14 @@ asks, and how or when the records become durable: the shell commits them in the 
 were decided, and throws this controller away when it cannot.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.brokers import assign_brokers, register_broker
+from sparklog.driver.controller.config_effects import settle_configured
 from sparklog.driver.controller.configs import change_configs
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.isr_changes import alter_partitions
@@ -24,7 +25,7 @@ from sparklog.driver.controller.producer_ids import (
 from sparklog.driver.controller.recoveries import Recoveries, recover, report_log_ends
 from sparklog.driver.controller.sessions import Sessions, fence_silent, heartbeat, report_loss
 from sparklog.driver.controller.topics import create_partitions, create_topics, delete_topics
-from sparklog.metadata import ClusterImage
+from sparklog.metadata import ClusterImage, Record
 from sparklog.service.settings import changed_config
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition import AlterPartitionRequest
@@ -99,12 +100,17 @@ class Controller:
     def handle(self, event: Event, now_ms: int) -> Decision:
         """Decide, and run the image ahead.  Raises KafkaError, changing nothing, to refuse."""
         decision = self._decide(event, now_ms)
+        self._replay(decision.records)
+        follows = settle_configured(self.image, self._present_config(), decision.records)
+        self._replay(follows)
+        return replace(decision, records=decision.records + follows) if follows else decision
+
+    def _replay(self, records: Iterable[Record]) -> None:
         try:
-            for record in decision.records:
+            for record in records:
                 self.image.replay(record)
         except Exception as error:
-            raise BrokenImageError(f"cannot replay {decision.records}") from error
-        return decision
+            raise BrokenImageError(f"cannot replay {records}") from error
 
     def check_invariants(self) -> None:
         self.image.check_invariants()

@@ -1,0 +1,40 @@
+"""What changed settings do to partitions, in the very commit that changes them.
+
+Owns: which settings these are.  Must not know who changes settings, or how they are checked.
+
+min.insync.replicas: once it is smaller, a leader may acknowledge what those that were eligible
+lack, so they must not stay it a moment longer; and a reassignment may be complete.
+"""
+
+from collections.abc import Iterable
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.controller.elections import settle
+from sparklog.driver.controller.partition_changes import PartitionChanges
+from sparklog.metadata import ClusterImage, ConfigChanged, PartitionChanged, Record
+from sparklog.types import ResourceType, TopicPartition
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def settle_configured(
+    image: ClusterImage, config: BrokerConfig, records: Iterable[Record]
+) -> tuple[PartitionChanged, ...]:
+    """What follows from ``records``, which ``image`` and ``config`` hold already."""
+    changed = [r for r in records if isinstance(r, ConfigChanged) and r.name == _MIN_ISR]
+    if not changed:
+        return ()
+    changes = PartitionChanges(image, config)
+    for tp in list(_partitions_of(image, changed)):
+        changes.change(tp, settle)
+    return changes.records()
+
+
+def _partitions_of(
+    image: ClusterImage, changed: Iterable[ConfigChanged]
+) -> Iterable[TopicPartition]:
+    topics = {r.resource_name for r in changed if r.resource_type == ResourceType.TOPIC}
+    if any(r.resource_type == ResourceType.BROKER for r in changed):
+        topics |= image.topics.keys()
+    for name in topics:
+        yield from (TopicPartition(name, number) for number in image.topics[name].partitions)
