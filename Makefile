@@ -7,7 +7,7 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format sim fuzz bench-quick crash clean
+.PHONY: help setup demo test test-fast lint format sim chaos fuzz bench-quick crash clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,10 @@ test-fast: $(STAMP) ## the tests that need neither Spark nor processes
 
 sim: $(STAMP) ## simulate SEEDS=100 clusters and their troubles, from seed START=1 on
 	$(BIN)/python tests/simulation/campaign.py --seeds $(or $(SEEDS),100) --start $(or $(START),1)
+
+chaos: $(STAMP) ## kill the processes of a real cluster under load for MINUTES=10, faults from SEED=1
+	PYTHONPATH=tests/simulation $(BIN)/python tests/chaos/chaos_run.py \
+		--minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
 fuzz: $(STAMP) ## malformed input for every decoder, SECONDS=60 of it
 	@$(BIN)/python -c "import atheris" 2>/dev/null \

@@ -6,4 +6,4 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 for folder in (TESTS / "simulation", TESTS / "unit" / "log"):
     if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+        sys.path.insert(0, str(folder))

@@ -1,0 +1,66 @@
+"""What is left at the end of a run, for the checkers: logs as a client reads them, files, journal.
+
+Owns: where each part of it is found.  Must not know what it should be.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+from zlib import crc32
+
+from final_state import FinalLog
+from history import LogId, ReplicaSeen, SeenBatch
+from log_reading import read_log
+
+from sparklog.client.blocking import BlockingClient
+from sparklog.executors.log.checkpoint import decode_epochs
+from sparklog.executors.log.names import EPOCH_CHECKPOINT, LOG_SUFFIX, PARTITION_METADATA
+from sparklog.executors.log.partition_metadata import decode_partition_metadata
+from sparklog.executors.partition_folders import parse_folder
+from sparklog.wire.batch import iter_batches
+
+READ_SECONDS_MAX = 300.0
+
+
+def read_logs(bootstrap: str, logs: Sequence[LogId]) -> dict[LogId, FinalLog]:
+    """Every log from its beginning to its end."""
+    with BlockingClient(bootstrap) as client:
+        return {log: client.run(read_log(client.cluster, log), READ_SECONDS_MAX) for log in logs}
+
+
+def replicas_of(data_dir: Path, logs: Mapping[LogId, FinalLog]) -> Iterator[ReplicaSeen]:
+    """What each broker's files hold, once all have stopped."""
+    for log, state in logs.items():
+        for folder in sorted(data_dir.glob(f"broker-*/{log.topic}-{log.partition}")):
+            yield ReplicaSeen(
+                broker=int(folder.parent.name.removeprefix("broker-")),
+                log=log,
+                leads=False,
+                leader_epoch=decode_epochs((folder / EPOCH_CHECKPOINT).read_bytes())[-1].epoch,
+                start=state.start,
+                high_watermark=state.end,
+                batches=tuple(_batches(folder)),
+            )
+
+
+def folders_of(data_dir: Path) -> dict[int, dict[str, UUID | None]]:
+    """Folders of partitions by broker, and the topic that each says it belongs to."""
+    found: dict[int, dict[str, UUID | None]] = {}
+    for broker in data_dir.glob("broker-*"):
+        names = found.setdefault(int(broker.name.removeprefix("broker-")), {})
+        for folder in broker.iterdir():
+            if folder.is_dir() and parse_folder(folder.name) is not None:
+                metadata = folder / PARTITION_METADATA
+                whole = metadata.exists()
+                names[folder.name] = (
+                    decode_partition_metadata(metadata.read_bytes()) if whole else None
+                )
+    return found
+
+
+def _batches(folder: Path) -> Iterator[SeenBatch]:
+    for path in sorted(folder.glob(f"*{LOG_SUFFIX}")):
+        data = path.read_bytes()
+        for header, position in iter_batches(data):
+            checksum = crc32(data[position : position + header.size])
+            yield SeenBatch(header.base_offset, header.next_offset, checksum)

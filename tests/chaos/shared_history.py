@@ -1,0 +1,26 @@
+"""A history that many threads write.
+
+Owns: the order of its events.  Must not know what they mean.
+"""
+
+import threading
+import time
+
+from history import Event, History
+
+
+class SharedHistory(History):
+    """Times are milliseconds since its beginning."""
+
+    def __init__(self) -> None:
+        began = time.monotonic()
+        super().__init__(lambda: int((time.monotonic() - began) * 1000))
+        self._lock = threading.Lock()
+
+    @property
+    def now_ms(self) -> int:
+        return self._now_ms()
+
+    def record(self, event: Event) -> None:
+        with self._lock:
+            super().record(event)

@@ -1,0 +1,161 @@
+"""What is done to a running cluster: kills, lost and cut disks, processes that stand still.
+
+Owns: the choice of faults and victims from a seed, and the history of deaths.  Must not know what
+clients do, nor how a broker's disk is damaged.
+"""
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+import psutil
+from cluster_processes import ClusterProcesses, nobody_in, send, stopped
+from disk_damage import cut_to_flushed, lose_folder
+from fault_bound import FaultBound
+from history import BrokerDied
+from journal_watch import JournalWatch
+from shared_history import SharedHistory
+
+#: Seconds between faults, and of those that end by themselves.
+CALM_S = (0.5, 4.0)
+HANG_S = (0.3, 9.0)
+#: How long the rest of the cluster may take to become such that a disk may be damaged.
+PATIENCE_S = 20.0
+LOOK_S = 0.05
+PLAIN, LOSE, CUT = "plain", "directory lost", "files cut"
+DAMAGES = (PLAIN, LOSE, CUT)
+
+
+@dataclass(slots=True, kw_only=True)
+class Troubles:
+    """``over`` ends them; what stands still goes on then."""
+
+    processes: ClusterProcesses
+    journal: JournalWatch
+    history: SharedHistory
+    chance: random.Random
+    over: Event
+    trash: Path
+    counters: Counter[str] = field(default_factory=Counter)
+    say: Callable[[str], None] = print
+    bound: FaultBound = field(default_factory=FaultBound)
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            self._calm()
+            [fault] = self.chance.choices([*_FAULTS], [*_FAULTS.values()])
+            fault(self)
+        self.say("no more troubles")
+
+    def _calm(self) -> None:
+        """A while; often until all is well, so that the next fault meets a whole cluster."""
+        self.over.wait(self.chance.uniform(*CALM_S))
+        if self.chance.random() < 0.6:
+            self._await(self.journal.is_whole)
+
+    def _await(self, condition: Callable[[], bool]) -> bool:
+        end = time.monotonic() + PATIENCE_S
+        while not (met := condition()) and time.monotonic() < end and not self.over.is_set():
+            self.over.wait(LOOK_S)
+        return met
+
+    @property
+    def _broker_ids(self) -> list[int]:
+        return sorted(self.journal.catch_up().brokers)
+
+    # faults
+
+    def kill_broker(self) -> None:
+        self._kill_with("brokers killed", self.processes.broker)
+
+    def kill_supervisor(self) -> None:
+        self._kill_with("supervisors killed", self.processes.supervisor)
+
+    def kill_executor(self) -> None:
+        self._kill_with("executors killed", self.processes.executor)
+
+    def kill_control_plane(self) -> None:
+        process = self.processes.control_plane()
+        if process is not None and send(process, signal.SIGKILL):
+            self._count("control planes killed")
+
+    def hang_broker(self) -> None:
+        self._hang(self.processes.broker(self.chance.choice(self._broker_ids)), "brokers hung")
+
+    def hang_control_plane(self) -> None:
+        self._hang(self.processes.control_plane(), "control planes hung")
+
+    def _hang(self, process: psutil.Process | None, what: str) -> None:
+        if process is None:
+            return
+        seconds = self.chance.uniform(*HANG_S)
+        self._count(what, f"{seconds:.1f} s")
+        with stopped(process):
+            self.over.wait(seconds)
+
+    def _kill_with(self, what: str, find: Callable[[int], psutil.Process | None]) -> None:
+        """Kill a process and with it one broker or several, of which one's disk may be damaged."""
+        victim = self.chance.choice(self._broker_ids)
+        damage = self.chance.choice(DAMAGES)
+        if damage != PLAIN and not self._await(lambda: self._may_damage(victim)):
+            damage = PLAIN
+        process = find(victim)
+        if process is None:
+            return
+        dying = [id_ for id_ in self._broker_ids if find(id_) == process]
+        if not send(process, signal.SIGKILL):
+            return
+        with nobody_in(self.processes.folder(victim)) as alone:
+            if not alone or not self._may_damage(victim):
+                damage = PLAIN
+            self._record_deaths(dying, victim, damage)
+            self._damage(victim, damage)
+        self._count(what, f"{dying}, {damage}")
+        self._count(f"kills, {damage}")
+
+    def _may_damage(self, victim: int) -> bool:
+        return not self.bound.reason_against(self.journal.catch_up(), victim)
+
+    def _record_deaths(self, dying: list[int], victim: int, damage: str) -> None:
+        image = self.journal.catch_up()
+        for broker_id in dying:
+            harmed = broker_id == victim and damage != PLAIN
+            self.history.record(
+                BrokerDied(
+                    broker=broker_id,
+                    power_lost=harmed and damage == CUT,
+                    disk_lost=harmed and damage == LOSE,
+                    incarnation=image.brokers[broker_id].incarnation,
+                )
+            )
+
+    def _damage(self, victim: int, damage: str) -> None:
+        if damage == PLAIN:
+            return
+        self.bound.note_damage(self.journal.catch_up(), victim)
+        folder = self.processes.folder(victim)
+        if damage == LOSE:
+            lose_folder(folder, self.trash)
+        else:
+            lost = cut_to_flushed(folder, self.chance)
+            self.counters["bytes cut"] += sum(lost.values())
+
+    def _count(self, what: str, more: str = "") -> None:
+        self.counters[what] += 1
+        if more:
+            self.say(f"{what}: {more}")
+
+
+_FAULTS: dict[Callable[[Troubles], None], int] = {
+    Troubles.kill_broker: 8,
+    Troubles.kill_supervisor: 3,
+    Troubles.kill_executor: 3,
+    Troubles.kill_control_plane: 2,
+    Troubles.hang_broker: 3,
+    Troubles.hang_control_plane: 1,
+}

@@ -1,0 +1,58 @@
+"""A log as a client reads it, from its beginning to its end.
+
+Owns: the reading.  Must not know what the log should hold, nor what world the cluster is in.
+"""
+
+from final_state import FinalBatch, FinalLog
+from history import LogId
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.deadline import Deadline
+from sparklog.client.raw import RawClient
+from sparklog.errors import DecodeError, SparklogError
+from sparklog.types import OffsetSpec, TopicPartition
+from sparklog.wire.batch import iter_batches
+from sparklog.wire.builder import iter_records
+
+READ_TIMEOUT_S = 60.0
+
+
+async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
+    raw, tp = RawClient(cluster), TopicPartition(log.topic, log.partition)
+    batches: list[FinalBatch] = []
+    start = end = 0
+    try:
+        await cluster.topic(log.topic, Deadline(READ_TIMEOUT_S))
+        start = await _list(raw, log, OffsetSpec.EARLIEST)
+        end = await _list(raw, log, OffsetSpec.LATEST)
+        offset = start
+        while offset < end:
+            answer = await raw.fetch(tp, offset, max_bytes=1 << 20, timeout_s=READ_TIMEOUT_S)
+            found = _batches(answer.records)
+            if not found:
+                damage = f"nothing at offset {offset}"
+                return FinalLog(start=start, end=end, batches=tuple(batches), damage=damage)
+            batches += found
+            offset = found[-1].next_offset
+    except (SparklogError, DecodeError) as error:
+        return FinalLog(start=start, end=end, batches=tuple(batches), damage=str(error))
+    return FinalLog(start=start, end=end, batches=tuple(batches))
+
+
+async def _list(raw: RawClient, log: LogId, spec: OffsetSpec) -> int:
+    tp = TopicPartition(log.topic, log.partition)
+    found = await raw.list_offsets({tp: int(spec)}, timeout_s=READ_TIMEOUT_S)
+    return found[tp].offset
+
+
+def _batches(data: memoryview) -> list[FinalBatch]:
+    return [
+        FinalBatch(
+            base_offset=header.base_offset,
+            values=tuple(record.value for record in iter_records(data, start, header)),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+        for header, start in iter_batches(data, partial_tail=True)
+    ]
