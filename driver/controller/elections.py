@@ -136,7 +136,9 @@ def settle(
 ) -> Settled:
     """Complete a reassignment, elect where needed, and bring the epochs forward.
 
-    ``lost_leaders`` are brokers whose leadership ended even when they are elected again.
+    ``lost_leaders`` are brokers whose leadership ended even when they are elected again.  The
+    leader epoch rises with every replica that goes, so that no late fetch of it counts should it
+    return.
     ``before`` is the state that the epochs are compared with (default: ``state`` itself).
     """
     before = before or state
@@ -146,7 +148,10 @@ def settle(
     small = len(isr) < state.required_isr(rules.min_isr)
     eligible = _without(state.eligible, (leader,)) if small else ()
     known = state.last_known if leader == NO_NODE else tuple(sorted({*isr, *eligible}))
-    led_anew = leader != before.leader or (leader in lost_leaders and leader != NO_NODE)
+    led_anew = leader != before.leader or (
+        leader != NO_NODE
+        and (leader in lost_leaders or not set(before.replicas) <= set(state.replicas))
+    )
     settled = replace(
         state,
         isr=isr,

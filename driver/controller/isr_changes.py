@@ -83,7 +83,7 @@ class _Proposals:
         members = _members(proposal)
         self._check_members(before, members)
         after = self._changes.change(tp, lambda state, rules: isr_changed(state, members, rules))
-        if after.leader != self._leader:  # the change has completed a reassignment
+        if after.leader_epoch != before.leader_epoch:  # the change has completed a reassignment
             raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
         return after
 

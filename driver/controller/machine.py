@@ -22,6 +22,7 @@ from sparklog.driver.controller.producer_ids import (
     allocate_producer_ids,
     init_producer_id,
 )
+from sparklog.driver.controller.reassignments import alter_reassignments
 from sparklog.driver.controller.recoveries import Recoveries, recover, report_log_ends
 from sparklog.driver.controller.sessions import Sessions, fence_silent, heartbeat, report_loss
 from sparklog.driver.controller.topics import create_partitions, create_topics, delete_topics
@@ -29,6 +30,7 @@ from sparklog.metadata import ClusterImage, Record
 from sparklog.service.settings import changed_config
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition import AlterPartitionRequest
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -55,6 +57,7 @@ Event = (
     | CreateTopicsRequest
     | DeleteTopicsRequest
     | CreatePartitionsRequest
+    | AlterPartitionReassignmentsRequest
     | IncrementalAlterConfigsRequest
     | AlterConfigsRequest
     | InitProducerIdRequest
@@ -147,6 +150,8 @@ class Controller:
                 return delete_topics(image, config, event)
             case CreatePartitionsRequest():
                 return create_partitions(image, event)
+            case AlterPartitionReassignmentsRequest():
+                return alter_reassignments(image, config, event)
             case IncrementalAlterConfigsRequest() | AlterConfigsRequest():
                 return change_configs(image, self._start_config, event)
             case AllocateProducerIdsRequest():

@@ -7,6 +7,7 @@ from sparklog.driver.handlers import (
     allocate_producer_ids,
     alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     assign_brokers,
     broker_heartbeat,
     create_partitions,
@@ -18,6 +19,7 @@ from sparklog.driver.handlers import (
     incremental_alter_configs,
     init_producer_id,
     leads_nothing,
+    list_partition_reassignments,
     register_broker,
     report_log_ends,
     report_loss,
@@ -47,6 +49,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         create_topics,
         delete_topics,
         create_partitions,
+        alter_partition_reassignments,
         incremental_alter_configs,
         alter_configs,
         init_producer_id,
@@ -69,6 +72,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         describe_configs.handler(
             lambda: node.image, node_id=CONTROLLER_NODE_ID, settings=node.settings
         ),
+        list_partition_reassignments.handler(lambda: node.image),
         find_coordinator.handler(),
         *leads_nothing.handlers(),
         *(module.handler(node.decide) for module in decided),

@@ -1,8 +1,8 @@
 """ForwardRequest (key 20010): a broker passes on what a client asked and the controller decides.
 
 The inner request is handled as if it had come from the client itself; its answer, header included,
-travels back inside.  Only the APIs that change the cluster are taken, so that nobody gains a
-member's rights by being forwarded.
+travels back inside.  Only the APIs that clients ask the controller for are taken, so that nobody
+gains a member's rights by being forwarded.
 """
 
 import asyncio
@@ -15,11 +15,13 @@ from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.transport import Parked, Reply, ServerConnection
 from sparklog.wire.codec import decode_request_header
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from sparklog.wire.private import ForwardRequestRequest, ForwardRequestResponse
 
 Redispatch = Callable[[ServerConnection, memoryview], Reply | Parked | None]
@@ -33,6 +35,8 @@ FORWARDED: Final = frozenset(
         IncrementalAlterConfigsRequest,
         AlterConfigsRequest,
         ElectLeadersRequest,
+        AlterPartitionReassignmentsRequest,
+        ListPartitionReassignmentsRequest,
     )
 )
 

@@ -1,8 +1,8 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, the two AlterConfigs and ElectLeaders (keys 19, 20,
-37, 33, 44, 43): what only the controller can decide.
+"""What only the controller answers: changes of topics, settings, leaders and replicas, and which
+replicas move (keys 19, 20, 33, 37, 43, 44, 45, 46).
 
 A broker passes them to the controller as they came and its answer back.  While the controller is
-away every item is refused with NOT_CONTROLLER, which clients retry.
+away everything is refused with NOT_CONTROLLER, which clients retry.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +17,8 @@ from sparklog.service.refusals import (
     refuse_create_topics,
     refuse_delete_topics,
     refuse_elect_leaders,
+    refuse_listed_reassignments,
+    refuse_reassignments,
 )
 from sparklog.transport import Reply
 from sparklog.wire.codec import (
@@ -26,11 +28,13 @@ from sparklog.wire.codec import (
     request_header_bytes,
 )
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
 from sparklog.wire.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from sparklog.wire.schema import Request, Response
 
 #: Request frame (header included) and its version -> response frame (header included).
@@ -56,6 +60,8 @@ def handlers(forward: Forward) -> Sequence[ApiHandler]:
             (IncrementalAlterConfigsRequest, refuse_alter_configs),
             (AlterConfigsRequest, refuse_alter_configs),
             (ElectLeadersRequest, refuse_elect_leaders),
+            (AlterPartitionReassignmentsRequest, refuse_reassignments),
+            (ListPartitionReassignmentsRequest, refuse_listed_reassignments),
         )
     )
 

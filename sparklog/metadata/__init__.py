@@ -6,6 +6,7 @@ who decides on them, or how they travel.
 
 from sparklog.metadata.image import ClusterImage, TopicImage
 from sparklog.metadata.records import (
+    BrokerDraining,
     BrokerFenced,
     BrokerIdAssigned,
     BrokerRegistered,
@@ -28,6 +29,7 @@ from sparklog.metadata.records import (
 from sparklog.metadata.values import BrokerImage, ControllerImage, PartitionImage
 
 __all__ = [
+    "BrokerDraining",
     "BrokerFenced",
     "BrokerIdAssigned",
     "BrokerImage",

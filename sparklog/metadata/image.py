@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sparklog.metadata.change_history import ChangeHistory
 from sparklog.metadata.records import (
+    BrokerDraining,
     BrokerFenced,
     BrokerIdAssigned,
     BrokerRegistered,
@@ -97,6 +98,9 @@ class ClusterImage:
                 self._set_fenced(record.broker_id, True)
             case BrokerUnfenced():
                 self._set_fenced(record.broker_id, False)
+            case BrokerDraining():
+                broker = self.brokers[record.broker_id]
+                self.brokers[record.broker_id] = replace(broker, draining=record.draining)
             case BrokerRemoved():
                 self.brokers.pop(record.broker_id, None)
                 self.configs.pop((ResourceType.BROKER, str(record.broker_id)), None)

@@ -63,6 +63,14 @@ class BrokerUnfenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDraining:
+    """A broker is to lose its replicas to the others, or (not ``draining``) may keep them."""
+
+    broker_id: int
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRemoved:
     broker_id: int
 
@@ -130,6 +138,7 @@ Record = (
     | BrokerRegistered
     | BrokerFenced
     | BrokerUnfenced
+    | BrokerDraining
     | BrokerRemoved
     | TopicCreated
     | PartitionsAdded

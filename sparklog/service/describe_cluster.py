@@ -55,6 +55,7 @@ def _response(image: ClusterImage, request: DescribeClusterRequest) -> DescribeC
             broker_id=broker.broker_id,
             host=broker.host,
             port=broker.port,
+            rack=broker.rack or None,
             is_fenced=broker.fenced,
         )
         for broker in listed

@@ -139,7 +139,12 @@ def _response(
 
 def _nodes(image: ClusterImage) -> tuple[MetadataResponseBroker, ...]:
     nodes = [
-        MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port)
+        MetadataResponseBroker(
+            node_id=broker.broker_id,
+            host=broker.host,
+            port=broker.port,
+            rack=broker.rack or None,
+        )
         for broker in image.alive_brokers()
     ]
     controller = image.controller

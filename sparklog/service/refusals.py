@@ -11,6 +11,10 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import NO_OFFSET
 from sparklog.wire.messages import alter_configs, incremental_alter_configs
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -48,6 +52,10 @@ from sparklog.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from sparklog.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from sparklog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -109,6 +117,18 @@ def refuse_create_partitions(
             for topic in request.topics
         )
     )
+
+
+def refuse_reassignments(
+    _request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+
+
+def refuse_listed_reassignments(
+    _request: ListPartitionReassignmentsRequest, error: KafkaError
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
 
 
 def refuse_alter_configs(

@@ -251,7 +251,12 @@ def test_what_remains_of_a_dead_replica_does_not_hold_it_up() -> None:
         leader=1,
     )
     assert settle(moving, rules(2, 1, 4)).state == PartitionImage(
-        replicas=(4, 1), isr=(4, 1), last_known=(1, 4), leader=1, partition_epoch=1
+        replicas=(4, 1),
+        isr=(4, 1),
+        last_known=(1, 4),
+        leader=1,
+        leader_epoch=1,
+        partition_epoch=1,
     )
 
 

@@ -1,12 +1,13 @@
 """Metadata and DescribeCluster from a cluster image, in every version."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from small_node import FLIGHTS, HALF, ask_once, image
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
+from sparklog.metadata import BrokerRegistered, ClusterImage, PartitionImage, TopicCreated
 from sparklog.service import describe_cluster, metadata
 from sparklog.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -212,6 +213,18 @@ def test_describe_cluster_lists_fenced_brokers_on_request() -> None:
     assert ask_once(handlers, request, 2) == DescribeClusterResponse(
         cluster_id="c1", controller_id=0, brokers=(*alive, fenced, control)
     )
+
+
+def test_racks_are_told_where_brokers_have_one() -> None:
+    cluster = image()
+    broker = cluster.brokers[1]
+    cluster.replay(BrokerRegistered(broker=replace(broker, rack="r1"), clean=True))
+    listed = ask_once([describe_cluster.handler(lambda: cluster)], DescribeClusterRequest(), 2)
+    assert isinstance(listed, DescribeClusterResponse)
+    assert [(b.broker_id, b.rack) for b in listed.brokers] == [(1, "r1"), (2, None), (0, None)]
+    for version in (1, 13):
+        nodes = ask_metadata(MetadataRequest(topics=()), version, cluster).brokers
+        assert [(b.node_id, b.rack) for b in nodes] == [(1, "r1"), (2, None), (0, None)]
 
 
 @pytest.mark.parametrize(
