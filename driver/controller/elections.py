@@ -8,7 +8,8 @@ comes or goes.
 * The leader is a living ISR member, else a living eligible replica; one that is about to stop only
   when there is no other.
 * When both sets are empty, every replica that held all acknowledged records has stopped uncleanly.
-  If only one such replica was left, it leads again with what its log holds: an unclean recovery.
+  Those that were in either since the ISR last had its size are the *last known* ones.  If only one
+  such replica was left, it leads again with what its log holds: an unclean recovery.
   Between several their logs decide (``recoveries``).
 * A reassignment is complete when the ISR holds the replicas that it adds, and without those that it
   removes is as large as min.insync.replicas wants it.
@@ -123,7 +124,7 @@ def elect_unclean(before: PartitionImage, leader: int, rules: Rules) -> Settled:
 
     Who was eligible is not any more: its log may have gone another way.
     """
-    changed = replace(before, isr=(leader,), eligible=(), leader=leader)
+    changed = replace(before, isr=(leader,), eligible=(), last_known=(leader,), leader=leader)
     return replace(settle(changed, rules, before=before), unclean=True)
 
 
@@ -147,7 +148,11 @@ def settle(
     isr = state.isr if leader == NO_NODE or leader in state.isr else (leader,)
     small = len(isr) < state.required_isr(rules.min_isr)
     eligible = _without(state.eligible, (leader,)) if small else ()
-    known = state.last_known if leader == NO_NODE else tuple(sorted({*isr, *eligible}))
+    known = state.last_known
+    if leader != NO_NODE:
+        # While the ISR is too small nothing is acknowledged, so who stopped uncleanly since it was
+        # not may still hold everything.
+        known = tuple(sorted({*isr, *eligible, *(known if small else ())}))
     led_anew = leader != before.leader or (
         leader != NO_NODE
         and (leader in lost_leaders or not set(before.replicas) <= set(state.replicas))

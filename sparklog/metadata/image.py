@@ -286,7 +286,7 @@ class ClusterImage:
             assert set(state.last_known) <= set(state.replicas), context
             if not state.offline:
                 assert state.leader in state.isr, context
-                assert set(state.last_known) == {*state.isr, *state.eligible}, context
+                assert set(state.last_known) >= {*state.isr, *state.eligible}, context
         self._index.check_invariants(self.partitions())
         assert all(overrides for overrides in self.configs.values())
         assert self.next_producer_id >= 0

@@ -14,8 +14,9 @@ class PartitionImage:
     """One partition as the controller last decided it.
 
     ``eligible`` are the replicas outside the ISR that are known to hold every acknowledged record
-    (KIP-966).  ``last_known`` is ISR and eligible replicas as they were when a leader last lived;
-    unclean registrations do not shrink it, so it tells whom to wait for when both sets are empty.
+    (KIP-966).  ``last_known`` are those that were in either since the ISR last had its size, while
+    a leader lived; unclean registrations do not shrink it, so it tells whom to wait for when both
+    sets are empty.
     During a reassignment ``replicas`` are the old and the new ones together, those to come first in
     their order; ``adding`` are not yet in the ISR that it waits for, ``removing`` go with its end.
     """

@@ -233,7 +233,7 @@ class _Walk:
     def _count_holders(self, copies: Copies) -> None:
         state = copies.state
         needed = int(self._config(copies.log.topic, "min.insync.replicas") or 1)
-        if len(state.isr) >= min(needed, len(state.replicas)):
+        if len(state.isr) >= state.required_isr(needed):
             copies.holders = set(copies.complete)
         else:
             copies.holders = (copies.holders | copies.complete) & set(state.replicas)

@@ -60,7 +60,7 @@ def test_it_may_complete_a_reassignment() -> None:
     under_test = configured(moving, min_insync_replicas="2")
     under_test.configure("a", min_insync_replicas="1")
     assert under_test.state("a") == replace(
-        moving, replicas=(1, 2), adding=(), removing=(), partition_epoch=1
+        moving, replicas=(1, 2), adding=(), removing=(), leader_epoch=1, partition_epoch=1
     )
 
 

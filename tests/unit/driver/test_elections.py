@@ -134,6 +134,19 @@ def test_two_unclean_candidates_are_not_chosen_between_without_their_logs() -> N
     )
 
 
+def test_who_stopped_uncleanly_is_waited_for_until_the_isr_is_back_at_its_size() -> None:
+    """Nothing was acknowledged meanwhile: the log of 2 may hold what 1 loses (issue 5's bound)."""
+    pair = PartitionImage(replicas=(1, 2), isr=(1, 2), last_known=(1, 2), leader=1)
+    alone = left(pair, 2, Loss.NONE, rules(2, 1))
+    caught_up_not_yet = left(alone, 2, Loss.TAIL, rules(2, 1, 2))
+    assert (caught_up_not_yet.isr, caught_up_not_yet.eligible) == ((1,), ())
+    assert caught_up_not_yet.last_known == (1, 2)
+    both_unclean = left(caught_up_not_yet, 1, Loss.TAIL, rules(2, 1, 2))
+    assert (both_unclean.leader, both_unclean.last_known) == (-1, (1, 2))
+    back = isr_changed(caught_up_not_yet, (1, 2), rules(2, 1, 2)).state
+    assert left(back, 2, Loss.TAIL, rules(1, 1, 2)).last_known == (1,)
+
+
 def test_the_only_one_that_knew_everything_leads_again_with_what_it_has() -> None:
     assert brokers_left(SINGLE, (1,), Loss.TAIL, rules(1, 1)) == Settled(
         state=replace(SINGLE, leader_epoch=1, partition_epoch=1), unclean=True
