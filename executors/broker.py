@@ -3,8 +3,9 @@
 Owns: the order of start and stop, and the periodic work.  Must not know what any part does inside.
 
 Start: lock the folder, learn the image, recover the logs, listen, register, take the roles that
-the image gives.  Stop: answer what is owed, flush and close the logs, leave the marker, tell the
-control plane.  While the control plane is away the broker goes on with its last image.
+the image gives.  Stop: have others lead what they can, answer what is owed, flush and close the
+logs, leave the marker, tell the control plane.  While the control plane is away the broker goes on
+with its last image.
 """
 
 import asyncio
@@ -17,10 +18,18 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
-from sparklog.errors import ConfigError, LockedError, SparklogError, StorageError
+from sparklog.errors import (
+    ConfigError,
+    ConnectError,
+    KafkaError,
+    LockedError,
+    SparklogError,
+    StorageError,
+)
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_folder import BrokerStartError
 from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.log_end_reports import LogEndReports
 from sparklog.executors.log_folders import LogFolders, take_folders
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import BrokerIdentity, Registration
@@ -37,6 +46,9 @@ from sparklog.types import Endpoint
 
 LOCK_RETRY_S = 0.1
 DRAIN_S = 5.0
+#: How long a broker that stops waits for others to lead in its place.
+HAND_OVER_S = 5.0
+HAND_OVER_RETRY_S = 0.1
 PURGE_S = 30.0
 
 logger = logging.getLogger(__name__)
@@ -92,7 +104,9 @@ class Broker:
         self._table: PartitionTable | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
+        self._reports: LogEndReports
         self._started_ms = surroundings.wall_ms()
+        self._applied = asyncio.Event()
         self._stop_asked = asyncio.Event()
 
     @property
@@ -143,6 +157,7 @@ class Broker:
             monotonic_ms=self.surroundings.monotonic_ms,
             random_bytes=self.surroundings.random_bytes,
         )
+        self._reports = LogEndReports(self._table, registration.report_log_ends)
         await registration.fetch_image()
         self._check_identity(registration.image, self._folders)
         await self._table.apply(registration.image, lead=False)
@@ -258,6 +273,7 @@ class Broker:
         work: list[Coroutine[Any, Any, None]] = [
             self._registration.watch(self._apply),
             self._registration.heartbeat(),
+            self._reports.run(),
             _every(retention_s, _synchronous(table.clean_up)),
             _every(PURGE_S, table.purge_deleted),
             _every(checkpoint_ms / 1000, table.checkpoints.write),
@@ -269,12 +285,35 @@ class Broker:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             failure = next((t.exception() for t in tasks if t.done() and t.exception()), None)
+            if failure is None:
+                await self._hand_over()
         finally:
             # Heartbeats go on while answers drain, so that nobody is elected meanwhile.
             await _cancel([task for task in tasks if task is not tasks[1] or task.done()])
             await self._close_all(tell_controller=True, meanwhile=tasks[1])
         if failure is not None:
             raise failure
+
+    async def _hand_over(self) -> None:
+        """Let others lead what they can, so that clients need not wait for an election."""
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                while not await self._registration.prepare_stop():
+                    await asyncio.sleep(HAND_OVER_RETRY_S)
+                while self._registration.is_registered and self._could_be_led_by_others():
+                    self._applied.clear()
+                    await self._applied.wait()
+        except (TimeoutError, ConnectError, KafkaError) as error:
+            logger.info("not everything is handed over before the stop: %s", error)
+
+    def _could_be_led_by_others(self) -> bool:
+        """Whether the image still shows a leadership of this broker that can move."""
+        image, own = self.table.image, self.options.broker_id
+        return any(
+            other != own and image.is_alive(other)
+            for state in image.partitions_led_by(own).values()
+            for other in state.isr
+        )
 
     async def _end_without_disks(self) -> None:
         await self.table.disks_gone.wait()
@@ -334,6 +373,8 @@ class Broker:
             self._server.set_limits(server_limits(self.table.broker_config, descriptors_max()))
         if not lead:
             self.table.drop_roles()
+        self._applied.set()
+        self._reports.look()
 
     # stop
 

@@ -26,8 +26,11 @@ from sparklog.wire.private import (
     BrokerHeartbeatResponse,
     ForwardRequestRequest,
     ForwardRequestResponse,
+    LogEnd,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    ReportLogEndsRequest,
+    ReportLogEndsResponse,
     WatchMetadataRequest,
     WatchMetadataResponse,
 )
@@ -82,6 +85,7 @@ class Registration:
         self.broker_epoch = -1
         self.registrations = 0
         self._identity: BrokerIdentity | None = None
+        self._wants_stop = False
         self._config = config
         link = partial(ControlLink, controller, secret, surroundings=surroundings)
         self._watch_link = link(client_id=f"{name}-watch")
@@ -198,7 +202,7 @@ class Registration:
         """
         while True:
             try:
-                await self._beat(stopping=False)
+                await self._beat()
             except KafkaError as error:
                 logger.info("heartbeat refused: %s", error)
                 if error.code in _FORGOTTEN:
@@ -209,6 +213,24 @@ class Registration:
                 logger.debug("no heartbeat: %s", error)
                 await asyncio.sleep(RETRY_S_MIN)
             await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+
+    async def prepare_stop(self) -> bool:
+        """Have others lead what they can; whether there is nothing left to wait for.
+
+        From here every heartbeat asks for it.  Raises ConnectError or KafkaError when the control
+        plane cannot be asked.
+        """
+        self._wants_stop = True
+        return (await self._beat()).may_stop
+
+    async def report_log_ends(self, ends: tuple[LogEnd, ...]) -> None:
+        """Raises ConnectError or KafkaError when the control plane did not take it."""
+        request = ReportLogEndsRequest(
+            broker_id=self._identity.broker_id if self._identity else -1,
+            broker_epoch=self.broker_epoch,
+            ends=ends,
+        )
+        await self._link.call(request, ReportLogEndsResponse, CALL_TIMEOUT_S)
 
     async def announce_stop(self) -> None:
         """Tell the control plane that this broker has stopped; it may be away."""
@@ -253,15 +275,16 @@ class Registration:
             ) from error
         return response.response
 
-    async def _beat(self, *, stopping: bool) -> None:
+    async def _beat(self, *, stopping: bool = False) -> BrokerHeartbeatResponse:
         assert self._identity is not None
         request = BrokerHeartbeatRequest(
             broker_id=self._identity.broker_id,
             broker_epoch=self.broker_epoch,
             metadata_version=self.image.version,
+            wants_stop=self._wants_stop,
             stopping=stopping,
         )
-        await self._link.call(request, BrokerHeartbeatResponse, CALL_TIMEOUT_S)
+        return await self._link.call(request, BrokerHeartbeatResponse, CALL_TIMEOUT_S)
 
     async def _watch_once(self, *, max_wait_ms: int) -> bool:
         """Take in what is new; whether there was something."""

@@ -137,10 +137,10 @@ def settle(
 ) -> Settled:
     """Complete a reassignment, elect where needed, and bring the epochs forward.
 
-    ``lost_leaders`` are brokers whose leadership ended even when they are elected again.  The
+    ``lost_leaders`` are brokers whose leadership ended even when they are elected again.
+    ``before`` is the state that the epochs are compared with (default: ``state`` itself).  The
     leader epoch rises with every replica that goes, so that no late fetch of it counts should it
     return.
-    ``before`` is the state that the epochs are compared with (default: ``state`` itself).
     """
     before = before or state
     state = _without_completed_reassignment(state, rules)

@@ -180,3 +180,21 @@ def test_the_isr_that_completes_a_reassignment_may_end_the_leader() -> None:
         records=(PartitionChanged(topic="a", partition=0, state=after),),
         response=answer(topic_id, error_code=ErrorCode.NEW_LEADER_ELECTED),
     )
+
+
+def test_so_it_may_be_for_a_leader_that_stays() -> None:
+    moving = replace(LED, replicas=(1, 3, 2), adding=(3,), removing=(2,))
+    under_test, topic_id = three_brokers(moving)
+    decision = under_test.handle(proposal(topic_id, 1, 2, 3))
+    after = PartitionImage(
+        replicas=(1, 3),
+        isr=(1, 3),
+        last_known=(1, 3),
+        leader=1,
+        leader_epoch=6,
+        partition_epoch=8,
+    )
+    assert decision == Decision(
+        records=(PartitionChanged(topic="a", partition=0, state=after),),
+        response=answer(topic_id, error_code=ErrorCode.NEW_LEADER_ELECTED),
+    )
