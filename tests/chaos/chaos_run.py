@@ -7,6 +7,7 @@ whose folder has to be on the path.
 """
 
 import argparse
+import logging
 import random
 import shutil
 import sys
@@ -69,6 +70,7 @@ COUNTED = {"truncations": "replica_truncations", "torn bytes recovered from": "b
 #: After the troubles everything works again within so long.
 HEAL_SECONDS_MAX = 120.0
 LOOK_S = 0.05
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -224,6 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep the folder of a run that failed")
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="sparklog-chaos-"))
+    logging.basicConfig(filename=folder / "launcher.log", level=logging.INFO, format=LOG_FORMAT)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     began = time.monotonic()
     verdict = Verdict(found=["the run did not come to its end"])
     try:
