@@ -9,6 +9,7 @@ epoch, which no process outlives.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
+from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
 from final_state import FinalState
@@ -65,17 +66,15 @@ def _falls(
     """Marks that are below one that was known before they were asked for."""
     known = sorted(earlier)
     taken = 0
-    candidates: list[Seen] = []
+    candidates: list[tuple[int, Seen]] = []  # a heap, the highest mark first
     for mark in sorted(later, key=lambda seen: seen.start):
         while taken < len(known) and known[taken].end < mark.start:
-            candidates.append(known[taken])
+            heappush(candidates, (-known[taken].mark, known[taken]))
             taken += 1
-        # One that is excused now may not be so for a later mark, but a higher one goes first.
-        for before in sorted(candidates, key=lambda seen: -seen.mark):
-            if before.mark <= mark.mark:
-                break
+        while candidates and (before := candidates[0][1]).mark > mark.mark:
+            # One that is excused now may not be so for a later mark, but a higher one goes first.
             if excuse(before.start, mark.end):
-                candidates.remove(before)
+                heappop(candidates)
                 continue
             yield (
                 f"{log}: the {mark.what} is {mark.mark} after the {before.what} was {before.mark}"
