@@ -18,7 +18,7 @@ that are left, to
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 #: The replicas of one partition; the first leads.
@@ -87,6 +87,41 @@ def place(
     return tuple(placed)
 
 
+def substitute(
+    replicas: Replicas, leaving: Collection[int], candidates: Iterable[Candidate]
+) -> Replicas | None:
+    """The replicas of a partition with another broker in the place of each that leaves.
+
+    Every broker of ``replicas`` must be among the candidates; the living ones may be chosen, and
+    stand apart as in ``place``.  Who comes first is one that leads little so far.  None when there
+    are too few to choose from.
+    """
+    loads = [
+        _Load(candidate=c, place=n, replicas=c.replicas)
+        for n, c in enumerate(sorted(candidates, key=lambda c: c.broker_id))
+    ]
+    choosable = [c for c in loads if c.candidate.alive and c.candidate.broker_id not in leaving]
+    staying = [load for load in loads if load.candidate.broker_id in {*replicas} - {*leaving}]
+    chosen = list(replicas)
+    for position, broker_id in enumerate(replicas):
+        if broker_id in leaving:
+            free = [load for load in choosable if load not in staying]
+            if not free:
+                return None
+            best = _least_loaded(free, _used_domains(staying), to_lead=position == 0)
+            staying.append(best)
+            chosen[position] = best.candidate.broker_id
+    return tuple(chosen)
+
+
+def _least_loaded(free: Iterable[_Load], used: Sequence[Sequence[str]], *, to_lead: bool) -> _Load:
+    def rank(load: _Load) -> tuple[object, ...]:
+        leads = load.candidate.leads if to_lead else 0
+        return (_shared(load, used), leads, load.replicas, load.place)
+
+    return min(free, key=rank)
+
+
 def _count_present(loads: Sequence[_Load], present: Sequence[Replicas]) -> None:
     by_id = {load.candidate.broker_id: load for load in loads}
     for replicas in present:
@@ -108,7 +143,7 @@ def _take(chosen: Sequence[_Load], load: _Load) -> None:
 def _next_replica(loads: Sequence[_Load], chosen: Sequence[_Load]) -> _Load:
     leader = chosen[0]
     taken = {load.place for load in chosen}
-    used = tuple(zip(*(load.candidate.domains for load in chosen), strict=True))
+    used = _used_domains(chosen)
     seconds = leader.seconds if len(chosen) == 1 else {}
     ring = len(loads)
 
@@ -116,7 +151,7 @@ def _next_replica(loads: Sequence[_Load], chosen: Sequence[_Load]) -> _Load:
         candidate = load.candidate
         return (
             not candidate.alive,
-            [names.count(name) for names, name in zip(used, candidate.domains, strict=True)],
+            _shared(load, used),
             seconds.get(candidate.broker_id, 0),
             load.given,
             load.replicas,
@@ -124,3 +159,14 @@ def _next_replica(loads: Sequence[_Load], chosen: Sequence[_Load]) -> _Load:
         )
 
     return min((load for load in loads if load.place not in taken), key=rank)
+
+
+def _used_domains(chosen: Sequence[_Load]) -> Sequence[Sequence[str]]:
+    """Level by level, the domains of the replicas chosen so far."""
+    return tuple(zip(*(load.candidate.domains for load in chosen), strict=True))
+
+
+def _shared(load: _Load, used: Sequence[Sequence[str]]) -> Sequence[int]:
+    """Level by level, how many of those replicas are in this broker's domain."""
+    domains = load.candidate.domains
+    return [names.count(name) for names, name in zip(used, domains, strict=False)]

@@ -5,9 +5,9 @@ not know which request they come from.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sparklog.driver.placement import Candidate, Replicas, place
+from sparklog.driver.placement import Candidate, Replicas, place, substitute
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.replica_index import second_of
@@ -56,6 +56,15 @@ class PlacementDraft:
             raise _wrong_assignment("the partitions have different numbers of replicas")
         return self._take(tuple(assignments))
 
+    def substitute(self, replicas: Replicas, leaving: Collection[int]) -> Replicas | None:
+        """Other brokers in the place of those that leave; None when there are too few."""
+        brokers = [broker for broker in self._image.brokers.values() if broker.registered]
+        chosen = substitute(replicas, leaving, map(self._candidate, brokers))
+        if chosen is not None:
+            self._count(replicas, -1)
+            self._count(chosen)
+        return chosen
+
     def _candidates(self, factor: int) -> list[Candidate]:
         """Those that live, and the fenced ones too where the former are not enough."""
         usable = [b for b in self._image.brokers.values() if b.registered and not b.draining]
@@ -76,7 +85,7 @@ class PlacementDraft:
     def _candidate(self, broker: BrokerImage) -> Candidate:
         return Candidate(
             broker_id=broker.broker_id,
-            alive=not broker.fenced,
+            alive=not broker.fenced and not broker.draining,
             leads=self._preferred[broker.broker_id].total(),
             replicas=self._replicas[broker.broker_id],
             seconds=self._preferred[broker.broker_id],
@@ -86,12 +95,13 @@ class PlacementDraft:
     def _take(self, chosen: tuple[Replicas, ...]) -> tuple[Replicas, ...]:
         for replicas in chosen:
             self._count(replicas)
+        self._partitions += len(chosen)
         return chosen
 
-    def _count(self, replicas: Replicas) -> None:
-        self._partitions += 1
-        self._replicas.update(replicas)
-        self._preferred[replicas[0]][second_of(replicas)] += 1
+    def _count(self, replicas: Replicas, change: int = 1) -> None:
+        for broker_id in replicas:
+            self._replicas[broker_id] += change
+        self._preferred[replicas[0]][second_of(replicas)] += change
 
     def _check_limits(self, added: int, present: int) -> None:
         if added + present > TOPIC_PARTITIONS_MAX:
@@ -115,8 +125,14 @@ class PlacementDraft:
             )
 
 
-def check_replicas(image: ClusterImage, partition: int, replicas: tuple[int, ...]) -> None:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for replicas that no partition can have."""
+def check_replicas(
+    image: ClusterImage,
+    partition: int,
+    replicas: tuple[int, ...],
+    present: Collection[int] = (),
+) -> None:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for replicas that no partition can have, or
+    that one with the ``present`` ones cannot get."""
     if not replicas:
         raise _wrong_assignment(f"partition {partition} has an empty list of replicas")
     if len(set(replicas)) < len(replicas):
@@ -126,6 +142,11 @@ def check_replicas(image: ClusterImage, partition: int, replicas: tuple[int, ...
         if broker is None or not broker.registered:
             raise _wrong_assignment(
                 f"partition {partition} names broker {broker_id}, which is not registered"
+            )
+        if broker.draining and broker_id not in present:
+            raise _wrong_assignment(
+                f"partition {partition} names broker {broker_id}, which is being drained and takes "
+                "no replicas"
             )
 
 

@@ -15,6 +15,11 @@ from sparklog.driver.controller.brokers import assign_brokers, register_broker
 from sparklog.driver.controller.config_effects import settle_configured
 from sparklog.driver.controller.configs import change_configs
 from sparklog.driver.controller.decision import Decision
+from sparklog.driver.controller.draining import (
+    drain_brokers,
+    go_on_draining,
+    unregister_broker,
+)
 from sparklog.driver.controller.isr_changes import alter_partitions
 from sparklog.driver.controller.leader_elections import LeaderBalance, elect_leaders
 from sparklog.driver.controller.producer_ids import (
@@ -37,10 +42,12 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.private import (
     AllocateProducerIdsRequest,
     AssignBrokersRequest,
     BrokerHeartbeatRequest,
+    DrainBrokersRequest,
     RegisterBrokerRequest,
     ReportLogEndsRequest,
     ReportLossRequest,
@@ -65,6 +72,8 @@ Event = (
     | BrokerHeartbeatRequest
     | AllocateProducerIdsRequest
     | AssignBrokersRequest
+    | DrainBrokersRequest
+    | UnregisterBrokerRequest
     | ReportLossRequest
     | AlterPartitionRequest
     | ElectLeadersRequest
@@ -142,6 +151,10 @@ class Controller:
                 return elect_leaders(image, sessions, self._recoveries, config, event)
             case ReportLogEndsRequest():
                 return report_log_ends(image, sessions, self._recoveries, config, event, now_ms)
+            case DrainBrokersRequest():
+                return drain_brokers(image, event)
+            case UnregisterBrokerRequest():
+                return unregister_broker(image, event)
             case AssignBrokersRequest():
                 return assign_brokers(image, event)
             case CreateTopicsRequest():
@@ -167,6 +180,8 @@ class Controller:
         decision = fence_silent(image, sessions, config, now_ms)
         if not decision.records:
             decision = recover(image, sessions, self._recoveries, config, now_ms)
+        if not decision.records:
+            decision = replace(decision, records=go_on_draining(image, config))
         if not decision.records:
             moved = self._balance.rebalance(image, sessions, config, now_ms)
             decision = replace(decision, records=moved.records)

@@ -155,13 +155,7 @@ class _Moves:
         self.changes.change(tp, lambda state, rules: begun(state, targets, rules))
 
     def _check(self, tp: TopicPartition, before: PartitionImage, targets: tuple[int, ...]) -> None:
-        check_replicas(self._image, tp.partition, targets)
-        for broker_id in targets:
-            if broker_id not in before.replicas and self._image.brokers[broker_id].draining:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"broker {broker_id} is being drained and takes no replicas",
-                )
+        check_replicas(self._image, tp.partition, targets, before.replicas)
         factor = len(original_replicas(before))
         if not self._other_factors and len(targets) != factor:
             raise KafkaError(

@@ -14,6 +14,7 @@ from sparklog.driver.handlers import (
     create_topics,
     delete_topics,
     describe_log_dirs,
+    drain_brokers,
     elect_leaders,
     forward_request,
     incremental_alter_configs,
@@ -24,6 +25,7 @@ from sparklog.driver.handlers import (
     report_log_ends,
     report_loss,
     stop_node,
+    unregister_broker,
     watch_metadata,
 )
 from sparklog.driver.handlers.auto_create import topic_creator
@@ -50,6 +52,8 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         delete_topics,
         create_partitions,
         alter_partition_reassignments,
+        drain_brokers,
+        unregister_broker,
         incremental_alter_configs,
         alter_configs,
         init_producer_id,

@@ -22,6 +22,7 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.private import ForwardRequestRequest, ForwardRequestResponse
 
 Redispatch = Callable[[ServerConnection, memoryview], Reply | Parked | None]
@@ -37,6 +38,7 @@ FORWARDED: Final = frozenset(
         ElectLeadersRequest,
         AlterPartitionReassignmentsRequest,
         ListPartitionReassignmentsRequest,
+        UnregisterBrokerRequest,
     )
 )
 

@@ -1,5 +1,5 @@
-"""What only the controller answers: changes of topics, settings, leaders and replicas, and which
-replicas move (keys 19, 20, 33, 37, 43, 44, 45, 46).
+"""What only the controller answers: changes of topics, settings, leaders, replicas and brokers,
+and which replicas move (keys 19, 20, 33, 37, 43, 44, 45, 46, 64).
 
 A broker passes them to the controller as they came and its answer back.  While the controller is
 away everything is refused with NOT_CONTROLLER, which clients retry.
@@ -19,6 +19,7 @@ from sparklog.service.refusals import (
     refuse_elect_leaders,
     refuse_listed_reassignments,
     refuse_reassignments,
+    refuse_unregister_broker,
 )
 from sparklog.transport import Reply
 from sparklog.wire.codec import (
@@ -35,6 +36,7 @@ from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from sparklog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.schema import Request, Response
 
 #: Request frame (header included) and its version -> response frame (header included).
@@ -62,6 +64,7 @@ def handlers(forward: Forward) -> Sequence[ApiHandler]:
             (ElectLeadersRequest, refuse_elect_leaders),
             (AlterPartitionReassignmentsRequest, refuse_reassignments),
             (ListPartitionReassignmentsRequest, refuse_listed_reassignments),
+            (UnregisterBrokerRequest, refuse_unregister_broker),
         )
     )
 

@@ -63,6 +63,10 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from sparklog.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 #: The two requests that change settings: what they ask for differs, their answers only by name.
 AnyAlterConfigsRequest: TypeAlias = IncrementalAlterConfigsRequest | AlterConfigsRequest
@@ -129,6 +133,12 @@ def refuse_listed_reassignments(
     _request: ListPartitionReassignmentsRequest, error: KafkaError
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+
+
+def refuse_unregister_broker(
+    _request: UnregisterBrokerRequest, error: KafkaError
+) -> UnregisterBrokerResponse:
+    return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
 
 
 def refuse_alter_configs(

@@ -316,6 +316,36 @@ class ReportLogEndsResponse(Response):
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
 
 
+@message
+class DrainBrokersRequest(Request):
+    """These brokers are to lose their replicas to the others, or (``cancel``) may keep what they
+    have left.  Asked again, it tells how far that is."""
+
+    API_KEY: ClassVar[int] = 20012
+
+    broker_ids: tuple[int, ...] = field(default=(), metadata=many("int32"))
+    cancel: bool = field(default=False, metadata=one("bool"))
+
+
+@message
+class DrainedBroker(Struct):
+    """``partitions_left`` have a replica on it still; of those, ``partitions_stuck`` have no leader
+    that others could copy, or too few other brokers."""
+
+    broker_id: int = field(default=-1, metadata=one("int32"))
+    partitions_left: int = field(default=0, metadata=one("int32"))
+    partitions_stuck: int = field(default=0, metadata=one("int32"))
+
+
+@message
+class DrainBrokersResponse(Response):
+    API_KEY: ClassVar[int] = 20012
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    brokers: tuple[DrainedBroker, ...] = field(default=(), metadata=many(DrainedBroker))
+
+
 #: By api key.
 PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
     request.API_KEY: (request, response)
@@ -332,5 +362,6 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (NodeStatusRequest, NodeStatusResponse),
         (ForwardRequestRequest, ForwardRequestResponse),
         (ReportLogEndsRequest, ReportLogEndsResponse),
+        (DrainBrokersRequest, DrainBrokersResponse),
     )
 }

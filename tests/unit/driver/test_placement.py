@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.placement import Candidate, Replicas, place
+from sparklog.driver.placement import Candidate, Replicas, place, substitute
 
 
 def brokers(*ids: int, **same: int) -> list[Candidate]:
@@ -71,6 +71,25 @@ def test_with_too_few_racks_they_stand_on_different_hosts_inside() -> None:
 def test_fenced_brokers_never_lead_and_come_last() -> None:
     half_dead = [Candidate(broker_id=1, alive=False), *brokers(2, 3)]
     assert place(2, 3, half_dead) == ((2, 3, 1), (3, 2, 1))
+
+
+def test_a_substitute_takes_the_place_of_who_leaves_and_stands_apart() -> None:
+    hosts = at("a.1", "b.2", "b.3", "c.4")
+    assert substitute((1, 2), {2}, hosts) == (1, 3)
+    assert substitute((1, 2), {1}, hosts) == (4, 2)
+    assert substitute((2, 1), {1, 2}, hosts) == (3, 4)
+    assert substitute((1, 2, 3), {1, 2}, hosts) is None
+
+
+def test_a_substitute_lives_and_has_little() -> None:
+    loaded = [
+        Candidate(broker_id=1),
+        Candidate(broker_id=2, alive=False),
+        Candidate(broker_id=3, leads=1, replicas=1),
+        Candidate(broker_id=4, leads=0, replicas=2),
+    ]
+    assert substitute((1, 2), {2}, loaded) == (1, 3)
+    assert substitute((2, 1), {2}, loaded) == (4, 1)
 
 
 def spread(counts: Iterable[int]) -> int:

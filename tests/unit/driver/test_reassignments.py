@@ -267,7 +267,7 @@ def test_a_move_is_not_given_up_when_records_could_be_lost_with_it() -> None:
         (
             moving((0, (2, 4))),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "broker 4 is being drained and takes no replicas",
+            "partition 0 names broker 4, which is being drained and takes no replicas",
         ),
         (
             moving((1, (1,))),

@@ -29,6 +29,9 @@ from sparklog.wire.private import (
     AssignedBroker,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    DrainBrokersRequest,
+    DrainBrokersResponse,
+    DrainedBroker,
     ForwardRequestRequest,
     ForwardRequestResponse,
     LogEnd,
@@ -83,6 +86,7 @@ REQUESTS = [
         broker_epoch=9,
         ends=(LogEnd(topic_id=A, partition=2, leader_epoch=5, log_end_offset=2**40),),
     ),
+    DrainBrokersRequest(broker_ids=(3, 4), cancel=True),
 ]
 
 RESPONSES = [
@@ -105,6 +109,9 @@ RESPONSES = [
     NodeStatusResponse(status=b'{"recovered_bytes": 0}'),
     ForwardRequestResponse(response=b"answer"),
     ReportLogEndsResponse(error_code=77, error_message="stale"),
+    DrainBrokersResponse(
+        brokers=(DrainedBroker(broker_id=3, partitions_left=7, partitions_stuck=1),)
+    ),
 ]
 
 
