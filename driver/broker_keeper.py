@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from sparklog.driver.engines import Engine, Job, JobLost
 from sparklog.driver.executor_choice import Placer
+from sparklog.driver.spares import Spare, SparePool
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.wire.private import AssignedBroker
 
@@ -50,7 +51,13 @@ class BrokerKeeper:
     """One broker's thread.  ``failure`` is set when it could not start at all."""
 
     def __init__(
-        self, broker: AssignedBroker, options: KeeperOptions, *, engine: Engine, placer: Placer
+        self,
+        broker: AssignedBroker,
+        options: KeeperOptions,
+        *,
+        engine: Engine,
+        placer: Placer,
+        spares: SparePool,
     ) -> None:
         self.broker_id = broker.broker_id
         self.failure: str | None = None
@@ -59,6 +66,8 @@ class BrokerKeeper:
         self._options = options
         self._engine = engine
         self._placer = placer
+        self._spares = spares
+        self._spare: Spare | None = None
         self._registered = False
         self._lasting = False
         self._executor: ExecutorSlots | None = None
@@ -74,7 +83,9 @@ class BrokerKeeper:
 
     @property
     def job_name(self) -> str:
-        return f"broker-{self.broker_id}"
+        """The job that runs it: its own, or that of a spare."""
+        spare = self._spare
+        return f"broker-{self.broker_id}" if spare is None else spare.name
 
     @property
     def is_registered(self) -> bool:
@@ -130,9 +141,11 @@ class BrokerKeeper:
     def _work(self) -> None:
         while not self._stopping.is_set() and self.failure is None:
             try:
-                executor = self._find_executor()
-                if executor is not None:
-                    self._run_on(executor)
+                place = self._find_place()
+                if isinstance(place, Spare):
+                    self._run_in(place)
+                elif place is not None:
+                    self._run_on(place)
             except Exception as error:
                 self._handle_error(error)
         if self.failure is not None and not self._stopping.is_set():
@@ -148,8 +161,8 @@ class BrokerKeeper:
         else:
             self.failure = f"{type(error).__name__}: {error}"
 
-    def _find_executor(self) -> ExecutorSlots | None:
-        """Wait for an executor to run on; None when it is time to stop."""
+    def _find_place(self) -> ExecutorSlots | Spare | None:
+        """Wait for an executor to run on, or a spare to run in; None when it is time to stop."""
         while not self._stopping.is_set():
             if self._engine.is_over():
                 self.failure = "the Spark application has ended"
@@ -161,9 +174,9 @@ class BrokerKeeper:
                 continue
             if self._stopping.is_set():
                 break
-            chosen = self._placer.take(executors, self._host, self._refused_by)
-            if chosen is not None:
-                return chosen
+            place = self._choose_place(executors)
+            if place is not None:
+                return place
             if self._refused_by:
                 self._missing = True
                 self._replacing = self._is_due_for_replacement()
@@ -172,6 +185,19 @@ class BrokerKeeper:
                 self._refused_by = frozenset()
             self._stopping.wait(LOOK_SECONDS)
         return None
+
+    def _choose_place(self, executors: Iterable[ExecutorSlots]) -> ExecutorSlots | Spare | None:
+        """Its host comes first, and there a spare, which need not queue."""
+        spares, excluded = self._spares, self._refused_by
+        spare = spares.take(self._host, excluded, self._payload) if self._lasting else None
+        if spare is not None:
+            return spare
+        chosen = self._placer.take(executors, self._host, excluded)
+        if self._lasting and (chosen is None or chosen.host != self._host):
+            spare = spares.take(None, excluded, self._payload)
+        if spare is not None and chosen is not None:
+            self._placer.give_back(chosen)
+        return spare or chosen
 
     def _is_due_for_replacement(self) -> bool:
         waited = time.monotonic() - self._last_ran
@@ -201,11 +227,13 @@ class BrokerKeeper:
         away = self._host not in {executor.host for executor in executors}
         return self._registered and recent and away
 
-    def _run_on(self, executor: ExecutorSlots) -> None:
+    def _payload(self, executor: ExecutorSlots) -> dict[str, Any]:
         new = self._replacing or (self._new and not self._registered)
-        payload = self._options.make_payload(executor, new)
+        return self._options.make_payload(executor, new)
+
+    def _run_on(self, executor: ExecutorSlots) -> None:
         self._executor = executor
-        job = Job(name=self.job_name, payload=payload, executor=executor)
+        job = Job(name=self.job_name, payload=self._payload(executor), executor=executor)
         log.info("%s goes to executor %s on %s", job.name, executor.executor_id, executor.host)
         try:
             report = self._engine.run(job)
@@ -213,10 +241,24 @@ class BrokerKeeper:
             report = {"outcome": "lost", "error": str(error)}
         finally:
             self._placer.give_back(executor)
-        if not self._stopping.is_set():
-            self._handle_end(report, executor)
+        self._handle_end(report, executor)
+
+    def _run_in(self, spare: Spare) -> None:
+        executor = spare.executor
+        assert executor is not None
+        self._executor, self._spare = executor, spare
+        log.info("broker %s goes to %s on %s", self.broker_id, spare.name, executor.host)
+        try:
+            report = spare.result()
+        except JobLost as error:
+            report = {"outcome": "lost", "error": str(error)}
+        finally:
+            self._spare = None
+        self._handle_end(report, executor)
 
     def _handle_end(self, report: Mapping[str, Any], executor: ExecutorSlots) -> None:
+        if self._stopping.is_set():
+            return
         outcome, error = report["outcome"], str(report.get("error", ""))
         log.warning("%s on executor %s: %s %s", self.job_name, executor.executor_id, outcome, error)
         if outcome == "elsewhere":

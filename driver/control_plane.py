@@ -31,6 +31,7 @@ from sparklog.driver.controller import (
 from sparklog.driver.feed import MetadataFeed
 from sparklog.driver.handlers import handlers
 from sparklog.driver.journal import SECRET_BYTES, CommitHeader, Journal, JournalConflict
+from sparklog.driver.spare_desk import SpareDesk
 from sparklog.errors import ConfigError, ErrorCode, KafkaError, StartError, StorageError
 from sparklog.metadata import (
     ClusterCreated,
@@ -86,6 +87,7 @@ class ControlPlane:
         self.config = BrokerConfig.resolve(options.settings)
         self.secret = b""
         self.unclean_recoveries = 0
+        self.spare_desk = SpareDesk(surroundings.monotonic_ms)
         self._journal = Journal(open_backend(options.journal_dir, options.storage_options))
         self._end: asyncio.Future[None]
         self._started_ms = surroundings.wall_ms()
@@ -184,6 +186,7 @@ class ControlPlane:
 
     async def _drain(self, committing: "asyncio.Task[None]") -> None:
         self._feed.close()
+        self.spare_desk.close()
         await self._server.close()
         self._committer.stop()
         await committing
@@ -354,6 +357,7 @@ class ControlPlane:
             "commits": self._committer.commits,
             "unclean_recoveries": self.unclean_recoveries,
             "watchers": self._feed.watchers,
+            "spares": self.spare_desk.spares,
             "brokers": len(image.brokers),
             "brokers_alive": len(image.alive_brokers()),
             "topics": len(image.topics),

@@ -35,8 +35,8 @@ class Job:
 class Engine(Protocol):
     """Runs supervisors.  Every method may be called from any thread."""
 
-    def require_slots(self, brokers: int) -> None:
-        """Check that so many brokers have room.  Raises StartError: wanted, found, remedy."""
+    def require_slots(self, brokers: int, spares: int) -> None:
+        """Check that so many have room.  Raises StartError: wanted, found, remedy."""
 
     def prepare(self) -> None:
         """Check the executors and give them what they lack.  Raises StartError."""
@@ -71,7 +71,7 @@ class ProcessEngine:
         self._running: dict[str, Child] = {}
         self._closed = False
 
-    def require_slots(self, brokers: int) -> None:
+    def require_slots(self, brokers: int, spares: int) -> None:
         """Any number fits."""
 
     def prepare(self) -> None:

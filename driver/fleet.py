@@ -18,6 +18,7 @@ from sparklog.client.replica_admin import ReplicasDescription
 from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions
 from sparklog.driver.engines import Engine
 from sparklog.driver.executor_choice import Placer
+from sparklog.driver.spares import MakeSparePayload, SparePool
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import SparklogError, StartError
 from sparklog.types import NO_NODE, Endpoint
@@ -45,6 +46,9 @@ class FleetCalls(Protocol):
     def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
         """The partitions that have a replica there.  Raises SparklogError."""
 
+    def give_work(self, spare: str, work: bytes) -> bool:
+        """Give a spare its work; whether it was asking for some.  Raises SparklogError."""
+
     def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
         """Ask nodes for a clean stop; those that agreed."""
 
@@ -53,12 +57,15 @@ class FleetCalls(Protocol):
 class FleetOptions:
     """``make_payload`` gives a supervisor's payload for a broker id, an executor, and whether the
     directory may be created.  ``on_failure``: a broker will never run.  ``replacement_delay``, in
-    seconds: how long a directory that no executor has is waited for."""
+    seconds: how long a directory that no executor has is waited for.  ``spares``: how many slots
+    are held for brokers that lose theirs; ``make_spare_payload`` as ``make_payload``, by name."""
 
     make_payload: Callable[[int, ExecutorSlots, bool], dict[str, Any]]
     on_failure: Callable[[], None]
     log_folder: Path
     replacement_delay: float
+    make_spare_payload: MakeSparePayload
+    spares: int = 0
 
 
 class Fleet:
@@ -69,6 +76,13 @@ class Fleet:
         self._engine = engine
         self._calls = calls
         self._placer = Placer()
+        self._spares = SparePool(
+            options.spares,
+            engine=engine,
+            placer=self._placer,
+            make_payload=options.make_spare_payload,
+            give_work=calls.give_work,
+        )
         self._keepers: dict[int, BrokerKeeper] = {}
         self._seen: dict[int, Endpoint] = {}
         self._lock = threading.Lock()
@@ -77,6 +91,10 @@ class Fleet:
     @property
     def broker_ids(self) -> tuple[int, ...]:
         return tuple(sorted(self._keepers))
+
+    def start_spares(self) -> None:
+        """Begin to hold spare slots; returns at once."""
+        self._spares.start()
 
     def unregistered(self) -> tuple[int, ...]:
         """Those that have not been seen alive yet."""
@@ -142,6 +160,13 @@ class Fleet:
         except SparklogError as error:
             log.warning("the replicas of broker %s are not known: %s", broker_id, error)
             return None
+
+    def stop_all(self, reason: str, seconds: float) -> None:
+        """Stop brokers and spares; after ``ask_to_stop``."""
+        beside = threading.Thread(target=self._spares.stop, args=(seconds,), name="stop-spares")
+        beside.start()
+        self.stop(self.broker_ids, reason, seconds)
+        beside.join()
 
     def ask_to_stop(self) -> None:
         """From now on no broker is brought back or added."""
@@ -220,7 +245,9 @@ class Fleet:
             may_replace=self._may_replace,
             replacement_delay=self._options.replacement_delay,
         )
-        return BrokerKeeper(broker, options, engine=self._engine, placer=self._placer)
+        return BrokerKeeper(
+            broker, options, engine=self._engine, placer=self._placer, spares=self._spares
+        )
 
     def _report_loss(self, broker_id: int, reason: str) -> None:
         log.warning("broker %s is lost: %s", broker_id, reason)

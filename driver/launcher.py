@@ -37,14 +37,16 @@ class LaunchOptions:
     ``data_dir`` is a folder (or file URL) that every executor has under that name, and so are
     ``more_data_dirs``, on other disks, over which brokers spread their logs; ``host`` is
     where the control plane listens; ``broker_host`` the same for brokers (None: the host of their
-    executor); ``port`` 0 takes any.  ``settings`` by Kafka's names.  ``storage_options`` open the
-    object store that holds the journal.  Times in seconds.
+    executor); ``port`` 0 takes any.  ``spares`` slots are held for brokers that lose theirs.
+    ``settings`` by Kafka's names.  ``storage_options`` open the object store that holds the
+    journal.  Times in seconds.
     """
 
     brokers: int
     data_dir: str
     host: str
     more_data_dirs: tuple[str, ...] = ()
+    spares: int = 0
     journal_dir: str | None = None
     broker_host: str | None = None
     port: int = 0
@@ -118,7 +120,7 @@ class Launcher:
                     afterwards.callback(self._calls.close)
                 afterwards.callback(self.control_plane.stop)
                 if self._fleet is not None:
-                    self._fleet.stop(self._fleet.broker_ids, reason, self._options.stop_seconds)
+                    self._fleet.stop_all(reason, self._options.stop_seconds)
 
     def add_brokers(self, count: int) -> tuple[int, ...]:
         """Have ``count`` brokers in all; returns the ids of the new ones when they serve.
@@ -127,7 +129,7 @@ class Launcher:
         """
         with self._scale_lock:
             fleet, calls = self._running()
-            self._engine.require_slots(count)
+            self._engine.require_slots(count, self._options.spares)
             try:
                 assigned = calls.assign_brokers(count)
             except SparklogError as error:
@@ -154,7 +156,7 @@ class Launcher:
         return self._fleet, self._calls
 
     def _start(self) -> None:
-        self._engine.require_slots(self._options.brokers)
+        self._engine.require_slots(self._options.brokers, self._options.spares)
         self._take_locks()
         self._engine.prepare()
         self.control_plane.start()
@@ -165,10 +167,13 @@ class Launcher:
             on_failure=self._look_at_failure,
             log_folder=self.data_folder / "logs",
             replacement_delay=self._config.broker_replacement_delay_ms / 1000,
+            make_spare_payload=self._spare_payload,
+            spares=self._options.spares,
         )
         self._fleet = Fleet(fleet_options, self._engine, self._calls)
         self._fleet.add(brokers)
         self._fleet.await_registered(self._fleet.broker_ids, self._options.start_seconds)
+        self._fleet.start_spares()
 
     def _assign_brokers(self, calls: MemberCalls) -> tuple[AssignedBroker, ...]:
         """The brokers to start, none of which counts as alive."""
@@ -184,7 +189,7 @@ class Launcher:
             ) from error
         if len(brokers) > wanted:
             try:
-                self._engine.require_slots(len(brokers))
+                self._engine.require_slots(len(brokers), self._options.spares)
             except StartError as error:
                 raise StartError(
                     f"{self._options.data_dir} holds the data of {len(brokers)} brokers, and all "
@@ -234,6 +239,11 @@ class Launcher:
             "lock_wait_s": 15,
         }
         return {"broker": broker, "executor_id": executor.executor_id}
+
+    def _spare_payload(self, name: str, executor: ExecutorSlots) -> dict[str, Any]:
+        control = self.control_plane
+        known = {"controller": str(control.endpoint), "secret": control.secret.hex()}
+        return {"broker": known, "executor_id": executor.executor_id, "spare": name}
 
     def _look_at_failure(self) -> None:
         """After ``spark.stop()`` nothing can run again: the rest is put away."""

@@ -20,6 +20,7 @@ from sparklog.wire.messages.metadata import MetadataRequest
 from sparklog.wire.private import (
     AssignBrokersRequest,
     AssignedBroker,
+    GiveWorkRequest,
     LostBroker,
     NodeStatusRequest,
     ReportLossRequest,
@@ -72,6 +73,11 @@ class ClusterMemberCalls:
                 return tuple(each for each in found if broker_id in each.replicas)
 
         return self._run(describe())
+
+    def give_work(self, spare: str, work: bytes) -> bool:
+        """Give a spare its work; whether it was asking for some.  Raises SparklogError."""
+        asking: bool = self._ask(self._controller, GiveWorkRequest(spare=spare, work=work)).asking
+        return asking
 
     def node_status(self, node: Endpoint) -> bytes:
         """A node's counters, as JSON.  Raises SparklogError."""

@@ -108,13 +108,15 @@ class SparkEngine:
         for name in names:
             self.cancel(name)
 
-    def require_slots(self, brokers: int) -> None:
+    def require_slots(self, brokers: int, spares: int) -> None:
         self._require_static_allocation()
-        wanted = brokers + 1  # one is left for queries
+        wanted = brokers + spares + 1  # one is left for queries
         end = time.monotonic() + self._executors_seconds
         while (found := sum(executor.slots for executor in self.executors())) < wanted:
             if time.monotonic() >= end:
-                raise StartError(_too_few_slots(brokers, wanted, found, self._context.master))
+                raise StartError(
+                    _too_few_slots(brokers, spares, wanted, found, self._context.master)
+                )
             time.sleep(0.2)
 
     def _require_static_allocation(self) -> None:
@@ -150,14 +152,15 @@ class SparkEngine:
         log.info("sparklog's code was sent to the executors")
 
 
-def _too_few_slots(brokers: int, wanted: int, found: int, master: str) -> str:
+def _too_few_slots(brokers: int, spares: int, wanted: int, found: int, master: str) -> str:
     remedy = (
         f'use a master such as "local[{wanted}]"'
         if master.startswith("local") and "cluster" not in master
         else "give the application more executors or cores"
     )
+    who = f"{brokers} brokers and {spares} spares" if spares else f"{brokers} brokers"
     return (
-        f"{brokers} brokers need {wanted} task slots (one stays free for queries), "
+        f"{who} need {wanted} task slots (one stays free for queries), "
         f"but {master} has {found}; {remedy}, or start fewer brokers"
     )
 

@@ -37,6 +37,7 @@ from sparklog.types import Endpoint
 
 if TYPE_CHECKING:
     from sparklog.executors.loss_report import LossReporter
+    from sparklog.executors.standby import Standby
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +56,14 @@ class SupervisorPayload:
     """What the launcher asks for.
 
     ``broker`` is the line for the broker process, secret included; ``executor_id`` is where the
-    launcher wants it (None: anywhere); ``command`` starts it (empty: this Python).  Times in
-    seconds.
+    launcher wants it (None: anywhere); ``command`` starts it (empty: this Python).  ``spare`` names
+    a supervisor that holds its slot and waits to be given the rest of that line.  Times in seconds.
     """
 
     broker: dict[str, Any] = field(repr=False)
     executor_id: str | None = None
     command: list[str] = field(default_factory=list)
+    spare: str = ""
     ready_timeout: float = 600.0
     fast_seconds: float = 10.0
     fast_failures_max: int = 5
@@ -128,6 +130,7 @@ class Supervisor:
         self._command: Sequence[str] = payload.command or python_command("sparklog.executors")
         self._child: Child | None = None
         self._losses: LossReporter | None = None
+        self._standby: Standby | None = None
         self._stopping = False
         self._restarts = -1
         self._fast_failures = 0
@@ -136,6 +139,8 @@ class Supervisor:
         wanted = self._payload.executor_id
         if wanted is not None and self._executor_id not in (None, wanted):
             return self._report("elsewhere", error=f"this is executor {self._executor_id}")
+        if self._payload.spare and not self._take_work():
+            return self._report("stopped")
         absent = self._absence()
         if absent:
             return self._report("refused", kind="not_here", error=absent)
@@ -153,9 +158,25 @@ class Supervisor:
     def stop(self) -> None:
         """Ask the broker for a clean end (called by a signal handler)."""
         self._stopping = True
-        child = self._child
+        standby, child = self._standby, self._child
+        if standby is not None:
+            standby.stop()
         if child is not None and child.poll() is None:
             child.terminate()
+
+    def _take_work(self) -> bool:
+        """Wait for a broker to run; False when there will be none."""
+        from sparklog.executors.standby import Standby
+
+        broker = self._broker
+        controller, secret = Endpoint.parse(broker["controller"]), bytes.fromhex(broker["secret"])
+        self._standby = Standby(controller, secret, self._payload.spare)
+        if self._stopping:
+            return False
+        work = self._standby.wait()
+        self._standby = None
+        self._broker |= (work or {}).get("broker", {})
+        return "broker_id" in self._broker
 
     def _absence(self) -> str:
         """Why this broker's directory cannot be here; empty when it may be."""

@@ -42,6 +42,7 @@ def start(
     spark: Any,
     brokers: int = 3,
     *,
+    spares: int = 0,
     data_dir: Location | Sequence[Location],
     journal_dir: Location | None = None,
     port: int = 0,
@@ -56,9 +57,10 @@ def start(
     when one disk fails, the partitions on the others go on.  ``journal_dir`` (default: inside the
     first ``data_dir``) keeps the cluster's state; it may be in a bucket (``s3://bucket/folder``),
     opened with ``storage_options`` (fsspec's: ``endpoint_url``, ``key``, ``secret``, ...) or as the
-    environment says.  ``port`` is node 0's (0: any free one).  ``host`` is where all nodes listen
-    (default: loopback for local masters, else the driver's and the executors' own hosts).
-    ``settings`` are broker settings by Kafka's names.
+    environment says.  ``spares`` slots are held idle, so that a broker that loses its executor runs
+    again without queueing behind queries.  ``port`` is node 0's (0: any free one).  ``host`` is
+    where all nodes listen (default: loopback for local masters, else the driver's and the
+    executors' own hosts).  ``settings`` are broker settings by Kafka's names.
 
     The data source finds the cluster by itself in this session.  Raises StartError, which names
     the remedy, and ConfigError.
@@ -76,7 +78,8 @@ def start(
             data_dir,
         )
     options = _options(
-        brokers, data_dir, journal_dir, host or default_host, port, settings, storage_options
+        *(brokers, spares, data_dir, journal_dir, host or default_host, port),
+        *(settings, storage_options),
     )
     if host is None and not local:
         options["broker_host"] = None  # each its executor's
@@ -92,6 +95,7 @@ def start(
 def start_processes(
     brokers: int = 3,
     *,
+    spares: int = 0,
     data_dir: Location | Sequence[Location],
     journal_dir: Location | None = None,
     port: int = 0,
@@ -101,7 +105,7 @@ def start_processes(
 ) -> "Cluster":
     """The same cluster as plain processes on this machine, without Spark: for tests and tools."""
     options = LaunchOptions(
-        **_options(brokers, data_dir, journal_dir, host, port, settings, storage_options)
+        **_options(brokers, spares, data_dir, journal_dir, host, port, settings, storage_options)
     )
     folder = local_folder(options.data_dir)
     engine = ProcessEngine(SUPERVISOR_MODULE, host, folder and folder / "logs")
@@ -271,6 +275,7 @@ def _launch(options: LaunchOptions, engine: Engine, spark: Any) -> Cluster:
 
 def _options(
     brokers: int,
+    spares: int,
     data_dir: Location | Sequence[Location],
     journal_dir: Location | None,
     host: str,
@@ -281,6 +286,8 @@ def _options(
     """Checked options of the launcher.  Raises StartError and ConfigError."""
     if brokers < 1:
         raise StartError(f"brokers={brokers}: a cluster has at least one broker")
+    if spares < 0:
+        raise StartError(f"spares={spares}: expected 0 or more")
     if not 0 <= port <= 65535:
         raise ConfigError(f"port={port}: expected 0 to 65535")
     folders = [data_dir] if isinstance(data_dir, (str, PathLike)) else list(data_dir)
@@ -291,6 +298,7 @@ def _options(
     BrokerConfig.resolve(texts)
     return {
         "brokers": brokers,
+        "spares": spares,
         "data_dir": locations[0],
         "more_data_dirs": tuple(locations[1:]),
         "journal_dir": None if journal_dir is None else _absolute(journal_dir),

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller import Event
 from sparklog.driver.feed import MetadataFeed
+from sparklog.driver.spare_desk import SpareDesk
 from sparklog.metadata import ClusterImage
 from sparklog.service.handler import ApiHandler
 from sparklog.surroundings import Surroundings
@@ -42,6 +43,9 @@ class Node(Protocol):
 
     @property
     def feed(self) -> MetadataFeed: ...
+
+    @property
+    def spare_desk(self) -> SpareDesk: ...
 
     def decide(self, event: Event) -> Response | Awaitable[Response | None] | None: ...
 

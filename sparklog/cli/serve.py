@@ -39,11 +39,14 @@ def serve(
         ),
     ],
     brokers: Annotated[int, typer.Option(min=1, max=1000, help="Brokers to run.")] = 3,
+    spares: Annotated[
+        int, typer.Option(min=0, max=1000, help="Slots held for brokers that lose theirs.")
+    ] = 0,
     engine: Annotated[
         EngineName, typer.Option(help="Run brokers in Spark, or as plain processes.")
     ] = EngineName.SPARK,
     master: Annotated[
-        str | None, typer.Option(help="Spark master.", show_default="local[brokers + 2]")
+        str | None, typer.Option(help="Spark master.", show_default="local[brokers + spares + 2]")
     ] = None,
     host: Annotated[str, typer.Option(help="Where the cluster listens.")] = "127.0.0.1",
     port: Annotated[
@@ -81,6 +84,7 @@ def serve(
     )
     options: dict[str, Any] = {
         "brokers": brokers,
+        "spares": spares,
         "data_dir": data_dir,
         "journal_dir": journal_dir,
         "host": host,
@@ -93,7 +97,7 @@ def serve(
             if engine is EngineName.PROCESS:
                 _serve_processes(options, stdout)
             else:
-                _serve_spark(master, brokers, options, stdout)
+                _serve_spark(master, brokers + spares, options, stdout)
     except _StopRequested:
         return
 

@@ -346,6 +346,48 @@ class DrainBrokersResponse(Response):
     brokers: tuple[DrainedBroker, ...] = field(default=(), metadata=many(DrainedBroker))
 
 
+@message
+class AwaitWorkRequest(Request):
+    """A spare supervisor, which holds a slot and runs no broker, asks for one; it waits so long."""
+
+    API_KEY: ClassVar[int] = 20020
+
+    spare: str = field(default="", metadata=one("string"))
+    max_wait_ms: int = field(default=0, metadata=one("int32"))
+
+
+@message
+class AwaitWorkResponse(Response):
+    """``work`` is a JSON object; empty: there is none yet."""
+
+    API_KEY: ClassVar[int] = 20020
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    work: bytes = field(default=b"", metadata=one("bytes"))
+
+
+@message
+class GiveWorkRequest(Request):
+    """The launcher has work for a spare supervisor; the same may be given again."""
+
+    API_KEY: ClassVar[int] = 20021
+
+    spare: str = field(default="", metadata=one("string"))
+    work: bytes = field(default=b"", metadata=one("bytes"))
+
+
+@message
+class GiveWorkResponse(Response):
+    """``asking``: the spare has just asked for work; otherwise it has some, or is not there."""
+
+    API_KEY: ClassVar[int] = 20021
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    asking: bool = field(default=False, metadata=one("bool"))
+
+
 #: By api key.
 PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
     request.API_KEY: (request, response)
@@ -363,5 +405,7 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (ForwardRequestRequest, ForwardRequestResponse),
         (ReportLogEndsRequest, ReportLogEndsResponse),
         (DrainBrokersRequest, DrainBrokersResponse),
+        (AwaitWorkRequest, AwaitWorkResponse),
+        (GiveWorkRequest, GiveWorkResponse),
     )
 }

@@ -19,7 +19,7 @@ OUTSIDE = frozenset(
         *("sparklog/client/loop_thread.py", "driver/__main__.py", "driver/control_process.py"),
         *("driver/broker_keeper.py", "driver/launcher.py", "driver/member_calls.py"),
         *("driver/engines.py", "driver/executor_choice.py", "driver/fleet.py"),
-        *("driver/java.py", "driver/shipping.py", "driver/sigint.py"),
+        *("driver/java.py", "driver/shipping.py", "driver/sigint.py", "driver/spares.py"),
         *("driver/spark_engine.py", "driver/spark_jobs.py"),
         *("executors/__main__.py", "executors/supervisor.py", "executors/loss_report.py"),
     }

@@ -1,5 +1,6 @@
 """An engine, a control plane's answers and a clock-free way to wait, for the launcher's tests."""
 
+import json
 import queue
 import threading
 import time
@@ -44,8 +45,8 @@ class FakeEngine:
         self._ends: dict[str, queue.SimpleQueue[dict[str, Any] | JobLost]] = {}
         self._lock = threading.Lock()
 
-    def require_slots(self, brokers: int) -> None:
-        if brokers > self.slots:
+    def require_slots(self, brokers: int, spares: int) -> None:
+        if brokers + spares > self.slots:
             raise StartError(f"{brokers} brokers are too many")
 
     def prepare(self) -> None:
@@ -103,6 +104,8 @@ class FakeCalls:
         self.stale: set[int] = set()
         self.controller_is_away = False
         self.assigns_no_more = False
+        self.asking_spares: set[str] = set()
+        self.work: dict[str, Any] = {}
         self.partitions: list[ReplicasDescription] = []
         self.losses: list[int] = []
         self.asked: list[int] = []
@@ -120,9 +123,20 @@ class FakeCalls:
     def alive_brokers(self) -> dict[int, Endpoint]:
         if self.controller_is_away:
             raise ConnectError("nobody listens")
-        ids = {int(job.name.removeprefix("broker-")) for job in self._engine.jobs}
+        names = {job.name for job in self._engine.jobs if not job.name.startswith("spare-")}
+        ids = {int(name.removeprefix("broker-")) for name in names}
         alive = (ids - self.silent) | (self.stale - set(self.losses))
         return {broker_id: Endpoint("h", broker_id) for broker_id in alive}
+
+    def give_work(self, spare: str, work: bytes) -> bool:
+        """Only ``asking_spares`` take some; one that is told to stop ends."""
+        if spare not in self.asking_spares:
+            return False
+        self.asking_spares.remove(spare)
+        self.work[spare] = json.loads(work)["broker"]
+        if not self.work[spare]:
+            self._engine.end(spare, {"outcome": "stopped"})
+        return True
 
     def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
         return tuple(each for each in self.partitions if broker_id in each.replicas)

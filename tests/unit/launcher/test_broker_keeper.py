@@ -3,12 +3,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from launcher_fakes import FakeEngine, executor, wait_for
+from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
 
 from sparklog.driver import broker_keeper
 from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions
 from sparklog.driver.engines import Job, JobLost
 from sparklog.driver.executor_choice import Placer
+from sparklog.driver.spares import SparePool
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.wire.private import AssignedBroker
 
@@ -23,7 +24,12 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Case:
     def __init__(
-        self, engine: FakeEngine, host: str | None = None, new: bool = True, delay: float = 600.0
+        self,
+        engine: FakeEngine,
+        host: str | None = None,
+        new: bool = True,
+        delay: float = 600.0,
+        spares: int = 0,
     ) -> None:
         self.engine = engine
         self.losses: list[tuple[int, str]] = []
@@ -38,7 +44,17 @@ class Case:
             replacement_delay=delay,
         )
         broker = AssignedBroker(broker_id=1, host=host, new=new)
-        self.keeper = BrokerKeeper(broker, options, engine=engine, placer=Placer())
+        self.calls = FakeCalls(engine, ())
+        self.spares = SparePool(
+            spares,
+            engine=engine,
+            placer=(placer := Placer()),
+            make_payload=lambda name, executor: {"host": executor.host, "spare": name},
+            give_work=self.calls.give_work,
+        )
+        self.keeper = BrokerKeeper(
+            broker, options, engine=engine, placer=placer, spares=self.spares
+        )
 
     def may_replace(self, broker_id: int) -> bool:
         assert broker_id == 1
@@ -47,13 +63,13 @@ class Case:
 
     @staticmethod
     def payload(executor: ExecutorSlots, new: bool) -> dict[str, Any]:
-        return {"host": executor.host, "new": new}
+        return {"host": executor.host, "new": new, "broker": {"new": new, "secret": "x"}}
 
     def submitted(self, count: int) -> None:
         wait_for(lambda: len(self.engine.jobs) == count)
 
     def payloads(self) -> list[Any]:
-        return [dict(job.payload) for job in self.engine.jobs]
+        return [{k: job.payload[k] for k in ("host", "new")} for job in self.engine.jobs]
 
 
 @contextmanager
@@ -271,3 +287,71 @@ def test_a_stop_while_it_chooses_submits_nothing() -> None:
     case.keeper.start()
     assert case.keeper.join(20)
     assert (engine.jobs, case.failures) == ([], [])
+
+
+def spares_run(engine: FakeEngine) -> list[str]:
+    """Names and executors of the spares that were submitted."""
+    jobs = [job for job in engine.jobs if job.name.startswith("spare-")]
+    return sorted(f"{job.name} on {job.executor.executor_id}" for job in jobs)
+
+
+@contextmanager
+def running_with_spares(*hosts: str) -> Iterator[Case]:
+    """A registered broker on host a, and a spare on each of these hosts."""
+    engine = FakeEngine(executor("1", "a", 1))
+    case = Case(engine, host="a", new=False, spares=1)
+    with running(case):
+        case.submitted(1)
+        case.keeper.note_registered()
+        for number, host in enumerate(hosts, start=1):
+            engine.present.append(executor(f"s{number}", host, 1))
+            case.spares.start()
+            wait_for(lambda number=number: len(spares_run(engine)) == number)
+            case.calls.asking_spares.add(f"spare-{number}")
+        try:
+            yield case
+        finally:
+            case.keeper.ask_to_stop()
+            case.spares.stop(0.1)
+            for job in engine.jobs:
+                engine.end(job.name, JobLost("the test ends"))
+
+
+def test_a_broker_that_lost_its_executor_goes_on_in_a_spare_of_its_host() -> None:
+    with running_with_spares("b", "a") as case:
+        case.engine.present[0] = executor("4", "a", 1)  # where the next spare goes
+        case.engine.end(NAME, JobLost("executor 1 died"))
+        wait_for(lambda: case.keeper.job_name == "spare-2")
+        assert case.calls.work == {"spare-2": {"new": False}}
+        wait_for(lambda: "spare-3 on 4" in spares_run(case.engine))
+        assert case.engine.where(NAME) == ["1"]
+        case.engine.end("spare-2", {"outcome": "lost", "error": "its executor died"})
+        wait_for(lambda: len(case.losses) == 2)
+
+
+def test_a_spare_that_does_not_ask_is_passed_by() -> None:
+    with running_with_spares("a") as case:
+        case.calls.asking_spares.clear()
+        case.engine.end(NAME, JobLost("executor 1 died"))
+        wait_for(lambda: case.engine.where(NAME) == ["1", "1"])
+        assert (case.calls.work, case.keeper.job_name) == ({}, NAME)
+
+
+def test_an_executor_of_its_host_is_better_than_a_spare_elsewhere() -> None:
+    with running_with_spares("b") as case:
+        case.engine.present[0] = executor("5", "a", 1)
+        case.engine.end(NAME, JobLost("executor 1 died"))
+        wait_for(lambda: case.engine.where(NAME) == ["1", "5"])
+        assert case.calls.work == {}
+
+
+def test_a_directory_is_looked_for_by_spares_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.05)
+    with running_with_spares("b") as case:
+        case.engine.present.pop(0)
+        case.engine.end(NAME, JobLost("executor 1 died"))
+        wait_for(lambda: case.keeper.job_name == "spare-1")
+        case.engine.end("spare-1", NOT_HERE)
+        wait_for(lambda: case.keeper.is_missing)
+        case.engine.present.append(executor("5", "a", 1))
+        wait_for(lambda: case.engine.where(NAME)[-1] == "5")

@@ -204,18 +204,21 @@ def spark_engine_on(
 def test_dynamic_allocation_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     context = FakeContext(spark_dynamicAllocation_enabled="true")
     with pytest.raises(StartError, match=r"set spark.dynamicAllocation.enabled=false before"):
-        spark_engine_on(monkeypatch, context, executor("1", slots=9)).require_slots(3)
+        spark_engine_on(monkeypatch, context, executor("1", slots=9)).require_slots(3, 0)
 
 
 def test_slots_of_all_executors_count_and_one_stays_free(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = spark_engine_on(monkeypatch, FakeContext(), executor("1"), executor("2"))
-    engine.require_slots(3)
+    engine.require_slots(3, 0)
+    engine.require_slots(2, 1)
     with pytest.raises(StartError) as caught:
-        engine.require_slots(4)
+        engine.require_slots(4, 0)
     assert str(caught.value) == (
         "4 brokers need 5 task slots (one stays free for queries), but spark://host:7077 has 4; "
         "give the application more executors or cores, or start fewer brokers"
     )
+    with pytest.raises(StartError, match="3 brokers and 1 spares need 5 task slots"):
+        engine.require_slots(3, 1)
 
 
 def test_payloads_are_not_in_the_log_of_calls_to_the_jvm(caplog: pytest.LogCaptureFixture) -> None:

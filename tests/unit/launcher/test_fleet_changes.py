@@ -34,6 +34,7 @@ class Case:
             on_failure=lambda: None,
             log_folder=Path("logs"),
             replacement_delay=0.0,
+            make_spare_payload=lambda name, executor: {"spare": name},
         )
         self.fleet = Fleet(options, self.engine, self.calls)
 

@@ -27,6 +27,8 @@ from sparklog.wire.private import (
     AssignBrokersRequest,
     AssignBrokersResponse,
     AssignedBroker,
+    AwaitWorkRequest,
+    AwaitWorkResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     DrainBrokersRequest,
@@ -34,6 +36,8 @@ from sparklog.wire.private import (
     DrainedBroker,
     ForwardRequestRequest,
     ForwardRequestResponse,
+    GiveWorkRequest,
+    GiveWorkResponse,
     LogEnd,
     LostBroker,
     MemberHelloRequest,
@@ -87,6 +91,8 @@ REQUESTS = [
         ends=(LogEnd(topic_id=A, partition=2, leader_epoch=5, log_end_offset=2**40),),
     ),
     DrainBrokersRequest(broker_ids=(3, 4), cancel=True),
+    AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
+    GiveWorkRequest(spare="spare-1", work=b'{"broker": {}}'),
 ]
 
 RESPONSES = [
@@ -112,6 +118,8 @@ RESPONSES = [
     DrainBrokersResponse(
         brokers=(DrainedBroker(broker_id=3, partitions_left=7, partitions_stuck=1),)
     ),
+    AwaitWorkResponse(work=b'{"broker": {}}'),
+    GiveWorkResponse(asking=True),
 ]
 
 

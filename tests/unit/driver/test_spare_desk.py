@@ -1,0 +1,94 @@
+"""Spares that wait at a control plane, and the launcher that gives them work."""
+
+import asyncio
+import threading
+
+import pytest
+from control_plane_fakes import UnderTest, run
+
+from sparklog.driver.spare_desk import FORGET_MS, GAP_MS_MAX, SPARES_MAX, SpareDesk
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.standby import Standby
+from sparklog.types import Endpoint
+from sparklog.wire.private import AwaitWorkRequest, GiveWorkRequest
+
+
+class Clock:
+    now_ms = 0
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def ask(desk: SpareDesk, name: str, max_wait_ms: int = 0) -> bytes:
+    answer = desk.wait(AwaitWorkRequest(spare=name, max_wait_ms=max_wait_ms))
+    assert not isinstance(answer, asyncio.Future)
+    return answer.work
+
+
+def give(desk: SpareDesk, name: str, work: bytes = b"{}") -> bool:
+    return desk.give(GiveWorkRequest(spare=name, work=work)).asking
+
+
+def test_only_one_that_asks_is_given_work() -> None:
+    clock = Clock()
+    desk = SpareDesk(clock)
+    assert give(desk, "a") is False
+    assert ask(desk, "a") == b""
+    assert give(desk, "a", b"{1}") is True
+    assert ask(desk, "a") == b"{1}"
+    clock.now_ms += GAP_MS_MAX + 1
+    assert give(desk, "a") is False
+
+
+def test_who_waits_hears_at_once_and_who_asks_again_hears_the_same() -> None:
+    async def story() -> None:
+        desk = SpareDesk(Clock())
+        waiting = desk.wait(AwaitWorkRequest(spare="a", max_wait_ms=20_000))
+        assert isinstance(waiting, asyncio.Future)
+        assert give(desk, "a", b"{1}")
+        assert (await waiting).work == b"{1}"
+        assert ask(desk, "a", 20_000) == b"{1}"
+        short = desk.wait(AwaitWorkRequest(spare="b", max_wait_ms=1))
+        assert isinstance(short, asyncio.Future)
+        assert (await short).work == b""
+        former = desk.wait(AwaitWorkRequest(spare="b", max_wait_ms=20_000))
+        later = desk.wait(AwaitWorkRequest(spare="b", max_wait_ms=20_000))
+        assert isinstance(former, asyncio.Future)
+        assert isinstance(later, asyncio.Future)
+        assert former.done()
+        assert not later.done()
+        desk.close()
+        assert later.done()
+
+    asyncio.run(story())
+
+
+def test_the_desk_forgets_and_has_a_limit() -> None:
+    clock = Clock()
+    desk = SpareDesk(clock)
+    for number in range(SPARES_MAX):
+        ask(desk, f"spare-{number}")
+    with pytest.raises(KafkaError) as refusal:
+        ask(desk, "one-more")
+    assert refusal.value.code == ErrorCode.INVALID_REQUEST
+    clock.now_ms += FORGET_MS + 1
+    assert ask(desk, "one-more") == b""
+    assert give(desk, "spare-0") is False
+
+
+def test_a_supervisor_stands_by_until_it_is_given_work_or_stopped(
+    request: pytest.FixtureRequest,
+) -> None:
+    async def story(test: UnderTest) -> None:
+        endpoint = Endpoint("127.0.0.1", test.control_plane.port)
+        first, second = (Standby(endpoint, test.control_plane.secret, n) for n in "ab")
+        results = [asyncio.create_task(asyncio.to_thread(each.wait)) for each in (first, second)]
+        work = GiveWorkRequest(spare="a", work=b'{"broker": {"broker_id": 3}}')
+        while not (await test.tell(work)).asking:
+            await asyncio.sleep(0.005)
+        assert await results[0] == {"broker": {"broker_id": 3}}
+        threading.Thread(target=second.stop).start()
+        assert await results[1] is None
+
+    run(request, story)
