@@ -1,38 +1,57 @@
-"""What a leader knows of the other replicas of its partition, from their fetches.
+"""What a leader knows of one other replica of its partition, from its fetches.
 
-Owns: how far each log reaches and where it starts.  Must not know what follows from it.
+Owns: how far its log reaches, where it starts, and when it last had all that the leader had
+(``Replica.updateFetchStateOrThrow``).  Must not know what follows from it.
 """
-
-from collections.abc import Iterable
 
 from sparklog.types import NO_OFFSET
 
+#: Where no epoch of a broker's registration is known.
+NO_BROKER_EPOCH = -1
+#: Longer ago than any lag.
+NEVER_MS = -(2**62)
 
-class Followers:
-    """Of one partition in one leader epoch."""
 
-    __slots__ = ("_ends", "_starts")
+class Follower:
+    """In one leader epoch; ``end_offset`` is -1 until it has fetched."""
 
-    def __init__(self) -> None:
-        self._ends: dict[int, int] = {}
-        self._starts: dict[int, int] = {}
+    __slots__ = (
+        "_fetched_ms",
+        "_leader_end",
+        "broker_epoch",
+        "caught_up_ms",
+        "end_offset",
+        "log_start_offset",
+    )
 
-    def clear(self) -> None:
-        """A new epoch: nothing is known."""
-        self._ends.clear()
-        self._starts.clear()
+    def __init__(self, caught_up_ms: int = NEVER_MS) -> None:
+        self.end_offset = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.caught_up_ms = caught_up_ms
+        #: When it last fetched, and where the leader's log ended then.
+        self._fetched_ms = NEVER_MS
+        self._leader_end = 0
 
-    def record(self, replica_id: int, end_offset: int, log_start_offset: int) -> bool:
-        """A fetch has told where a log ends and starts; whether its start is news."""
-        self._ends[replica_id] = end_offset
-        known = self._starts.get(replica_id, NO_OFFSET)
-        self._starts[replica_id] = log_start_offset
-        return known != log_start_offset
+    def fetched(
+        self, offset: int, log_start_offset: int, *, broker_epoch: int, leader_end: int, now_ms: int
+    ) -> None:
+        """A fetch at ``offset``: all before it is in the follower's log."""
+        if offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self._leader_end:
+            # By now it has what there was at the time of its previous fetch.
+            self.caught_up_ms = max(self.caught_up_ms, self._fetched_ms)
+        self.end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.broker_epoch = broker_epoch
+        self._fetched_ms = now_ms
+        self._leader_end = max(self._leader_end, leader_end)
 
-    def ends(self, replica_ids: Iterable[int]) -> list[int]:
-        """0 of those that have not fetched."""
-        return [self._ends.get(replica_id, 0) for replica_id in replica_ids]
+    def is_caught_up(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """It has everything, or had so not longer than that ago."""
+        return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
 
-    def starts(self, replica_ids: Iterable[int]) -> list[int]:
-        """-1 of those that have not fetched."""
-        return [self._starts.get(replica_id, NO_OFFSET) for replica_id in replica_ids]
+    def is_about_to_join(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """It has fetched in this epoch, and is caught up."""
+        return self.end_offset >= 0 and self.is_caught_up(leader_end, now_ms, lag_time_max_ms)

@@ -6,6 +6,7 @@ Owns: the order of the writes.  Must not know when they are due.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 from sparklog.errors import StorageError
 from sparklog.executors.broker_folder import BrokerFolder
@@ -13,6 +14,8 @@ from sparklog.executors.log.log import Log
 from sparklog.executors.log_folders import LogFolders
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
+
+_Offsets: TypeAlias = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
 
 NO_LOG_STARTS: Mapping[TopicPartition, int] = MappingProxyType({})
 
@@ -30,6 +33,16 @@ class LogCheckpoints:
         self._logs_in = logs_in
         self._suspect = suspect
         self._writing = asyncio.Lock()
+        #: What is on the disk, where it was written since the start.
+        self._written: dict[BrokerFolder, _Offsets] = {}
+
+    def allow(self, log: Log) -> bool:
+        """Whether a log may end, and start, where it says that it is sure to, as to the disk."""
+        tp = log.topic_partition
+        folder = self._folders.find(tp)
+        assert folder is not None
+        points, starts = self._written.get(folder, (folder.recovery_points, folder.log_starts))
+        return points.get(tp, 0) <= log.recovery_point and starts.get(tp, 0) <= log.log_start_offset
 
     async def write(
         self,
@@ -54,6 +67,8 @@ class LogCheckpoints:
                 except StorageError as error:
                     failure = error
                     self._suspect(folder)
+                else:
+                    self._written[folder] = points, starts
             if failure is not None:
                 raise failure
             then()

@@ -7,6 +7,7 @@ know roles, nor up to where a client may see.
 from sparklog.errors import CorruptLogError, DecodeError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.steps import Steps
+from sparklog.executors.partition_values import EpochEnd
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetSpec, OffsetTimestamp
 
 
@@ -22,13 +23,28 @@ def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
         return None  # about tiered segments, and there are none
     try:
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
-            return (yield from log.search_largest())
-        return (yield from log.search_timestamp(timestamp))
+            return (yield from log.times.largest())
+        return (yield from log.times.first_from(timestamp))
     except (StorageError, CorruptLogError) as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
     except DecodeError as error:
         # The client that sent it had made the CRC of what cannot be read.
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def find_divergence(
+    log: Log, leader_epoch: int, last_fetched_epoch: int, offset: int
+) -> EpochEnd | None:
+    """Where somebody's log leaves this one, whose record before ``offset`` is of that epoch.
+
+    None: it is a part of this one.  An epoch that this log's leader never heard of is one of a
+    foreign log, and leaves it, at the latest, where this log ends.
+    """
+    end = EpochEnd(*end_of_epoch(log, leader_epoch, last_fetched_epoch))
+    if end.epoch == NO_LEADER_EPOCH:
+        return EpochEnd(log.leader_epochs.latest_epoch, log.log_end_offset)
+    diverges = end.epoch < last_fetched_epoch or end.end_offset < offset
+    return end if diverges else None
 
 
 def end_of_epoch(log: Log, leader_epoch: int, epoch: int) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """One replica of one partition: its role, the order of an append, and what readers may see.
 
-Owns: leader and partition epoch, ISR, high watermark, and the decision what an acknowledgement
-waits for.  Decides and hands back effects; a shell carries them out and feeds results back.  Must
-not know sockets, threads, clocks or other partitions.
+Owns: what follows from a role, an append, a fetch and a flush, and the decision what an
+acknowledgement waits for.  Decides and hands back effects; a shell carries them out and feeds
+results back.  Must not know sockets, threads, clocks or other partitions.
 
 A parked acknowledgement is an ``AckWait``: the shell asks ``is_settled`` again after a
 ``WakeWriters``.
@@ -12,51 +12,48 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from sparklog.config import TopicConfig
-from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.append_draft import AppendDraft
-from sparklog.executors.followers import Followers
+from sparklog.executors.follower_role import FollowerRole
+from sparklog.executors.followers import NO_BROKER_EPOCH
+from sparklog.executors.insync import InSyncReplicas, LiveEpoch
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.steps import Steps
-from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.offset_lookup import end_of_epoch, look_up
 from sparklog.executors.partition_values import (
     ACKS_ALL,
     ACKS_NONE,
     AckWait,
     Appended,
     Effect,
-    FlushLog,
-    PartitionRead,
+    EpochEnd,
+    FetchPosition,
+    IsrProposal,
+    ProposeIsr,
     SentBatch,
+    Truncated,
     WakeDeleters,
     WakeFollowers,
-    WakeReaders,
     WakeWriters,
     WriteStatistics,
-    wake_all,
 )
 from sparklog.executors.producer_state import ProducerStateManager, TransactionEnd
+from sparklog.executors.readable import ReadableReplica
+from sparklog.executors.replica import DISK_ERRORS
 from sparklog.metadata import PartitionImage
-from sparklog.storage_backends.base import Region
-from sparklog.types import (
-    NO_LEADER_EPOCH,
-    NO_NODE,
-    NO_OFFSET,
-    Isolation,
-    OffsetSpec,
-    OffsetTimestamp,
-    TopicPartition,
-)
+from sparklog.types import NO_OFFSET, TopicPartition
 from sparklog.wire.batch import Buffer
 
-#: What a log raises when its files, not the request, are at fault.
-_DISK_ERRORS = (StorageError, CorruptLogError)
-#: Where the log starts, readable or not.
-_STARTS = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL)
+#: Kafka's default of ``replica.lag.time.max.ms``.
+_LAG_TIME_MAX_MS = 30_000
 
 
-class Partition:
-    """State of one replica; the log and the producer state are its own."""
+def _nobody_knows(broker_id: int) -> int:
+    del broker_id
+    return NO_BROKER_EPOCH
+
+
+class Partition(ReadableReplica):
+    """One replica, leading or following as ``take_role`` says."""
 
     def __init__(
         self,
@@ -67,37 +64,34 @@ class Partition:
         log: Log,
         producers: ProducerStateManager,
         config: TopicConfig,
+        lag_time_max_ms: int = _LAG_TIME_MAX_MS,
+        live_epoch: LiveEpoch = _nobody_knows,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.log = log
-        self.producers = producers
-        self.config = config
-        self.state: PartitionImage | None = None
-        self.high_watermark = log.log_start_offset
-        self._node_id = node_id
-        self._epoch_start_offset = NO_OFFSET
-        self._followers = Followers()
-        self._flush_promised = NO_OFFSET
-        self._unread_bytes = 0
-        producers.transactions.replicate(self.high_watermark)
+        """``live_epoch``: of the brokers that the cluster image has as alive."""
+        super().__init__(
+            topic_partition=topic_partition,
+            topic_id=topic_id,
+            node_id=node_id,
+            log=log,
+            producers=producers,
+            config=config,
+        )
+        self._insync = InSyncReplicas(node_id, lag_time_max_ms, live_epoch)
+        self._follower = FollowerRole(self)
+        #: A role that came while the log was being truncated.
+        self._next_role: tuple[PartitionImage, int] | None = None
 
     # role
 
-    @property
-    def leader_epoch(self) -> int:
-        return self.state.leader_epoch if self.state else NO_LEADER_EPOCH
+    def take_role(self, state: PartitionImage, now_ms: int) -> list[Effect]:
+        """Follow the cluster image, or the controller's answer about the ISR.
 
-    @property
-    def leader(self) -> int:
-        return self.state.leader if self.state else NO_NODE
-
-    @property
-    def is_leader(self) -> bool:
-        return self.leader == self._node_id
-
-    def take_role(self, state: PartitionImage) -> list[Effect]:
-        """Follow the cluster image.  A state that is older than the one held changes nothing."""
+        A state that is older than the one held changes nothing.  ``now_ms``, here and where it is
+        about followers, is of a clock that does not jump.
+        """
+        if self.log.truncating:
+            self._next_role = state, now_ms
+            return []
         held = self.state
         if held is not None and state.partition_epoch < held.partition_epoch:
             return []
@@ -106,46 +100,45 @@ class Partition:
             state.leader,
             state.leader_epoch,
         )
-        if changed and self.is_leader and self.log.offline is None:
-            self._epoch_start_offset = self.log.log_end_offset
-            self._followers.clear()
-            self.log.assign_leader_epoch(state.leader_epoch)
+        if not changed:
+            return self._take_isr(state)
+        self._insync.stop()
+        if self.log.offline is None:
+            if self.is_leader:
+                self.epoch_start_offset = self.log.log_end_offset
+                self.log.assign_leader_epoch(state.leader_epoch)
+                self._insync.lead(state, self.config.min_insync_replicas, now_ms)
+            else:
+                self._follower.begin()
         effects = self._advance_high_watermark() if self.is_leader else []
-        return [*effects, *self._wake_all()] if changed else effects
+        return [*effects, *self.wake_all(), *self._follower.resume()]
 
     def resign(self) -> list[Effect]:
         """Forget the role: nothing is served until the next ``take_role``."""
-        self.state = None
-        return self._wake_all()
+        self.state = self._next_role = None
+        self._insync.stop()
+        return self.wake_all()
 
     def configure(self, config: TopicConfig, now_ms: int) -> list[Effect]:
         """Settings changed while the partition is open."""
         self.config = config
         self.log.reconfigure(config)
-        advanced = self._advance_high_watermark() if self.is_leader else []
-        return [*advanced, *self._plan_flush(now_ms)]
+        effects: list[Effect] = []
+        if self.is_leader and self.state is not None:
+            effects += self._take_isr(self.state)
+        return [*effects, *self.plan_flush(now_ms)]
 
-    def require_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Raises Kafka's code unless this replica leads, in the epoch that the caller knows."""
-        self._require_online()
-        if current_leader_epoch >= 0 and self.state is not None:
-            if current_leader_epoch < self.leader_epoch:
-                raise KafkaError(
-                    ErrorCode.FENCED_LEADER_EPOCH,
-                    f"{self.topic_partition} is at leader epoch {self.leader_epoch}, "
-                    f"not {current_leader_epoch}",
-                )
-            if current_leader_epoch > self.leader_epoch:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_LEADER_EPOCH,
-                    f"{self.topic_partition} is at leader epoch {self.leader_epoch} here, "
-                    f"{current_leader_epoch} has not arrived yet",
-                )
+    def _take_isr(self, state: PartitionImage) -> list[Effect]:
+        """The same leader in the same epoch, but the ISR or the number wanted may be another."""
+        insync = self._insync
         if not self.is_leader:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {self._node_id} does not lead {self.topic_partition}",
-            )
+            return []
+        refused = insync.too_few
+        insync.commit(state, self.config.min_insync_replicas)
+        effects = self._advance_high_watermark()
+        if insync.too_few and not refused:
+            effects.append(WakeWriters(topic_partition=self.topic_partition))
+        return effects
 
     # append
 
@@ -184,8 +177,8 @@ class Partition:
                 outcomes += self._write(draft, now_ms)
                 draft = self._draft(now_ms, in_transaction)
             try:
-                if acks == ACKS_ALL:
-                    self._require_insync_replicas()
+                if acks == ACKS_ALL and self._insync.too_few:
+                    raise self._not_enough_replicas()
             except KafkaError as refusal:
                 draft.refuse(refusal)
             else:
@@ -199,7 +192,8 @@ class Partition:
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
         self.require_leader()
-        self._require_insync_replicas()
+        if self._insync.too_few:
+            raise self._not_enough_replicas()
         draft = self._draft(now_ms, in_transaction=True)
         draft.take_end(end)
         (outcome,) = self._write(draft, now_ms)
@@ -209,136 +203,165 @@ class Partition:
 
     def is_settled(self, wait: AckWait) -> bool:
         """Whether what an answer waits for has come.  Raises KafkaError when it cannot come."""
-        self._require_online()
+        self.require_online()
         if self.leader_epoch != wait.leader_epoch or not self.is_leader:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{self.topic_partition} moved before the append was safe",
             )
-        reached = self.high_watermark if wait.replicated else self.log.recovery_point
-        return reached >= wait.end_offset
-
-    # flush
-
-    @property
-    def flush_owed(self) -> bool:
-        """Whether an acknowledgement was promised a flush that has not happened."""
-        return self.log.recovery_point < self._flush_promised
-
-    def opened(self, now_ms: int) -> list[Effect]:
-        """The log was opened: what it holds is promised the flush that it may not have had.
-
-        A crash can have come between write and flush; then the producer, which has no answer yet,
-        asks again, and as a duplicate the batch would be acknowledged at once.
-        """
-        return self._promise_flush(now_ms)
+        if not wait.replicated:
+            return self.log.recovery_point >= wait.end_offset
+        if self.high_watermark < wait.end_offset and self._insync.too_few:
+            # The high watermark stands still now; who asked must not take that for a slow broker.
+            raise self._not_enough_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return self.high_watermark >= wait.end_offset
 
     def flushed(self, now_ms: int) -> list[Effect]:
         """A flush ended: the recovery point has moved, or the log has gone offline."""
         if self.log.offline is not None:
-            return self._wake_all()
+            return self.wake_all()
+        if self.log.truncating:
+            return []
         effects = self._advance_high_watermark() if self.is_leader else []
         woken = any(isinstance(effect, WakeWriters) for effect in effects)
         if not woken:
             effects.append(WakeWriters(topic_partition=self.topic_partition))
         if self.log.statistics.owed:
             effects.append(WriteStatistics(topic_partition=self.topic_partition))
-        return [*effects, *self._plan_flush(now_ms)]
+        if self.flush_promised != NO_OFFSET:
+            effects += self._follower.resume()
+        return [*effects, *self.plan_flush(now_ms)]
 
-    # read
+    # follow
 
-    @property
-    def last_stable_offset(self) -> int:
-        """Below it everything is replicated and every transaction decided."""
-        return max(self.retention_end, self.log.log_start_offset)
+    def fetch_position(self) -> FetchPosition | None:
+        """From where this follower fetches; None while it must not: no leader, being truncated,
+        offline, or waiting for a flush.  ``ResumeFetching`` tells when there is one again."""
+        return self._follower.position
 
-    @property
-    def retention_end(self) -> int:
-        """Retention takes nothing from here on, not even of a transaction whose begin is hidden."""
-        return self.producers.transactions.stable_offset(self.high_watermark)
-
-    def read(
+    def append_as_follower(
         self,
-        offset: int,
-        max_bytes: int,
+        records: Buffer,
         *,
-        current_leader_epoch: int = NO_LEADER_EPOCH,
-        replica_id: int = NO_NODE,
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
-        min_one: bool = True,
-    ) -> PartitionRead:
-        """Whole batches from ``offset`` on, up to what the reader may see.
+        fetch_offset: int,
+        leader_epoch: int,
+        high_watermark: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> list[Effect]:
+        """Take over the leader's answer to a fetch at ``fetch_offset``, with records or without.
 
-        Replicas see everything, others what is below the high watermark or, to read committed data
-        alone, below the last stable offset.  Raises KafkaError, among them OFFSET_OUT_OF_RANGE and
-        KAFKA_STORAGE_ERROR.
+        What was overtaken by another role or a truncation changes nothing.  Raises KafkaError:
+        CORRUPT_MESSAGE and INVALID_RECORD for what is not the continuation of this log, and
+        KAFKA_STORAGE_ERROR, after which some of the batches may be in the log.
         """
-        self.require_leader(current_leader_epoch)
-        end = self.log.log_end_offset if replica_id >= 0 else self._readable_end(isolation)
-        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic_partition} is outside "
-                f"[{self.log.log_start_offset}, {self.log.log_end_offset}]",
-            )
-        committed = isolation is Isolation.READ_COMMITTED
-        records: Region | None = None
-        size = 0
-        aborted: tuple[AbortedTxn, ...] = ()
-        if offset < end and (max_bytes > 0 or min_one):
-            try:
-                found = self.log.read(
-                    offset, max_bytes, end_offset=end, min_one=min_one, with_aborted=committed
-                )
-            except _DISK_ERRORS as error:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-            records, size, aborted = found.region, found.size, found.aborted
-        return PartitionRead(
-            records=records,
-            size=size,
-            high_watermark=self.high_watermark,
-            last_stable_offset=self.last_stable_offset,
-            log_start_offset=self.log.log_start_offset,
-            aborted=aborted,
-            end_offset=end,
+        return self._follower.append(
+            records,
+            fetch_offset=fetch_offset,
+            leader_epoch=leader_epoch,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
         )
+
+    def begin_truncation(self, diverging: EpochEnd, *, leader_epoch: int) -> bool:
+        """The leader of that epoch says where this log leaves its own: cut it there.
+
+        False: there is nothing to cut.  Else the broker's checkpoint is written, then ``truncate``
+        run or ``abandon_truncation`` called.  Until then the log stands still and roles wait.
+        """
+        return self._follower.begin_truncation(diverging, leader_epoch=leader_epoch)
+
+    def begin_start_over(self, offset: int, *, leader_epoch: int) -> bool:
+        """The leader of that epoch starts at ``offset``, and this log is elsewhere: drop it all.
+
+        See ``begin_truncation``.
+        """
+        return self._follower.begin_start_over(offset, leader_epoch=leader_epoch)
+
+    def truncate(self, now_ms: int) -> Steps[Truncated]:
+        """Do what was begun, as steps; no flush may be under way.  Raises KAFKA_STORAGE_ERROR."""
+        try:
+            truncated = yield from self._follower.truncate(now_ms)
+        finally:
+            role = self._end_truncation()
+        return truncated._replace(effects=(*self.wake_all(), *truncated.effects, *role))
+
+    def abandon_truncation(self) -> list[Effect]:
+        """It could not even be written down."""
+        self.log.end_truncation()
+        return self._end_truncation()
+
+    def _end_truncation(self) -> list[Effect]:
+        role, self._next_role = self._next_role, None
+        taken = [] if role is None else self.take_role(*role)
+        return taken or self._follower.resume()
+
+    # followers, as the leader sees them
 
     def record_follower(
-        self, replica_id: int, offset: int, log_start_offset: int = NO_OFFSET
+        self,
+        replica_id: int,
+        offset: int,
+        log_start_offset: int = NO_OFFSET,
+        *,
+        broker_epoch: int = NO_BROKER_EPOCH,
+        now_ms: int = 0,
     ) -> list[Effect]:
-        """A follower's fetch says how far its log reaches, and where it starts."""
-        started = self._followers.record(replica_id, offset, log_start_offset)
-        effects = self._advance_high_watermark()
-        return (
-            [*effects, WakeDeleters(topic_partition=self.topic_partition)] if started else effects
+        """A follower's fetch says how far its log reaches, and where it starts.
+
+        Not to be told of one whose log diverges.  ``broker_epoch``: of the process that fetches.
+        """
+        if not self.is_leader:
+            return []
+        end = self.log.log_end_offset
+        started = self._insync.record(
+            replica_id,
+            offset,
+            log_start_offset,
+            broker_epoch=broker_epoch,
+            leader_end=end,
+            now_ms=now_ms,
         )
+        effects = self._advance_high_watermark()
+        if started:
+            effects.append(WakeDeleters(topic_partition=self.topic_partition))
+        if self._insync.consider_joining(replica_id, self._joining_end, now_ms):
+            effects.append(ProposeIsr(topic_partition=self.topic_partition))
+        return effects
 
-    def find_offset(
-        self, timestamp: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
-    ) -> Steps[OffsetTimestamp | None]:
-        """ListOffsets for a client: a special timestamp (``OffsetSpec``) or milliseconds.
+    def check_lag(self, now_ms: int) -> list[Effect]:
+        """Who may have to leave the ISR, or may join it because its broker is alive again."""
+        if not self.is_leader or self.log.offline is not None:
+            return []
+        end = self.log.log_end_offset
+        if not self._insync.consider_all(end, self._joining_end, now_ms):
+            return []
+        return [ProposeIsr(topic_partition=self.topic_partition)]
 
-        None when no record that the client may read has such a timestamp.  Call ``require_leader``
-        first, and again afterwards when parts of it ran elsewhere.
+    def isr_proposal(self) -> IsrProposal | None:
+        """What to ask the controller for; the same again until it is answered or overtaken."""
+        return self._insync.proposal
+
+    def isr_answered(
+        self,
+        proposal: IsrProposal,
+        error: ErrorCode,
+        state: PartitionImage | None,
+        now_ms: int,
+    ) -> list[Effect]:
+        """The controller has answered: with the partition as it is now, or with an error.
+
+        The image may have told before, or will tell.
         """
-        end = self._readable_end(isolation)
-        if timestamp == OffsetSpec.LATEST:
-            self._require_known_end()
-            return OffsetTimestamp(offset=end, leader_epoch=self.leader_epoch)
-        found = yield from look_up(self.log, timestamp)
-        if timestamp in _STARTS:
-            return found
-        if found is not None and found.offset >= end:
-            self._require_known_end()
-            return None
-        return found
-
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """OffsetForLeaderEpoch: the largest known epoch <= ``epoch`` and where it ends; -1 unknown.
-
-        Call ``require_leader`` first.
-        """
-        return end_of_epoch(self.log, self.leader_epoch, epoch)
+        effects: list[Effect] = []
+        if error is not ErrorCode.NONE:
+            self._insync.refused(proposal, error, now_ms)
+        elif state is not None:
+            effects += self.take_role(state, now_ms)
+        if self.is_leader:
+            effects += self._advance_high_watermark()
+        return [*effects, *self.check_lag(now_ms)]
 
     # cleaning
 
@@ -349,8 +372,8 @@ class Partition:
         """
         self.require_leader()
         assert self.state is not None
-        others = (i for i in self.state.replicas if i != self._node_id and is_alive(i))
-        return min([self.log.log_start_offset, *self._followers.starts(others)])
+        others = (i for i in self.state.replicas if i != self.node_id and is_alive(i))
+        return min([self.log.log_start_offset, *self._insync.starts(others)])
 
     def deletion_target(self, offset: int) -> int:
         """Up to where a client may delete; -1 means the high watermark.  Raises KafkaError."""
@@ -369,47 +392,29 @@ class Partition:
         self.deletion_target(target)
         try:
             self.log.advance_log_start(target)
-        except _DISK_ERRORS as error:
+        except DISK_ERRORS as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return self._wake_all()
+        return self.wake_all()
 
     def check_invariants(self) -> None:
         log = self.log
         assert log.log_start_offset <= self.last_stable_offset
         assert self.last_stable_offset <= self.high_watermark <= log.log_end_offset
         assert log.recovery_point <= log.log_end_offset
+        self._insync.check_invariants()
         self.producers.check_invariants()
 
-    def _require_online(self) -> None:
-        if self.log.offline is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.log.offline))
+    @property
+    def _joining_end(self) -> int:
+        """What a follower must have to join: all that is committed, and the begin of this epoch."""
+        return max(self.high_watermark, self.epoch_start_offset)
 
-    def _require_insync_replicas(self) -> None:
-        isr, needed = self._insync()
-        if isr < needed:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {isr} in-sync replicas, min.insync.replicas asks for "
-                f"{needed}",
-            )
-
-    def _insync(self) -> tuple[int, int]:
-        """Size of the ISR, and how many it must be (never more than there are replicas)."""
-        assert self.state is not None
-        needed = min(self.config.min_insync_replicas, len(self.state.replicas))
-        return len(self.state.isr), needed
-
-    def _readable_end(self, isolation: Isolation) -> int:
-        committed = isolation is Isolation.READ_COMMITTED
-        return self.last_stable_offset if committed else self.high_watermark
-
-    def _require_known_end(self) -> None:
-        # KIP-207: until then "latest" could go back behind what the previous leader answered.
-        if self.high_watermark < self._epoch_start_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_NOT_AVAILABLE,
-                f"the high watermark of {self.topic_partition} has not caught up with this epoch",
-            )
+    def _not_enough_replicas(self, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> KafkaError:
+        return KafkaError(
+            code,
+            f"{self.topic_partition} has {self._insync.size} in-sync replicas, "
+            f"min.insync.replicas asks for {self._insync.needed}",
+        )
 
     def _draft(self, now_ms: int, in_transaction: bool) -> AppendDraft:
         return AppendDraft(
@@ -426,16 +431,16 @@ class Partition:
         if draft.headers:
             try:
                 self.log.append(draft.buffers, draft.headers, now_ms, draft.aborted)
-            except _DISK_ERRORS as error:
+            except DISK_ERRORS as error:
                 failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                 return [v if isinstance(v, KafkaError) else failure for _, _, v in draft.verdicts]
             for accepted in draft.accepted:
                 self.producers.apply(accepted)
             if draft.ended is not None:
                 self.producers.apply_end(draft.ended)
-            self._unread_bytes += draft.size
-            effects = (*self._promise_flush(now_ms), *self._advance_high_watermark())
-            if self.state is not None and len(self.state.replicas) > 1:
+            self.appended(draft.size)
+            effects = (*self.promise_flush(now_ms), *self._advance_high_watermark())
+            if self._insync.has_followers:
                 followers = WakeFollowers(topic_partition=self.topic_partition, size=draft.size)
                 effects = (*effects, followers)
         return draft.outcomes(
@@ -455,45 +460,12 @@ class Partition:
             return None
         return AckWait(end_offset=end_offset, leader_epoch=self.leader_epoch, replicated=replicated)
 
-    def _promise_flush(self, now_ms: int) -> list[Effect]:
-        log, config = self.log, self.config
-        unflushed = log.log_end_offset - log.recovery_point
-        if unflushed >= config.flush_messages or config.flush_ms == 0:
-            self._flush_promised = log.log_end_offset
-        return self._plan_flush(now_ms)
-
-    def _plan_flush(self, now_ms: int) -> list[Effect]:
-        if self.flush_owed or self.log.flush_due(now_ms):
-            return [FlushLog(topic_partition=self.topic_partition, at_ms=now_ms)]
-        deadline_ms = self.log.flush_deadline_ms
-        if deadline_ms is None:
-            return []
-        return [FlushLog(topic_partition=self.topic_partition, at_ms=deadline_ms)]
-
-    def _own_end(self) -> int:
-        """How far this replica's log counts: a record that was promised a flush counts after it."""
-        return self.log.recovery_point if self.flush_owed else self.log.log_end_offset
-
     def _advance_high_watermark(self) -> list[Effect]:
         """The smallest log end of the ISR; stands still while the ISR is too small (KIP-966)."""
-        assert self.state is not None
-        isr, needed = self._insync()
-        if self.log.offline is not None or isr < needed:
+        insync = self._insync
+        if insync.too_few or self.log.offline is not None:
             return []
-        others = [i for i in self.state.isr if i != self._node_id]
-        reached = min([self._own_end(), *self._followers.ends(others)])
-        if reached <= self.high_watermark:
-            return []
-        self.high_watermark = reached
-        size, self._unread_bytes = self._unread_bytes, 0
-        transactions = self.producers.transactions
-        if transactions.unreplicated and transactions.replicate(reached):
-            # The whole transaction can be read now, not only what came since the last wake-up.
-            size = 0
-        return [
-            WakeReaders(topic_partition=self.topic_partition, size=size),
-            WakeWriters(topic_partition=self.topic_partition),
-        ]
-
-    def _wake_all(self) -> list[Effect]:
-        return wake_all(self.topic_partition)
+        reached = self.own_end
+        if insync.has_followers:
+            reached = insync.bound(reached, self.log.log_end_offset)
+        return self.move_high_watermark(reached)

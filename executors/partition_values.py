@@ -63,8 +63,29 @@ class WriteStatistics:
     topic_partition: TopicPartition
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeIsr:
+    """The leader wants another ISR: send ``isr_proposal`` to the controller."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeFetching:
+    """A follower has a ``fetch_position`` that it had not: fetch from its leader."""
+
+    topic_partition: TopicPartition
+
+
 Effect: TypeAlias = (
-    WakeReaders | WakeFollowers | WakeWriters | WakeDeleters | FlushLog | WriteStatistics
+    WakeReaders
+    | WakeFollowers
+    | WakeWriters
+    | WakeDeleters
+    | FlushLog
+    | WriteStatistics
+    | ProposeIsr
+    | ResumeFetching
 )
 
 
@@ -106,13 +127,21 @@ class Appended(NamedTuple):
     effects: tuple[Effect, ...] = ()
 
 
+class EpochEnd(NamedTuple):
+    """A leader epoch, and where its records end."""
+
+    epoch: int
+    end_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRead:
     """Records of a read and the marks that travel with them; ``records`` None when there are none.
 
     ``aborted``: transactions with data among them, for who reads committed data.
     Whoever takes the region sends or releases it.  ``end_offset`` is where this reader's part of
-    the log ends.
+    the log ends.  ``diverging``: what the reader has before its offset is not what this log has
+    there; the largest epoch up to the reader's, and where that ended here (KIP-595).
     """
 
     records: Region | None
@@ -122,16 +151,35 @@ class PartitionRead:
     log_start_offset: int
     end_offset: int
     aborted: tuple[AbortedTxn, ...] = ()
+    diverging: EpochEnd | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPosition:
-    """From where a follower asks on, and what its leader needs to know to answer.
+    """What a follower says when it fetches; ``offset`` is the end of its log.
 
-    ``last_fetched_epoch``: of the last record in the log, -1 when it is empty.
+    ``last_fetched_epoch``: of the record before that, -1 when there is none.
     """
 
     offset: int
     last_fetched_epoch: int
     current_leader_epoch: int
     log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrProposal:
+    """What a leader asks the controller for: ids and broker epochs (-1: not known, KIP-903)."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+
+
+class Truncated(NamedTuple):
+    """What a follower's truncation came to; ``committed`` records of it were below its HW."""
+
+    end_before: int
+    end_after: int
+    committed: int
+    effects: tuple[Effect, ...] = ()

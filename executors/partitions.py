@@ -32,6 +32,8 @@ from sparklog.executors.partition_folders import (
 from sparklog.executors.partition_values import (
     Effect,
     FlushLog,
+    ProposeIsr,
+    ResumeFetching,
     WakeDeleters,
     WakeFollowers,
     WakeReaders,
@@ -39,6 +41,7 @@ from sparklog.executors.partition_values import (
     WriteStatistics,
 )
 from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.truncations import Truncations
 from sparklog.executors.waits import Waits
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.service.settings import changed_config
@@ -90,6 +93,15 @@ class PartitionTable:
             folders, lambda folder: [p.log for p in self.partitions_in(folder)], self._disks.suspect
         )
         self.log_work = LogWork()
+        self.truncations = Truncations(
+            checkpoints=self.checkpoints,
+            flusher=self._flusher,
+            log_work=self.log_work,
+            carry_out=self.carry_out,
+            now_ms=now_ms,
+        )
+        #: Told of what concerns the replicas on other brokers.
+        self.on_replication: Callable[[ProposeIsr | ResumeFetching], None] = lambda _: None
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
         self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
@@ -162,6 +174,8 @@ class PartitionTable:
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:
                         self.log_work.measure(partition.log)
+                case ProposeIsr() | ResumeFetching():
+                    self.on_replication(effect)
                 case _:
                     assert_never(effect)
 
@@ -246,6 +260,8 @@ class PartitionTable:
         """Forget the producers that have been idle for too long, in every partition."""
         now_ms = self.now_ms()
         for partition in self:
+            if partition.log.truncating:  # the producers are another thread's
+                continue
             partition.producers.expire(now_ms, self.broker_config.producer_id_expiration_ms)
 
     async def purge_deleted(self) -> None:
@@ -365,6 +381,8 @@ class PartitionTable:
             log=log,
             producers=producers,
             config=config,
+            lag_time_max_ms=self.broker_config.replica_lag_time_max_ms,
+            live_epoch=self._live_epoch,
         )
         self.carry_out(partition.opened(self.now_ms()))
 
@@ -408,6 +426,10 @@ class PartitionTable:
         """Nothing works on the partition's log any more."""
         await self._flusher.settle(partition)
         await self.log_work.settle(partition.topic_partition)
+
+    def _live_epoch(self, broker_id: int) -> int | None:
+        broker = self.image.broker(broker_id)
+        return None if broker is None or broker.fenced else broker.broker_epoch
 
     def _forget_home(self, tp: TopicPartition | None) -> None:
         if tp is not None:
@@ -453,7 +475,7 @@ class PartitionTable:
         if config != partition.config:
             self.carry_out(partition.configure(config, self.now_ms()))
         if lead and partition.state is not state:
-            self.carry_out(partition.take_role(state))
+            self.carry_out(partition.take_role(state, self.monotonic_ms()))
 
 
 def _purge(logs: Iterable[Log], now_ms: int) -> None:

@@ -163,7 +163,7 @@ class ProducerStateManager:
         A marker for a producer without open transaction is in order: the coordinator repeats what
         it got no answer for.  Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        entry = self._entries.get(end.producer_id) or ProducerEntry(producer_id=end.producer_id)
+        entry = self._entry(end.producer_id)
         self._check_marker_epoch(entry, end, offset)
         if end.marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
@@ -189,17 +189,17 @@ class ProducerStateManager:
         """
         if header.producer_id < 0 or (header.is_control and marker is None):
             return None
-        entry = self._entries.get(header.producer_id) or ProducerEntry(
-            producer_id=header.producer_id
-        )
-        offset, timestamp = header.base_offset, header.max_timestamp
         if marker is None:
-            self.apply(Accepted(entry.with_batch(header, offset, timestamp, now_ms)))
+            entry, timestamp = self._entry(header.producer_id), header.max_timestamp
+            self.apply(Accepted(entry.with_batch(header, header.base_offset, timestamp, now_ms)))
             return None
-        epoch = header.producer_epoch
-        ended = self._ended(entry, epoch, marker, header.last_offset, timestamp, now_ms)
+        ended = self._replayed_end(header, marker, now_ms)
         self.apply_end(ended)
         return ended.aborted
+
+    def aborted_by(self, header: BatchHeader, marker: EndTxnMarker) -> AbortedTxn | None:
+        """What a marker aborts that would be the next batch to be replayed; changes nothing."""
+        return self._replayed_end(header, marker, now_ms=0).aborted
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that were idle for ``expiration_ms``; how many there were.
@@ -242,6 +242,14 @@ class ProducerStateManager:
             assert offsets == sorted(set(offsets)), (self._topic_partition, entry)
         assert self.transactions.ongoing == _ongoing(self._entries)
         self.transactions.check_invariants()
+
+    def _entry(self, producer_id: int) -> ProducerEntry:
+        return self._entries.get(producer_id) or ProducerEntry(producer_id=producer_id)
+
+    def _replayed_end(self, header: BatchHeader, marker: EndTxnMarker, now_ms: int) -> Ended:
+        entry, epoch = self._entry(header.producer_id), header.producer_epoch
+        offset, timestamp = header.last_offset, header.max_timestamp
+        return self._ended(entry, epoch, marker, offset, timestamp, now_ms)
 
     def _ended(
         self,

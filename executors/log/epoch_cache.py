@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from sparklog.executors.log.checkpoint import EpochEntry, encode_epochs
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET
+from sparklog.wire.batch import BatchHeader
 
 
 class EpochCache:
@@ -46,6 +47,11 @@ class EpochCache:
         if self.latest_epoch != epoch:
             self._entries.append(EpochEntry(epoch, start_offset))
         self.dirty = True
+
+    def assign_all(self, headers: Iterable[BatchHeader]) -> None:
+        """These batches follow each other at the log's end."""
+        for header in headers:
+            self.assign(header.partition_leader_epoch, header.base_offset)
 
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote ``offset``; -1 when it lies before all that is known."""

@@ -15,7 +15,7 @@ from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.snapshots import SnapshotFiles
 from sparklog.storage_backends.base import FileHalf, MissingPathError
-from sparklog.types import MAX_INT64
+from sparklog.types import MAX_INT64, NO_OFFSET
 
 #: The value of ``flush.messages`` and ``flush.ms`` that leaves durability to replication.
 NEVER: Final = MAX_INT64
@@ -61,6 +61,7 @@ class FlushState:
     """What of a log is durable, and since when something is not."""
 
     __slots__ = (
+        "_before_cut",
         "generation",
         "in_flight",
         "owes_indexes",
@@ -72,6 +73,8 @@ class FlushState:
         self.recovery_point = recovery_point
         self.unflushed_since_ms: int | None = None
         self.generation = 0
+        #: The recovery point before a cut was announced.
+        self._before_cut = NO_OFFSET
         self.in_flight = False
         #: A segment was sealed since the last flush began.
         self.owes_indexes = False
@@ -112,8 +115,20 @@ class FlushState:
         else:
             self.unflushed_since_ms = job.started_ms
 
+    def announce_cut(self, offset: int) -> None:
+        """The log will end at or above ``offset``, no more is certain; a flush proves nothing."""
+        self.generation += 1
+        self._before_cut = self.recovery_point
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def forget_cut(self) -> None:
+        """It was not made, or it was and ``cut`` was told."""
+        self.recovery_point = max(self.recovery_point, self._before_cut)
+        self._before_cut = NO_OFFSET
+
     def cut(self, log_end_offset: int) -> None:
         """The log was truncated: what is below its new end stays durable."""
+        self.forget_cut()
         self.generation += 1
         self.recovery_point = min(self.recovery_point, log_end_offset)
         if self.recovery_point >= log_end_offset:

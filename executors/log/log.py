@@ -11,39 +11,32 @@ refusals KafkaError, damage CorruptLogError.
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from sparklog.executors.log.cutter import Cutter
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.flush import FlushJob, FlushState, make_job
 from sparklog.executors.log.graveyard import Graveyard
 from sparklog.executors.log.measured_segments import MeasuredSegments, write_vouch
-from sparklog.executors.log.names import EPOCH_CHECKPOINT
 from sparklog.executors.log.partition_metadata import claim_folder
 from sparklog.executors.log.recovery import LoadedLog, RecoveryReport, load_log
 from sparklog.executors.log.retention import count_deletable
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment import Segment
-from sparklog.executors.log.segment_list import AppendInfo, LogRead, restore_producers
+from sparklog.executors.log.segment_list import AppendInfo, LogRead
 from sparklog.executors.log.snapshots import ProducerState
-from sparklog.executors.log.steps import Steps, run_through
-from sparklog.executors.log.time_search import (
-    Search,
-    first_at_or_after,
-    first_with_largest,
-    search_until_settled,
-)
+from sparklog.executors.log.steps import run_through
+from sparklog.executors.log.time_search import TimeSearch
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
-from sparklog.types import OffsetTimestamp, TopicPartition
+from sparklog.types import TopicPartition
 from sparklog.wire.batch import BatchHeader, Buffer
 
 __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 
-#: Files that a log may have open while it is being closed.
-_CLOSING_FILES = 4
+#: Files that a log may have open while it is closed or cut in another thread.
+_OWN_FILES = 4
 
 
 class Log:
@@ -76,9 +69,18 @@ class Log:
         self._producers = producers
         self._segments = loaded.segments
         self.statistics = MeasuredSegments(loaded.segments)
+        self.times = TimeSearch(
+            loaded.segments,
+            loaded.epochs,
+            ends=lambda: (self._log_start_offset, self._flush.generation),
+            on_damage=self._damaged,
+        )
         self._snapshots = loaded.snapshots
         self._graveyard = Graveyard(half)
-        self._roller = Roller(half, files, folder)
+        self._roller = Roller(half, files, folder, loaded.segments, loaded.snapshots, producers)
+        self._cutter = Cutter(half, folder, loaded.epochs, self._roller)
+        #: Between ``begin_truncation`` and ``end_truncation``.
+        self.truncating = False
         #: Whether anything but the epochs is not as a clean stop left it.
         self._changed = not (clean and loaded.report == RecoveryReport())
         self._log_start_offset = loaded.log_start_offset
@@ -184,13 +186,14 @@ class Log:
 
         ``buffers`` joined are the batches, in order, from the log's end on; ``aborted`` is what the
         marker among them aborts.  Starts a new segment first when a rule says so.  A failure
-        changes nothing.  Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).
+        changes nothing.  Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).  One batch may be
+        larger than a segment: that of a leader which took it under other settings.
         """
         self._require_writable()
         size = sum(map(len, buffers))
         assert size == sum([header.size for header in headers]), "headers do not fit their batches"
         assert headers[0].base_offset >= self.log_end_offset, "offsets must not go back"
-        if size > self.config.segment_bytes:
+        if size > self.config.segment_bytes and len(headers) > 1:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
@@ -205,11 +208,18 @@ class Log:
             self._roller.names_changed = True  # its index entry may be the first of a new file
             position = self._segments.append_marker(buffers, headers, now_ms, aborted)
         if headers[-1].partition_leader_epoch > self.leader_epochs.latest_epoch:
-            for header in headers:
-                self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self.leader_epochs.assign_all(headers)
         self._flush.appended(now_ms)
         first, last = headers[0].base_offset, headers[-1].last_offset
         return AppendInfo(first, last, active.base_offset, position, size, rolled)
+
+    def begin_at(self, offset: int, now_ms: int) -> None:
+        """Let an empty log begin earlier: its leader's first batch begins below its log start."""
+        self._require_writable()
+        assert self._segments.size == 0
+        self._roll(offset, now_ms)
+        self._flush.cut(offset)
+        self._log_start_offset = min(self._log_start_offset, offset)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment and start a new one at the log's end; nothing if it is empty."""
@@ -240,18 +250,8 @@ class Log:
         try:
             return self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
         except CorruptLogError as error:
-            self.offline = StorageError(str(error))
+            self._damaged(error)
             raise
-
-    # by time: steps, those of one log one after the other
-
-    def search_timestamp(self, timestamp: int) -> Steps[OffsetTimestamp | None]:
-        """The first record with at least this timestamp, or None; exact in any order of times."""
-        return self._search(partial(first_at_or_after, self._segments, timestamp))
-
-    def search_largest(self) -> Steps[OffsetTimestamp | None]:
-        """The first record with the largest timestamp; None without records or timestamps."""
-        return self._search(partial(first_with_largest, self._segments))
 
     # deleting
 
@@ -276,6 +276,8 @@ class Log:
         Returns how many segments went.  Their files are renamed; ``purge_deleted`` removes them.
         """
         self._require_writable()
+        if self.truncating:
+            return 0
         count = count_deletable(
             self.segments,
             config=self.config,
@@ -301,32 +303,57 @@ class Log:
         """Remove the files that were renamed ``file.delete.delay.ms`` ago; how many.  Blocks."""
         return self._graveyard.purge(now_ms)
 
+    # truncating
+
+    def begin_truncation(self, offset: int, *, start_over: bool = False) -> None:
+        """The log is about to be cut at ``offset``: by then write down its recovery point.
+
+        It is lowered here, because a recovery point on the disk above the log's end would be taken
+        for loss.  Until ``end_truncation`` nothing else writes to this log, and the cut may run in
+        another thread once flushes that are under way have ended.
+        """
+        self._require_writable()
+        first = max(self._log_start_offset, self._segments[0].base_offset)
+        self.truncating = True
+        if start_over or offset <= first:
+            self._flush.announce_cut(min(self._log_start_offset, offset))
+        else:
+            self._flush.announce_cut(self._segments.base_below(offset))
+
+    def detach(self) -> FileCache:
+        """Use files of its own, which it returns, for what runs in another thread."""
+        own_files = FileCache(_OWN_FILES)
+        self._segments.use(own_files)
+        return own_files
+
+    def end_truncation(self) -> None:
+        """It was cut, or is not to be after all; undoes ``detach``."""
+        self.truncating = False
+        if self.offline is None:
+            self._flush.forget_cut()
+        self._segments.use(self._files)
+
     def truncate_to(self, offset: int, now_ms: int) -> bool:
         """Drop every batch that ends at or above ``offset``; False when there is none.
 
-        The caller first lowers the recovery point that it keeps for this log.  After a failure the
-        log is offline.
+        The caller first lowers the recovery point that it keeps for this log.  Blocks.  After a
+        failure the log is offline.
         """
         self._require_writable()
         if offset >= self.log_end_offset:
             return False
-        self._changed = True
         if offset <= max(self._log_start_offset, self._segments[0].base_offset):
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
+        self._changed = True
         try:
-            self._segments.truncate_to(offset)
-            self._half.flush_folder(self.folder)
-            self._segments.active.activate(self.config)
-            self._flush.cut(self.log_end_offset)
-            # The log start may lie inside the batch that went.
-            self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
-            self.leader_epochs.truncate_from_end(self.log_end_offset)
-            self._save_epochs()
-            restore_producers(self._producers, self._snapshots, self._segments, now_ms)
+            self._cutter.cut(offset, self.config, now_ms)
         except StorageError as error:
             self.offline = error
             raise
+        self._flush.cut(self.log_end_offset)
+        # The log start may lie inside the batch that went.
+        self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
@@ -334,12 +361,7 @@ class Log:
         self._require_writable()
         self._changed = True
         try:
-            self._segments.start_over(lambda: self._roller.create(offset, self.config, now_ms))
-            self._snapshots.delete_all()
-            self._half.flush_folder(self.folder)
-            self._producers.clear()
-            self.leader_epochs.clear()
-            self._save_epochs()
+            self._cutter.start_over(offset, self.config, now_ms)
         except StorageError as error:
             self.offline = error
             raise
@@ -361,11 +383,11 @@ class Log:
     def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
         """The job up to the log's end; only when a flush is due or by ``force``.
 
-        None too while another job is under way.  ``run`` it anywhere, then give it to
-        ``finish_flush`` or ``fail_flush``.
+        None too while another job or a truncation is under way.  ``run`` it anywhere, then give it
+        to ``finish_flush`` or ``fail_flush``.
         """
         due = force or self.flush_due(now_ms)
-        if not due or self._flush.in_flight or self.offline is not None:
+        if not due or self._flush.in_flight or self.truncating or self.offline is not None:
             return None
         self._flush.in_flight = True
         return self._job(now_ms)
@@ -394,10 +416,7 @@ class Log:
         ``clean``: flush, write the producer snapshot, trim the indexes; a log that was closed so,
         without an error, may be opened as clean.  Blocks.  Raises StorageError.
         """
-        own_files = FileCache(_CLOSING_FILES)
-        for segment in self._segments:
-            segment.close()
-            segment.attach(own_files)
+        own_files = self.detach()
         try:
             if clean:
                 self._require_writable()
@@ -425,28 +444,15 @@ class Log:
             f"[{self._log_start_offset}, {self.log_end_offset}]",
         )
 
-    def _search(self, search: Search) -> Steps[OffsetTimestamp | None]:
-        try:
-            found = yield from search_until_settled(
-                search, lambda: (self._log_start_offset, self._flush.generation)
-            )
-        except CorruptLogError as error:
-            self.offline = StorageError(str(error))
-            raise
-        if found is None:
-            return None
-        return replace(found, leader_epoch=self.leader_epochs.epoch_at(found.offset))
+    def _damaged(self, error: CorruptLogError) -> None:
+        self.offline = StorageError(str(error))
 
     def _roll(self, base_offset: int | None, now_ms: int) -> bool:
         """Start a new segment there; False when there is no need."""
-        if base_offset is None:
+        if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
             return False
-        rolled = self._roller.roll(
-            self._segments, base_offset, self.config, self._producers, self._snapshots, now_ms
-        )
-        if rolled:
-            self._changed = self._flush.owes_indexes = True
-        return rolled
+        self._changed = self._flush.owes_indexes = True
+        return True
 
     def _run(self, job: FlushJob, now_ms: int) -> None:
         try:
@@ -469,25 +475,17 @@ class Log:
             flush_names=flush_names,
         )
 
-    def _save_epochs(self) -> None:
-        self._half.put(f"{self.folder}/{EPOCH_CHECKPOINT}", self.leader_epochs.encode())
-        self.leader_epochs.dirty = False
-
     def _leave_clean(self, now_ms: int) -> None:
         active = self._segments.active
         if not self._changed:
             active.trim_indexes()  # looking things up has made them long
             if self.leader_epochs.dirty:
-                self._save_epochs()
+                self._cutter.save_epochs()
             return
         self.statistics.measure_owed()
         active.seal()
-        self._write_snapshot()
-        self._run(self._job(now_ms), now_ms)
-        write_vouch(active)
-
-    def _write_snapshot(self) -> None:
-        """The state at the log's end; a log that was never written to has none."""
-        if self.log_end_offset > 0:
+        if self.log_end_offset > 0:  # a log that was never written to has no state
             self._snapshots.write(self.log_end_offset, self._producers.to_snapshot())
         self._snapshots.keep_only(self._segments.base_offsets)
+        self._run(self._job(now_ms), now_ms)
+        write_vouch(active)

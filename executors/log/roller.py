@@ -20,9 +20,29 @@ from sparklog.wire.batch import BatchHeader
 class Roller:
     """Makes the segments of one log.  ``names_changed``: since somebody last set it to False."""
 
-    __slots__ = ("_files", "_folder", "_half", "_unwanted", "names_changed")
+    __slots__ = (
+        "_files",
+        "_folder",
+        "_half",
+        "_unwanted",
+        "names_changed",
+        "producers",
+        "segments",
+        "snapshots",
+    )
 
-    def __init__(self, half: FileHalf, files: FileCache, folder: str) -> None:
+    def __init__(
+        self,
+        half: FileHalf,
+        files: FileCache,
+        folder: str,
+        segments: SegmentList,
+        snapshots: SnapshotFiles,
+        producers: ProducerState,
+    ) -> None:
+        self.segments = segments
+        self.snapshots = snapshots
+        self.producers = producers
         self._half = half
         self._files = files
         self._folder = folder
@@ -55,26 +75,19 @@ class Roller:
         end = active.next_offset
         return end if fits_relative(end, headers[-1].last_offset) else headers[0].base_offset
 
-    def roll(
-        self,
-        segments: SegmentList,
-        base_offset: int,
-        config: TopicConfig,
-        producers: ProducerState,
-        snapshots: SnapshotFiles,
-        now_ms: int,
-    ) -> bool:
+    def roll(self, base_offset: int, config: TopicConfig, now_ms: int) -> bool:
         """Seal the active segment and start one at ``base_offset``; False if it starts there.
 
         Raises StorageError, and nothing has changed.
         """
+        segments, snapshots = self.segments, self.snapshots
         active = segments.active
         if base_offset == active.base_offset:
             return False
         try:
             segment = self.create(base_offset, config, now_ms)
             # Before any later batch is applied, so it is exactly the state up to here.
-            snapshots.write(base_offset, producers.to_snapshot())
+            snapshots.write(base_offset, self.producers.to_snapshot())
             if active.size:
                 active.seal()
             else:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sparklog.errors import CorruptLogError, StorageError
+from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_checks import check_segment
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
@@ -80,6 +81,12 @@ class SegmentList:
         """Bytes of all log files."""
         return sum(segment.size for segment in self._segments)
 
+    def use(self, files: FileCache) -> None:
+        """Let go of the files that are open, and open them through this cache from now on."""
+        for segment in self._segments:
+            segment.close()
+            segment.attach(files)
+
     def append(self, segment: Segment) -> None:
         self._segments.append(segment)
 
@@ -107,6 +114,12 @@ class SegmentList:
 
     def remove(self, segment: Segment) -> None:
         self._segments.remove(segment)
+
+    def base_below(self, offset: int) -> int:
+        """Where the segment begins that is the last after a cut at ``offset``, above the first."""
+        return max(
+            segment.base_offset for segment in self._segments if segment.base_offset < offset
+        )
 
     def truncate_to(self, offset: int) -> None:
         """Drop what ends at or above ``offset``, which lies above the first base offset."""

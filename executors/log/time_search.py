@@ -6,9 +6,11 @@ have moved.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from sparklog.errors import CorruptLogError, StorageError
+from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.measured_segments import MeasuredSegments
 from sparklog.executors.log.record_search import first_largest_record, first_record
 from sparklog.executors.log.segment import Segment
@@ -20,6 +22,46 @@ from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
 
 #: A search from an offset on.
 Search = Callable[[int], Steps[OffsetTimestamp | None]]
+
+
+class TimeSearch:
+    """Records of one log by their timestamps: steps, those of one log one after the other.
+
+    ``on_damage`` is told of what is wrong with the log, which then is raised.
+    """
+
+    __slots__ = ("_ends", "_epochs", "_on_damage", "_segments")
+
+    def __init__(
+        self,
+        segments: SegmentList,
+        epochs: EpochCache,
+        *,
+        ends: Callable[[], tuple[int, int]],
+        on_damage: Callable[[CorruptLogError], None],
+    ) -> None:
+        self._segments = segments
+        self._epochs = epochs
+        self._ends = ends
+        self._on_damage = on_damage
+
+    def first_from(self, timestamp: int) -> Steps[OffsetTimestamp | None]:
+        """The first record with at least this timestamp, or None; exact in any order of times."""
+        return self._search(partial(first_at_or_after, self._segments, timestamp))
+
+    def largest(self) -> Steps[OffsetTimestamp | None]:
+        """The first record with the largest timestamp; None without records or timestamps."""
+        return self._search(partial(first_with_largest, self._segments))
+
+    def _search(self, search: Search) -> Steps[OffsetTimestamp | None]:
+        try:
+            found = yield from search_until_settled(search, self._ends)
+        except CorruptLogError as error:
+            self._on_damage(error)
+            raise
+        if found is None:
+            return None
+        return replace(found, leader_epoch=self._epochs.epoch_at(found.offset))
 
 
 def search_until_settled(

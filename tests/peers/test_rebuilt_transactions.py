@@ -103,7 +103,7 @@ def open_copy(source: Path, folder: Path) -> Partition:
         producers=producers,
         config=config,
     )
-    partition.take_role(PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1))
+    partition.take_role(PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1), 0)
     return partition
 
 

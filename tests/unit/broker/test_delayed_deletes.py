@@ -82,7 +82,7 @@ async def replicated(rig: Rig) -> tuple[Client, Follower]:
         leader_epoch=partition.state.leader_epoch,
         partition_epoch=partition.state.partition_epoch + 1000,  # the image's does not replace it
     )
-    rig.brokers[1].table.carry_out(partition.take_role(both))
+    rig.brokers[1].table.carry_out(partition.take_role(both, 0))
     follower = await Follower.of(rig)
     for _ in range(3):
         await client.produce("t", batch(b"a"), acks=1)

@@ -223,7 +223,7 @@ def test_a_refusal_that_turns_out_to_need_no_wait_is_a_refusal(
         (partition,) = rig.brokers[1].table
         state = partition.state
         assert state is not None
-        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)))
+        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         assert (await client.produce("t", batch(b"b"), acks=1)).error_code == 0
         # The high watermark passes the log's end between the judgement and the look at it.
         monkeypatch.setattr(Partition, "is_settled", lambda *_: True)
@@ -279,7 +279,7 @@ def test_an_ack_that_cannot_come_times_out() -> None:
         state = partition.state
         assert state is not None
         # A second in-sync replica that never fetches.
-        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)))
+        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         late = await client.produce("t", batch(b"a"), timeout_ms=20)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
         waiting = asyncio.create_task(client.produce("t", batch(b"b"), timeout_ms=20_000))

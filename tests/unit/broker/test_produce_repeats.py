@@ -180,7 +180,7 @@ def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
         (partition,) = rig.brokers[1].table
         state = partition.state
         assert state is not None
-        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)))
+        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         frames = [frame(n, batch(b"%d" % n), acks=-1 if n % 2 else 1) for n in range(4)]
         answers = receive(rig, frames)
         assert [isinstance(answer, Parked) for answer in answers] == [False, True, False, True]
@@ -278,7 +278,7 @@ def test_a_partition_that_is_led_elsewhere_refuses() -> None:
         answers = receive(rig, [frame(n, batch(b"a")) for n in range(2)])
         assert codes(answers) == [(0, refused, -1), (1, refused, -1)]
         assert state is not None
-        partition.take_role(state)
+        partition.take_role(state, 0)
         assert codes(receive(rig, [frame(1, batch(b"a"))])) == [(1, 0, 2)]
 
     run(test)

@@ -231,7 +231,7 @@ class Story:
         partition = self.partition(number)
         if partition is not None and not partition.is_leader:
             epoch = partition.log.leader_epochs.latest_epoch + 1
-            self.table.carry_out(partition.take_role(led(max(epoch, 1))))
+            self.table.carry_out(partition.take_role(led(max(epoch, 1)), 0))
 
     def evict(self, number: int, _: int) -> None:
         del number

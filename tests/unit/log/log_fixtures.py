@@ -89,11 +89,11 @@ def read_bytes(log: Log) -> Iterator[bytes]:
 
 
 def first_since(log: Log, timestamp: int) -> OffsetTimestamp | None:
-    return run_through(log.search_timestamp(timestamp))
+    return run_through(log.times.first_from(timestamp))
 
 
 def with_largest(log: Log) -> OffsetTimestamp | None:
-    return run_through(log.search_largest())
+    return run_through(log.times.largest())
 
 
 @dataclass

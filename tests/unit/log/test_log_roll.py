@@ -159,10 +159,19 @@ def test_rolling_by_hand_seals_and_an_empty_segment_stays() -> None:
 
 def test_more_than_a_segment_at_once_is_refused() -> None:
     log = Desk().open()
+    first, second = batch(0, size=SMALL.segment_bytes // 2), batch(1, size=SMALL.segment_bytes // 2)
     with pytest.raises(KafkaError) as refusal:
-        put(log, size=SMALL.segment_bytes)
+        log.append([first, second], headers_of(first + second), 0)
     assert refusal.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
     assert log.log_end_offset == 0
+
+
+def test_a_batch_that_is_larger_than_a_segment_has_one_for_itself() -> None:
+    log = Desk().open()
+    put(log)
+    put(log, size=SMALL.segment_bytes)
+    put(log)
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
 
 
 def test_new_settings_count_at_once() -> None:

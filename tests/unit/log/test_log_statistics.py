@@ -264,7 +264,7 @@ def test_a_search_begins_again_when_the_log_was_cut_meanwhile() -> None:
     desk = Desk()
     log = desk.open()
     fill(log, 60)
-    search = log.search_timestamp(50)
+    search = log.times.first_from(50)
     held = next(search)
     log.truncate_to(10, 0)
     for _ in range(50):

@@ -118,13 +118,13 @@ def test_readers_with_another_leader_epoch_are_refused(
 
 def test_a_stale_image_changes_nothing(open_partition: Open) -> None:
     partition = open_partition(led(epoch=5))
-    assert partition.take_role(led(epoch=4, leader=NO_NODE)) == []
+    assert partition.take_role(led(epoch=4, leader=NO_NODE), 0) == []
     assert partition.is_leader
 
 
 def test_losing_the_lead_wakes_everybody(open_partition: Open) -> None:
     partition = open_partition(led(epoch=5))
-    assert partition.take_role(led(epoch=6, leader=NO_NODE)) == list(WAKE)
+    assert partition.take_role(led(epoch=6, leader=NO_NODE), 0) == list(WAKE)
     assert partition.resign() == list(WAKE)
     assert partition.leader == NO_NODE
 
@@ -188,7 +188,7 @@ def test_the_low_watermark_is_that_of_all_replicas_that_live(open_partition: Ope
     assert partition.low_watermark(alive.__contains__) == 1
     alive.remove(3)
     assert partition.low_watermark(alive.__contains__) == 2
-    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2, 3), isr=(1, 2)))
+    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2, 3), isr=(1, 2)), 0)
     with pytest.raises(KafkaError) as caught:
         partition.low_watermark(alive.__contains__)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -198,7 +198,7 @@ def test_a_parked_append_fails_when_the_lead_is_lost(open_partition: Open) -> No
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
     wait = append(partition, batch(b"a")).wait
     assert wait is not None
-    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2), isr=(2,)))
+    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2), isr=(2,)), 0)
     with pytest.raises(KafkaError) as caught:
         partition.is_settled(wait)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -208,7 +208,7 @@ def test_a_shrunken_isr_releases_what_waits(open_partition: Open) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
     wait = append(partition, batch(b"a")).wait
     assert wait is not None
-    partition.take_role(led(replicas=(1, 2), isr=(1,), partition_epoch=1))
+    partition.take_role(led(replicas=(1, 2), isr=(1,), partition_epoch=1), 0)
     assert partition.is_settled(wait)
 
 
@@ -217,8 +217,8 @@ def test_a_new_leader_hides_its_end_until_the_high_watermark_is_there(
 ) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
     append(partition, batch(b"a", b"b"), acks=1)
-    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2), isr=(1, 2)))
-    partition.take_role(led(epoch=2, replicas=(1, 2), isr=(1, 2)))
+    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2), isr=(1, 2)), 0)
+    partition.take_role(led(epoch=2, replicas=(1, 2), isr=(1, 2)), 0)
     for timestamp in (OffsetSpec.LATEST, OffsetSpec.MAX_TIMESTAMP, NOW):
         with pytest.raises(KafkaError) as caught:
             find(partition, timestamp)
@@ -401,7 +401,7 @@ def test_nothing_is_tiered(open_partition: Open) -> None:
 def test_epochs_end_where_the_next_begins(open_partition: Open) -> None:
     partition = open_partition(led(epoch=2))
     append(partition, batch(b"a", b"b"))
-    partition.take_role(led(epoch=5))
+    partition.take_role(led(epoch=5), 0)
     append(partition, batch(b"c"))
     answers = {epoch: partition.end_of_epoch(epoch) for epoch in (-1, 1, 2, 4, 5, 6)}
     assert answers == {-1: (-1, -1), 1: (1, 0), 2: (2, 2), 4: (2, 2), 5: (5, 3), 6: (-1, -1)}

@@ -220,7 +220,7 @@ def test_a_marker_needs_enough_replicas_and_the_leader(open_partition: Opener) -
     with pytest.raises(KafkaError) as caught:
         finish(partition, 7, COMMIT)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-    partition.take_role(replace(pair, leader=2, leader_epoch=1, partition_epoch=1))
+    partition.take_role(replace(pair, leader=2, leader_epoch=1, partition_epoch=1), 0)
     with pytest.raises(KafkaError) as caught:
         finish(partition, 7, COMMIT)
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
