@@ -5,10 +5,9 @@ Owns: which partitions are elected for, and what the caller is told of each.  Mu
 election does to a partition.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.decision import Decision
@@ -51,37 +50,42 @@ def elect_leaders(
             f"there is no election type {request.election_type}; use 0 (preferred) or 1 (unclean)",
         ) from None
     elections = _Elections(image, sessions, recoveries, config, election_type)
-    results: list[tuple[str, PartitionResult]] = []
-    for tp in _asked_for(image, request):
-        refusal = elections.elect(tp)
-        code = ErrorCode.NONE if refusal is None else refusal.code
-        if request.topic_partitions is None and code == ErrorCode.ELECTION_NOT_NEEDED:
-            continue
-        message = None if refusal is None else refusal.message
-        result = PartitionResult(partition_id=tp.partition, error_code=code, error_message=message)
-        results.append((tp.topic, result))
+    asked_for_all = request.topic_partitions is None
+    results: dict[str, list[PartitionResult]] = {}
+    for topic, numbers in _asked_for(image, request).items():
+        of_topic = results[topic] = []
+        for number in numbers:
+            refusal = elections.elect(TopicPartition(topic, number))
+            if refusal is None:
+                of_topic.append(PartitionResult(partition_id=number))
+            elif not (asked_for_all and refusal.code == ErrorCode.ELECTION_NOT_NEEDED):
+                of_topic.append(
+                    PartitionResult(
+                        partition_id=number,
+                        error_code=refusal.code,
+                        error_message=refusal.message,
+                    )
+                )
     return Decision(
         records=elections.changes.records(),
         response=ElectLeadersResponse(
             replica_election_results=tuple(
-                ReplicaElectionResult(topic=topic, partition_result=tuple(r for _, r in of_topic))
-                for topic, of_topic in groupby(results, key=lambda result: result[0])
+                ReplicaElectionResult(topic=topic, partition_result=tuple(of_topic))
+                for topic, of_topic in results.items()
             )
         ),
         effects=tuple(unclean_effects(elections.changes)),
     )
 
 
-def _asked_for(image: ClusterImage, request: ElectLeadersRequest) -> Iterator[TopicPartition]:
-    """Each partition once, those of a topic together."""
+def _asked_for(image: ClusterImage, request: ElectLeadersRequest) -> Mapping[str, Iterable[int]]:
+    """By topic, each partition once."""
     if request.topic_partitions is None:
-        yield from (tp for tp, _ in image.partitions())
-        return
+        return {topic.name: topic.partitions for topic in image.topics.values()}
     numbers: dict[str, dict[int, None]] = {}
     for wanted in request.topic_partitions:
         numbers.setdefault(wanted.topic, {}).update(dict.fromkeys(wanted.partitions))
-    for topic, partitions in numbers.items():
-        yield from (TopicPartition(topic, number) for number in partitions)
+    return numbers
 
 
 class _Elections:

@@ -198,12 +198,19 @@ class Both:
             self.compare(kafka, ours, *meant, where=where, story=f"v{version}")
         return ours
 
-    def await_same(self, request: Asked, version: int, *meant: Deviation) -> None:
+    def await_same(
+        self,
+        request: Asked,
+        version: int,
+        *meant: Deviation,
+        where: Iterable[str] = (),
+        seconds_max: float = HEARD_SECONDS_MAX,
+    ) -> None:
         """As ``same``, for what either side takes a moment to hear of."""
-        deadline = time.monotonic() + HEARD_SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while True:
             try:
-                self.same(request, version, *meant)
+                self.same(request, version, *meant, where=where)
                 return
             except AssertionError:
                 if time.monotonic() > deadline:

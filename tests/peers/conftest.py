@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from both import Both, Side
-from kafka_broker import KafkaBroker
+from kafka_broker import JAVA_OPTIONS, KafkaBroker
+from kafka_cluster import KafkaCluster
 from kafka_jars import JarsUnavailableError, kafka_jars
 from kafka_tools import KafkaTools
 from served import ServedCluster
 from serving import RETENTION, broker_address
+from trios import TRIO_SETTINGS, Trio, Trios
 
 NODES = ("broker", "control plane")
 
@@ -79,3 +81,22 @@ def both(kafka: KafkaBroker, cluster: ServedCluster) -> Iterator[Both]:
 def each_node(request: pytest.FixtureRequest, both: Both) -> Both:
     """The broker, and then the control plane, of ours is asked."""
     return both.at(request.param)
+
+
+@pytest.fixture(scope="session")
+def trios(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trios]:
+    """Three brokers of Kafka, and three of ours."""
+    options = [option for pair in TRIO_SETTINGS.items() for option in ("--set", "=".join(pair))]
+    folder = tmp_path_factory.mktemp("trios")
+    with KafkaCluster(
+        jars, folder / "kafka", settings=TRIO_SETTINGS, java_options=JAVA_OPTIONS
+    ) as kafka:
+        ours = ServedCluster(folder / "ours", *options)
+        try:
+            assert ours.bootstrap, ours.errors
+            found = Trios(Trio.of_kafka(kafka), Trio.of_ours(ours))
+            yield found
+            found.close()
+            assert ours.stop() == 0
+        finally:
+            ours.kill()

@@ -54,6 +54,11 @@ CONTROLLER_ID = Deviation(
     ours=0,
     reason="the control plane is the controller, and node 0",
 )
+OTHER_CONTROLLER = Deviation(
+    path="controller_id",
+    ours=0,
+    reason="the control plane is the controller; Kafka's brokers name one of themselves instead",
+)
 FEWER_APIS = Deviation(
     path=r"api_keys\[\d+\]",
     ours=MISSING,
@@ -77,6 +82,24 @@ NO_MORE_PAGES = Deviation(
     path=r"topics",
     ours=[],
     reason="a page behind all topics is empty: the last of them may have been deleted meanwhile",
+)
+
+# -- replicas
+
+ONCE = Deviation(
+    path=r"replica_election_results\[.*\]\.partition_result\[1\]",
+    ours=MISSING,
+    reason="what is named twice is answered once",
+)
+NAMED_TWICE = Deviation(
+    path=r"responses\[.*\]\.partitions\[.*\](\.error_code)?",
+    reason="what is asked for twice, in two ways, is refused and answered once",
+)
+UNKNOWN_ELECTION = Deviation(
+    path="error_code",
+    kafka=0,
+    ours=42,
+    reason="an election type that does not exist is refused, though it is asked for no partition",
 )
 
 # -- settings

@@ -3,6 +3,7 @@
 Owns: which nodes run.  Must not know what they are asked, nor why one is killed.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -24,16 +25,24 @@ SETTINGS = {
 class KafkaCluster:
     """``count`` nodes, 1 to ``count``, that are ready when the constructor returns."""
 
-    def __init__(self, jars: Path, folder: Path, count: int = 3) -> None:
+    def __init__(
+        self,
+        jars: Path,
+        folder: Path,
+        count: int = 3,
+        *,
+        settings: Mapping[str, str] = {},
+        java_options: Sequence[str] = JAVA_OPTIONS,
+    ) -> None:
         seats = make_seats(count)
         self.nodes = {
             seat.node_id: KafkaBroker(
                 jars,
                 folder / f"node-{seat.node_id}",
-                SETTINGS,
+                {**SETTINGS, **settings},
                 voters=seats,
                 place=place,
-                java_options=JAVA_OPTIONS,
+                java_options=java_options,
             )
             for place, seat in enumerate(seats)
         }

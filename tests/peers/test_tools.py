@@ -10,19 +10,12 @@ from both import Both, batch
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools, ToolRun
 from served import ServedCluster
+from tool_words import said
 
 from sparklog.wire.builder import decode_records
 
 FIRST = 1_700_000_000_000
 CONFIG = "kafka.admin.ConfigCommand"
-#: What tells the two apart in what a tool prints.
-_IDS = re.compile(r"TopicId: \S+")
-_ERRORS = re.compile(r"errors\.(\w+(?:Exception|Error))")
-_SETTINGS = re.compile(r"(?<=Configs: ).*")
-#: Kafka has it in the settings of a fresh cluster (KIP-966).
-_MIN_INSYNC = "min.insync.replicas=1"
-_WORDS = re.compile(r"(?<=Error while executing topic command : ).*")
-
 Same = Callable[..., ToolRun]
 
 
@@ -39,23 +32,6 @@ def same(tools: KafkaTools, kafka: KafkaBroker, cluster: ServedCluster) -> Same:
         return ours
 
     return run
-
-
-def said(run: ToolRun) -> tuple[int, list[str], list[str]]:
-    """Exit code, lines, and the errors by their kinds: a server's words are its own.
-
-    Lines and settings are sorted, because tools list them as they come out of a hash map.
-    """
-    errors = _ERRORS.findall(run.out) + _ERRORS.findall(run.err)
-    lines = [_IDS.sub("TopicId", line) for line in run.lines if not _ERRORS.search(line)]
-    lines = [_SETTINGS.sub(_in_order, _WORDS.sub("(words)", line)) for line in lines]
-    if errors:
-        lines = [line for line in lines if not line.startswith(("Error", "[", "\t"))]
-    return run.code, sorted(lines), sorted(set(errors))
-
-
-def _in_order(settings: re.Match[str]) -> str:
-    return ",".join(sorted(set(settings[0].split(",")) - {_MIN_INSYNC}))
 
 
 def test_topics(same: Same) -> None:

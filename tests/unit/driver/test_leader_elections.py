@@ -73,11 +73,11 @@ def test_partitions_go_back_to_their_preferred_leaders() -> None:
     )
 
 
-def test_asked_for_all_partitions_only_those_in_question_are_answered() -> None:
+def test_asked_for_all_partitions_only_those_in_question_are_answered_of_every_topic() -> None:
     under_test = three_brokers(ASTRAY, partition(1, 2), partition(3, 1, isr=(1,), leader=1))
     under_test.place("b", partition(2, 1))
     decision = under_test.handle(ElectLeadersRequest())
-    assert decision.response == answer(
+    of_a = answer(
         PartitionResult(partition_id=0),
         refused(
             2,
@@ -85,6 +85,9 @@ def test_asked_for_all_partitions_only_those_in_question_are_answered() -> None:
             "broker 3, the preferred leader of a-2, is not alive and in sync",
         ),
     )
+    [result_of_a, result_of_b] = decision.response.replica_election_results
+    assert (result_of_a,) == of_a.replica_election_results
+    assert result_of_b == ReplicaElectionResult(topic="b")
     assert under_test.leaders() == {"a-0": 1, "a-1": 1, "a-2": 1, "b-0": 2}
 
 

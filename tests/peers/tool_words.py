@@ -1,0 +1,32 @@
+"""What a tool says, without what tells the two clusters apart.
+
+Owns: which words those are.  Must not know the tools.
+"""
+
+import re
+
+from kafka_tools import ToolRun
+
+_IDS = re.compile(r"TopicId: \S+")
+_ERRORS = re.compile(r"errors\.(\w+(?:Exception|Error))")
+_SETTINGS = re.compile(r"(?<=Configs: ).*")
+#: Kafka has it in the settings of a fresh cluster (KIP-966).
+_MIN_INSYNC = "min.insync.replicas=1"
+_WORDS = re.compile(r"(?<=Error while executing topic command : ).*")
+
+
+def said(run: ToolRun) -> tuple[int, list[str], list[str]]:
+    """Exit code, lines, and the errors by their kinds: a server's words are its own.
+
+    Lines and settings are sorted, because tools list them as they come out of a hash map.
+    """
+    errors = _ERRORS.findall(run.out) + _ERRORS.findall(run.err)
+    lines = [_IDS.sub("TopicId", line) for line in run.lines if not _ERRORS.search(line)]
+    lines = [_SETTINGS.sub(_in_order, _WORDS.sub("(words)", line)) for line in lines]
+    if errors:
+        lines = [line for line in lines if not line.startswith(("Error", "[", "\t"))]
+    return run.code, sorted(lines), sorted(set(errors))
+
+
+def _in_order(settings: re.Match[str]) -> str:
+    return ",".join(sorted(set(settings[0].split(",")) - {_MIN_INSYNC}))
