@@ -241,7 +241,7 @@ def _change_list(resource: _Resource, setting: Setting, change: AlterableConfig)
         items += [item for item in changed if item not in items]
     else:
         items = [item for item in items if item not in changed]
-    if not items:
+    if not items and setting.default:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{setting.name} would be empty; delete the setting instead"
         )

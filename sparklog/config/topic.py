@@ -10,6 +10,15 @@ from typing import Any, Protocol
 from sparklog.config.setting import DAY_MS, NO_LIMIT, Setting, Synonym, require_setting
 from sparklog.types import MAX_INT32, MAX_INT64, TimestampType
 
+
+def _check_throttled(replicas: tuple[str, ...]) -> str | None:
+    parts = [replica.partition(":") for replica in replicas]
+    numbers = [number for first, _, second in parts for number in (first, second)]
+    if replicas == ("*",) or all(n.isascii() and n.isdigit() for n in numbers):
+        return None
+    return "*, or a list of partition:broker"
+
+
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="cleanup.policy",
@@ -58,6 +67,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         doc="Longest time that an appended record stays unflushed.",
     ),
     Setting(
+        name="follower.replication.throttled.replicas",
+        kind="LIST",
+        default=(),
+        check=_check_throttled,
+        doc="Replicas that follow at no more than follower.replication.throttled.rate while they "
+        "are not in sync: * for all, or partition:broker, ...",
+    ),
+    Setting(
         name="index.interval.bytes",
         kind="INT",
         default=4096,
@@ -65,6 +82,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         maximum=MAX_INT32,
         synonyms=(Synonym(name="log.index.interval.bytes"),),
         doc="Bytes of log between two index entries.",
+    ),
+    Setting(
+        name="leader.replication.throttled.replicas",
+        kind="LIST",
+        default=(),
+        check=_check_throttled,
+        doc="Replicas that, as leaders, send no more than leader.replication.throttled.rate to "
+        "followers that are not in sync: * for all, or partition:broker, ...",
     ),
     Setting(
         name="max.message.bytes",
@@ -186,8 +211,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="BOOLEAN",
         default=False,
         synonyms=(Synonym(name="unclean.leader.election.enable"),),
-        doc="Whether a replica that may lack acknowledged records may lead. Without effect while "
-        "partitions have one replica.",
+        doc="Whether a replica that may lack acknowledged records may lead.",
     ),
 )
 
@@ -212,7 +236,9 @@ class TopicConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = MAX_INT64

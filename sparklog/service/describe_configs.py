@@ -143,7 +143,8 @@ def _topic_entry(
 ) -> DescribeConfigsResourceResult:
     rows = tuple(BROKER_SETTING_BY_NAME[synonym.name] for synonym in setting.synonyms)
     given = _given(rows, levels)
-    synonyms = given + _defaults(rows) if given else _from(rows[0].name, _defaults(rows))
+    defaults = _defaults(rows)
+    synonyms = given + defaults if given else _from(rows[0].name, defaults) if rows else []
     if setting.name in overrides:
         value = overrides[setting.name]
         source = ConfigSource.DYNAMIC_TOPIC_CONFIG

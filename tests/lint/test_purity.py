@@ -36,6 +36,7 @@ PURE = (
     "executors/open_transactions.py",
     "executors/fetch_session.py",
     "executors/leader_fetch.py",
+    "executors/replication_quota.py",
     "executors/fetch_sessions.py",
     "executors/session_eviction.py",
     "executors/log",

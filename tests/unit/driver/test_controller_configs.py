@@ -126,6 +126,24 @@ def test_lists_are_appended_to_starting_from_the_default() -> None:
     assert refused(under_test, unknown_item)[0] == ErrorCode.INVALID_CONFIG
 
 
+def test_lists_of_throttled_replicas_may_become_empty_but_not_senseless() -> None:
+    under_test = with_topic()
+    name = "leader.replication.throttled.replicas"
+    for operation, value, left in (
+        (APPEND, "0:1, 2:13", "0:1,2:13"),
+        (SUBTRACT, "0:1", "2:13"),
+        (SUBTRACT, "2:13", ""),
+        (SET, "*", "*"),
+    ):
+        decision = under_test.handle(alter(resource(TOPIC, "a", (operation, name, value))))
+        assert decision.records == (altered(TOPIC, "a", name, left),)
+    for wrong in ("all", "1", "1:", ":1", "1:2:3", "-1:2", "*,0:1"):
+        assert refused(under_test, resource(TOPIC, "a", (SET, name, wrong))) == (
+            ErrorCode.INVALID_CONFIG,
+            f"{name}={wrong!r}: expected *, or a list of partition:broker",
+        )
+
+
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
