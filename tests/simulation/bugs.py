@@ -237,8 +237,9 @@ def read_past_the_high_watermark() -> list[Patch]:
 @_bug
 def high_watermark_past_the_log_end() -> list[Patch]:
     """The high watermark names the record that comes next."""
-    real = Partition._own_end
-    return [(Partition, "_own_end", lambda self: real(self) + 1)]
+    real = Partition.own_end.fget
+    assert real is not None
+    return [(Partition, "own_end", property(lambda self: real(self) + 1))]
 
 
 @_bug
