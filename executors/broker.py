@@ -238,7 +238,7 @@ class Broker:
             executor_host=options.executor_host,
             executor_id=options.executor_id,
             job=options.job,
-            rack=self.config.broker_rack,
+            rack=self.config.broker_rack or "",
             clean_stop=folders.clean,
         )
 

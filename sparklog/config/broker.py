@@ -316,7 +316,7 @@ class BrokerConfig:
     num_recovery_threads_per_data_dir: int = 2
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
-    broker_rack: str = ""
+    broker_rack: str | None = None
     replica_lag_time_max_ms: int = 30_000
     replica_fetch_max_bytes: int = 1_048_576
     replica_fetch_response_max_bytes: int = 10_485_760

@@ -10,7 +10,7 @@ REPLICATION_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="broker.rack",
         kind="STRING",
-        default="",
+        default=None,
         dynamic=False,
         doc="Where this broker stands; replicas of a partition go to different racks, and a "
         "consumer with that client.rack reads from it (KIP-392). Empty: its host.",

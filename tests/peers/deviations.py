@@ -64,6 +64,11 @@ FEWER_APIS = Deviation(
     ours=MISSING,
     reason="groups, transactions, access rules, quotas and KRaft are not served (yet)",
 )
+CONTROLLERS_API = Deviation(
+    path=r"api_keys\[56\]",
+    kafka=MISSING,
+    reason="node 0 is the controller, to which leaders propose in-sync replicas",
+)
 NO_FEATURES = Deviation(
     path=r"(supported|finalized)_features(_epoch)?",
     reason="features are versions of KRaft's metadata and of coordinators",

@@ -8,6 +8,7 @@ import pytest
 from both import Both, Side
 from deviations import (
     CONTROLLER_ID,
+    CONTROLLERS_API,
     FEWER_APIS,
     KAFKA_BREAKS,
     NO_COORDINATORS,
@@ -120,8 +121,9 @@ def test_describe_the_controllers(each_node: Both) -> None:
 
 def test_api_versions(each_node: Both) -> None:
     request = ApiVersionsRequest(client_software_name="peer", client_software_version="1.0")
-    each_node.same(request, (0, 1, 2), FEWER_APIS)
-    each_node.same(request, (3, 4), FEWER_APIS, NO_FEATURES)
+    apis = (FEWER_APIS, CONTROLLERS_API) if each_node.node == "control plane" else (FEWER_APIS,)
+    each_node.same(request, (0, 1, 2), *apis)
+    each_node.same(request, (3, 4), *apis, NO_FEATURES)
 
 
 @pytest.mark.parametrize("name", ["", "with space", "-"])
