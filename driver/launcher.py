@@ -7,7 +7,7 @@ no data and no request.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +17,14 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
 from sparklog.driver.engines import Engine
 from sparklog.driver.fleet import Fleet, FleetCalls, FleetOptions
+from sparklog.driver.removal import RemovalCalls, remove_brokers
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import LockedError, SparklogError, StartError, StorageError
 from sparklog.process import local_folder
 from sparklog.storage_backends.base import Lock
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import Endpoint
-from sparklog.wire.private import AssignedBroker
+from sparklog.wire.private import AssignedBroker, DrainedBroker
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class LaunchOptions:
     stop_seconds: float = 30.0
 
 
-class MemberCalls(FleetCalls, Protocol):
+class MemberCalls(FleetCalls, RemovalCalls, Protocol):
     """Requests of a cluster member, each with a deadline of its own."""
 
     def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
@@ -144,11 +145,18 @@ class Launcher:
                 raise
             return ids
 
-    def remove_broker(self, broker_id: int) -> None:
-        """Stop a broker cleanly and keep it no longer."""
+    def remove_brokers(
+        self, broker_ids: Collection[int], watch: Callable[[Sequence[DrainedBroker]], None]
+    ) -> None:
+        """Have brokers give their replicas to the others, then stop and forget them.
+
+        ``watch`` is told how far it is; when it raises, the brokers stay.  Raises KafkaError when
+        the others could not hold what these have.
+        """
         with self._scale_lock:
-            fleet, _ = self._running()
-            fleet.stop([broker_id], "it is removed", self._options.stop_seconds)
+            fleet, calls = self._running()
+            seconds = self._options.stop_seconds
+            remove_brokers(fleet, calls, broker_ids, watch, stop_seconds=seconds)
 
     def _running(self) -> tuple[Fleet, MemberCalls]:
         if self._fleet is None or self._calls is None or self._stopped:

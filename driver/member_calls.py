@@ -17,9 +17,12 @@ from sparklog.client.loop_thread import LoopThread
 from sparklog.client.replica_admin import ReplicaAdmin, ReplicasDescription
 from sparklog.types import CONTROLLER_NODE_ID, Endpoint
 from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.private import (
     AssignBrokersRequest,
     AssignedBroker,
+    DrainBrokersRequest,
+    DrainedBroker,
     GiveWorkRequest,
     LostBroker,
     NodeStatusRequest,
@@ -73,6 +76,18 @@ class ClusterMemberCalls:
                 return tuple(each for each in found if broker_id in each.replicas)
 
         return self._run(describe())
+
+    def drain_brokers(
+        self, broker_ids: Iterable[int], cancel: bool = False
+    ) -> tuple[DrainedBroker, ...]:
+        """Have brokers lose their replicas, and tell how far that is.  Raises SparklogError."""
+        request = DrainBrokersRequest(broker_ids=tuple(broker_ids), cancel=cancel)
+        brokers: tuple[DrainedBroker, ...] = self._ask(self._controller, request).brokers
+        return brokers
+
+    def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that is stopped and drained.  Raises SparklogError."""
+        self._ask(self._controller, UnregisterBrokerRequest(broker_id=broker_id))
 
     def give_work(self, spare: str, work: bytes) -> bool:
         """Give a spare its work; whether it was asking for some.  Raises SparklogError."""

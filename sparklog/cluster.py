@@ -8,13 +8,14 @@ import html
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self
 
 from sparklog.client.admin import Admin, NodeDescription
 from sparklog.client.blocking import BlockingClient
+from sparklog.client.replica_moves import ShowMoves, await_moves, plan_even, present_replicas
 from sparklog.config import BrokerConfig
 from sparklog.dataframe import own_scans
 from sparklog.dataframe.discovery import announce, withdraw
@@ -24,7 +25,9 @@ from sparklog.driver.member_calls import ClusterMemberCalls
 from sparklog.driver.sigint import SigintGuard
 from sparklog.errors import ConfigError, SparklogError, StartError
 from sparklog.process import at_exit, local_folder
+from sparklog.progress import ShowProgress, progress_bar, show_moves
 from sparklog.types import CONTROLLER_NODE_ID
+from sparklog.wire.private import DrainedBroker
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,8 @@ PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 LOOPBACK = "127.0.0.1"
 #: What a repr may take.
 LOOK_SECONDS_MAX = 2.0
+#: Moving all replicas of a cluster may take long.
+REBALANCE_SECONDS_MAX = 7 * 24 * 3600.0
 
 Location = str | PathLike[str]
 
@@ -196,6 +201,58 @@ class Cluster:
         """Delete a topic and its records.  Raises KafkaError."""
         self._client.admin.delete_topics([name])
 
+    def scale(self, brokers: int, *, rebalance: bool = True, progress: bool = True) -> None:
+        """Have so many brokers, while all of them serve; returns when it is done.
+
+        More: new brokers start, and unless ``rebalance`` is False replicas move to them until all
+        carry the same.  Fewer: those with the highest ids give their replicas to the others and are
+        stopped; interrupted, they stay.  ``progress`` shows bars on stderr.
+
+        Raises StartError (slots), and KafkaError when fewer brokers could not hold the replicas.
+        """
+        present = self._own_launcher().broker_ids
+        if brokers < 1:
+            raise StartError(f"brokers={brokers}: a cluster has at least one broker")
+        if brokers < len(present):
+            self.remove_brokers(present[brokers:], progress=progress)
+        elif self._own_launcher().add_brokers(brokers) and rebalance:
+            self.rebalance(progress=progress)
+
+    def remove_brokers(self, broker_ids: Iterable[int], *, progress: bool = True) -> None:
+        """As ``scale`` to fewer brokers: these ones, which may have died, too."""
+        launcher, wanted = self._own_launcher(), sorted(set(broker_ids))
+        unknown = [broker_id for broker_id in wanted if broker_id not in launcher.broker_ids]
+        if unknown:
+            raise StartError(f"there is no broker {', '.join(map(str, unknown))}")
+        total = 0
+
+        def show(drained: Sequence[DrainedBroker]) -> None:
+            nonlocal total
+            left = sum(broker.partitions_left for broker in drained)
+            stuck = sum(broker.partitions_stuck for broker in drained)
+            total = max(total, left)
+            words = f"{total - left}/{total} replicas"
+            tell(total - left, total, f"{words}, {stuck} cannot move now" if stuck else words)
+
+        with self._bar(f"draining broker {', '.join(map(str, wanted))}", progress) as tell:
+            launcher.remove_brokers(wanted, show)
+
+    def rebalance(self, *, progress: bool = True) -> int:
+        """Spread replicas and leaders evenly over all living brokers, moving as little as possible;
+        the number of partitions that changed."""
+        with self._bar("moving replicas", progress) as tell:
+            return self._client.run(
+                _rebalance(self._client.async_admin, show_moves(tell)), REBALANCE_SECONDS_MAX
+            )
+
+    def _own_launcher(self) -> Launcher:
+        if self._launcher is None:
+            raise StartError("this cluster was started elsewhere; scale it there")
+        return self._launcher
+
+    def _bar(self, title: str, progress: bool) -> AbstractContextManager[ShowProgress]:
+        return progress_bar(title) if progress else nullcontext(lambda _done, _total, _words: None)
+
     def stop(self) -> None:
         """Stop every broker cleanly, then the rest.  May be called twice."""
         if self._stopped:
@@ -253,6 +310,17 @@ class Cluster:
         alive = sum(not node.fenced for node in brokers)
         where = f", data in {self._launcher.data_folder}" if self._launcher else ""
         return f"{alive} of {len(brokers)} brokers alive{where}", brokers
+
+
+async def _rebalance(admin: Admin, show: ShowMoves) -> int:
+    plan = await plan_even(admin, await present_replicas(admin))
+    refusals = await admin.replicas.reassign(dict(plan)) if plan else {}
+    await await_moves(admin, plan.keys(), show)
+    for refusal in refusals.values():
+        if refusal is not None:
+            raise refusal
+    await admin.replicas.elect_leaders()
+    return len(plan)
 
 
 def _launch(options: LaunchOptions, engine: Engine, spark: Any) -> Cluster:

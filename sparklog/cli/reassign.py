@@ -1,8 +1,6 @@
 """``sparklog reassign``: plan which brokers have which replicas, move them, watch, take it back."""
 
-import asyncio
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,14 +18,11 @@ from sparklog.cli.plan_file import read_plan, write_plan
 from sparklog.cli.topics import with_admin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Collection
 
     from sparklog.client.admin import Admin
-    from sparklog.client.replica_moves import MoveProgress
     from sparklog.client.replica_plan import Assignment
     from sparklog.types import TopicPartition
-
-LOOK_SECONDS = 0.5
 
 app = typer.Typer(
     help="Move replicas between brokers. A plan is the JSON of Kafka's kafka-reassign-partitions.",
@@ -56,11 +51,12 @@ def plan(
     ids = None if brokers is None else _parse_ids(brokers)
 
     async def work(admin: "Admin") -> "tuple[Assignment, int, int]":
+        from sparklog.client.replica_moves import plan_even, present_replicas
         from sparklog.client.replica_plan import moved_replicas
 
-        current = await _current(admin, topics or [])
-        made = await _plan(admin, current, ids, replication_factor)
-        moved = moved_replicas(current, made)
+        present = await present_replicas(admin, topics or [])
+        made = await plan_even(admin, present, ids, replication_factor)
+        moved = moved_replicas(present, made)
         return made, len(moved), sum(map(len, moved.values()))
 
     made, partitions, replicas = with_admin(bootstrap, work)
@@ -84,7 +80,9 @@ def run(
     wanted = _read(plan)
 
     async def work(admin: "Admin") -> dict[str, Any]:
-        before = await _current(admin, sorted({tp.topic for tp in wanted}))
+        from sparklog.client.replica_moves import present_replicas
+
+        before = await present_replicas(admin, {tp.topic for tp in wanted})
         if undo is not None:
             undo.write_text(write_plan({tp: before[tp] for tp in wanted if tp in before}) + "\n")
         refusals = await admin.replicas.reassign(dict(wanted))
@@ -94,7 +92,7 @@ def run(
                 sys.stderr.write(f"sparklog: {tp}: {refusal}\n")
         if wait:
             await _watch(admin, begun)
-        reached = await _current(admin, sorted({tp.topic for tp in wanted}))
+        reached = await present_replicas(admin, {tp.topic for tp in wanted})
         return {
             "begun": len(begun),
             "refused": len(refusals) - len(begun),
@@ -173,67 +171,13 @@ def cancel(
         typer.echo(f"Took back {result['cancelled']} moves.")
 
 
-async def _current(admin: "Admin", topics: list[str]) -> "Assignment":
-    """Replicas by partition; of one that is moving, those that it is to have."""
-    described = await admin.replicas.describe(topics, internal=not topics)
-    moving = await admin.replicas.reassignments()
-    return {
-        tp: tuple(r for r in each.replicas if tp not in moving or r not in moving[tp].removing)
-        for tp, each in described.items()
-    }
-
-
-async def _plan(
-    admin: "Admin", current: "Assignment", ids: set[int] | None, replication_factor: int | None
-) -> "Assignment":
-    from sparklog.client.replica_plan import plan_replicas
-    from sparklog.types import CONTROLLER_NODE_ID
-
-    nodes = {n.node_id: n for n in (await admin.describe_cluster()).nodes}
-    nodes.pop(CONTROLLER_NODE_ID, None)
-    if ids is None:
-        ids = {node_id for node_id, node in nodes.items() if not node.fenced}
-    if unknown := ids - nodes.keys():
-        names = ", ".join(map(str, sorted(unknown)))
-        raise typer.BadParameter(f"there is no broker {names}", param_hint="--brokers")
-    return plan_replicas(current, {i: nodes[i].rack for i in ids}, replication_factor)
-
-
-async def _watch(admin: "Admin", partitions: "Any") -> None:
+async def _watch(admin: "Admin", partitions: "Collection[TopicPartition]") -> None:
     """Until none of them moves any more; Ctrl-C ends the watching alone."""
-    from sparklog.client.replica_moves import MoveWatch
+    from sparklog.client.replica_moves import await_moves
+    from sparklog.progress import progress_bar, show_moves
 
-    watch = MoveWatch(admin, partitions)
-    with _progress() as show:
-        while not (seen := await watch.look()).done:
-            show(seen)
-            await asyncio.sleep(LOOK_SECONDS)
-        show(seen)
-
-
-@contextmanager
-def _progress() -> "Iterator[Callable[[MoveProgress], None]]":
-    """A bar on stderr: of bytes where there are some, else of partitions."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        *(TextColumn("moving replicas"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")),
-        *(TextColumn("{task.fields[told]}"), TimeRemainingColumn()),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=None, told="")
-
-        def show(seen: "MoveProgress") -> None:
-            done = seen.partitions_total - seen.partitions_left
-            told = f"{done}/{seen.partitions_total} partitions"
-            total, completed = seen.partitions_total, done
-            if seen.bytes_total:
-                total, completed = seen.bytes_total, seen.bytes_copied
-                told += f", {seen.bytes_copied / 1e6:,.1f}/{seen.bytes_total / 1e6:,.1f} MB"
-            progress.update(task, total=total, completed=completed, told=told)
-
-        yield show
+    with progress_bar("moving replicas") as show:
+        await await_moves(admin, partitions, show_moves(show))
 
 
 def _read(path: str) -> "dict[TopicPartition, tuple[int, ...]]":

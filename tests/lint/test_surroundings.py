@@ -20,7 +20,7 @@ OUTSIDE = frozenset(
         *("driver/broker_keeper.py", "driver/launcher.py", "driver/member_calls.py"),
         *("driver/engines.py", "driver/executor_choice.py", "driver/fleet.py"),
         *("driver/java.py", "driver/shipping.py", "driver/sigint.py", "driver/spares.py"),
-        *("driver/spark_engine.py", "driver/spark_jobs.py"),
+        *("driver/spark_engine.py", "driver/spark_jobs.py", "driver/removal.py"),
         *("executors/__main__.py", "executors/supervisor.py", "executors/loss_report.py"),
     }
 )

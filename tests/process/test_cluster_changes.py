@@ -5,13 +5,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster, start_processes
 from sparklog.driver.member_calls import ClusterMemberCalls
+from sparklog.errors import StartError
 
 pytestmark = pytest.mark.process
 
@@ -27,9 +30,10 @@ def supervisors() -> dict[int, int]:
     """Process ids of our supervisors that run a broker, by its id, which the broker's log tells."""
     found = {}
     for process in psutil.Process().children():
-        for broker in process.children():
-            log = os.readlink(f"/proc/{broker.pid}/fd/2")
-            found[int(Path(log).stem.removeprefix("broker-"))] = process.pid
+        with suppress(psutil.Error, OSError):  # one that is just ending
+            for broker in process.children():
+                log = os.readlink(f"/proc/{broker.pid}/fd/2")
+                found[int(Path(log).stem.removeprefix("broker-"))] = process.pid
     return found
 
 
@@ -66,3 +70,24 @@ def test_a_spare_takes_the_broker_of_a_killed_supervisor(tmp_path: Path) -> None
     assert psutil.Process().children() == []
     markers = sorted(path.parent.name for path in tmp_path.glob("*/.kafka_cleanshutdown"))
     assert markers == ["broker-1", "broker-2"]
+
+
+def test_brokers_are_added_to_a_running_cluster(tmp_path: Path) -> None:
+    with start_processes(1, data_dir=tmp_path) as cluster:
+        cluster.create_topic("before", partitions=2)
+        cluster.scale(3, rebalance=False, progress=False)
+        assert alive(cluster) == [1, 2, 3]
+        cluster.create_topic("after", partitions=3)
+        with BlockingClient(cluster.bootstrap_servers) as client:
+            leads = {
+                name: sorted(part.leader for part in topic.partitions.values())
+                for name, topic in client.admin.describe_topics(["before", "after"]).items()
+            }
+        assert leads["before"] == [1, 1]
+        assert {2, 3} <= set(leads["after"])
+        with pytest.raises(StartError, match="at least one broker"):
+            cluster.scale(0)
+        with pytest.raises(StartError, match="there is no broker 9"):
+            cluster.remove_brokers([9])
+    with start_processes(1, data_dir=tmp_path) as again:
+        assert alive(again) == [1, 2, 3]

@@ -4,15 +4,15 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sparklog.client.replica_admin import ReplicasDescription
 from sparklog.driver.engines import Job, JobLost
 from sparklog.driver.spark_jobs import ExecutorSlots
-from sparklog.errors import ConnectError, StartError
+from sparklog.errors import ConnectError, ErrorCode, KafkaError, StartError
 from sparklog.types import Endpoint
-from sparklog.wire.private import AssignedBroker
+from sparklog.wire.private import AssignedBroker, DrainedBroker
 
 
 def executor(executor_id: str, host: str = "h1", slots: int = 2) -> ExecutorSlots:
@@ -106,6 +106,9 @@ class FakeCalls:
         self.assigns_no_more = False
         self.asking_spares: set[str] = set()
         self.work: dict[str, Any] = {}
+        self.draining: list[tuple[int, ...]] = []
+        self.left: list[int] = []
+        self.forgotten: list[int] = []
         self.partitions: list[ReplicasDescription] = []
         self.losses: list[int] = []
         self.asked: list[int] = []
@@ -137,6 +140,22 @@ class FakeCalls:
         if not self.work[spare]:
             self._engine.end(spare, {"outcome": "stopped"})
         return True
+
+    def drain_brokers(
+        self, broker_ids: Iterable[int], cancel: bool = False
+    ) -> tuple[DrainedBroker, ...]:
+        """``left`` are the partitions that are left at each question in turn."""
+        if self.controller_is_away:
+            raise ConnectError("nobody listens")
+        wanted = tuple(broker_ids)
+        self.draining.append(() if cancel else wanted)
+        left = self.left.pop(0) if self.left else 0
+        return tuple(DrainedBroker(broker_id=i, partitions_left=left) for i in wanted)
+
+    def unregister_broker(self, broker_id: int) -> None:
+        if broker_id not in self.asked + self.losses:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "it is alive; stop it first")
+        self.forgotten.append(broker_id)
 
     def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
         return tuple(each for each in self.partitions if broker_id in each.replicas)

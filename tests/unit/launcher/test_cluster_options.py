@@ -14,6 +14,7 @@ from sparklog.session import default_master, session_settings
     ("options", "kind", "message"),
     [
         ({"brokers": 0}, StartError, "at least one broker"),
+        ({"spares": -1}, StartError, "spares=-1: expected 0 or more"),
         ({"port": 70000}, ConfigError, "expected 0 to 65535"),
         ({"settings": {"num.partition": 3}}, ConfigError, "did you mean num.partitions"),
         ({"settings": {"num.partitions": "x"}}, ConfigError, "expected int"),

@@ -1,7 +1,7 @@
 """Brokers that come and go while the others run: with a fake engine and fake calls."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor, replicas, wait_for
 
 from sparklog.driver import fleet as fleet_module
+from sparklog.driver import removal
 from sparklog.driver.engines import JobLost
 from sparklog.driver.fleet import Fleet, FleetOptions
+from sparklog.driver.removal import remove_brokers
 from sparklog.errors import StartError
-from sparklog.wire.private import AssignedBroker
+from sparklog.wire.private import AssignedBroker, DrainedBroker
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +102,52 @@ def test_a_stop_ends_the_wait_for_added_brokers() -> None:
         assert errors == ["the cluster is being stopped"]
         with pytest.raises(StartError, match="is being stopped"):
             case.fleet.add(new(3))
+
+
+@pytest.fixture
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "LOOK_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_brokers_are_drained_then_stopped_then_forgotten() -> None:
+    with running(1, 2, 3) as case:
+        case.calls.left = [4, 4, 1]
+        seen: list[list[int]] = []
+
+        def watch(drained: Sequence[DrainedBroker]) -> None:
+            assert case.fleet.broker_ids == (1, 2, 3)
+            seen.append([broker.partitions_left for broker in drained])
+
+        remove_brokers(case.fleet, case.calls, (2, 3), watch, stop_seconds=5)
+        assert seen == [[4, 4], [4, 4], [1, 1], [0, 0]]
+        assert case.calls.draining == [(2, 3)] * 4
+        assert (case.fleet.broker_ids, sorted(case.calls.asked)) == ((1,), [2, 3])
+        assert case.calls.forgotten == [2, 3]
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_a_removal_that_is_interrupted_keeps_the_brokers() -> None:
+    with running(1, 2) as case:
+        case.calls.left = [4, 4]
+
+        def interrupt(_: object) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            remove_brokers(case.fleet, case.calls, (2,), interrupt, stop_seconds=5)
+        assert case.calls.draining == [(2,), ()]
+        assert (case.fleet.broker_ids, case.calls.asked, case.calls.forgotten) == ((1, 2), [], [])
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_a_removal_outlives_a_control_plane_that_is_restarting() -> None:
+    with running(1, 2) as case:
+        case.calls.controller_is_away = True
+        timer = threading.Timer(0.05, setattr, (case.calls, "controller_is_away", False))
+        timer.start()
+        remove_brokers(case.fleet, case.calls, (2,), lambda _: None, stop_seconds=5)
+        assert case.calls.forgotten == [2]
 
 
 NOT_HERE = {"outcome": "refused", "kind": "not_here"}

@@ -173,8 +173,9 @@ def test_brokers_are_added_and_removed_while_it_runs(make: Callable[..., Case]) 
     case.launcher.start()
     assert (case.launcher.add_brokers(3), case.launcher.broker_ids) == ((3,), (1, 2, 3))
     assert case.launcher.add_brokers(3) == ()
-    case.launcher.remove_broker(3)
+    case.launcher.remove_brokers([3], lambda _: None)
     assert (case.launcher.broker_ids, case.calls.asked) == ((1, 2), [3])
+    assert case.calls.forgotten == [3]
     case.launcher.stop()
     assert case.nothing_is_left()
     with pytest.raises(StartError, match="does not run"):
