@@ -114,7 +114,9 @@ def substitute(
     return tuple(chosen)
 
 
-def _least_loaded(free: Iterable[_Load], used: Sequence[Sequence[str]], *, to_lead: bool) -> _Load:
+def _least_loaded(
+    free: Iterable[_Load], used: Sequence[tuple[str, ...]], *, to_lead: bool
+) -> _Load:
     def rank(load: _Load) -> tuple[object, ...]:
         leads = load.candidate.leads if to_lead else 0
         return (_shared(load, used), leads, load.replicas, load.place)
@@ -148,25 +150,23 @@ def _next_replica(loads: Sequence[_Load], chosen: Sequence[_Load]) -> _Load:
     ring = len(loads)
 
     def rank(load: _Load) -> tuple[object, ...]:
-        candidate = load.candidate
         return (
-            not candidate.alive,
+            not load.candidate.alive,
             _shared(load, used),
-            seconds.get(candidate.broker_id, 0),
+            seconds.get(load.candidate.broker_id, 0),
             load.given,
             load.replicas,
             (load.place - leader.place) % ring,
         )
 
-    return min((load for load in loads if load.place not in taken), key=rank)
+    return min([load for load in loads if load.place not in taken], key=rank)
 
 
-def _used_domains(chosen: Sequence[_Load]) -> Sequence[Sequence[str]]:
+def _used_domains(chosen: Sequence[_Load]) -> Sequence[tuple[str, ...]]:
     """Level by level, the domains of the replicas chosen so far."""
     return tuple(zip(*(load.candidate.domains for load in chosen), strict=True))
 
 
-def _shared(load: _Load, used: Sequence[Sequence[str]]) -> Sequence[int]:
+def _shared(load: _Load, used: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
     """Level by level, how many of those replicas are in this broker's domain."""
-    domains = load.candidate.domains
-    return [names.count(name) for names, name in zip(used, domains, strict=False)]
+    return tuple(map(tuple.count, used, load.candidate.domains))

@@ -5,7 +5,7 @@ or what settings mean.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from uuid import UUID
@@ -66,7 +66,7 @@ class _Creation:
 
     result: CreatableTopicResult
     records: tuple[Record, ...] = ()
-    warning: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def create_topics(
@@ -101,7 +101,7 @@ def create_topics(
     return Decision(
         records=tuple(record for outcome in outcomes for record in outcome.records),
         response=response,
-        effects=tuple(WarnOperator(message=o.warning) for o in outcomes if o.warning),
+        effects=tuple(WarnOperator(message=w) for outcome in outcomes for w in outcome.warnings),
     )
 
 
@@ -149,8 +149,23 @@ def _create_topic(
     return _Creation(
         result=result,
         records=(created, *configs),
-        warning=shared_warning(image, topic.name, replicas),
+        warnings=tuple(_warnings(image, topic.name, replicas, overrides)),
     )
+
+
+def _warnings(
+    image: ClusterImage, name: str, replicas: Sequence[Replicas], overrides: dict[str, str]
+) -> Iterator[str]:
+    """What is granted, as Kafka does, and may not be what was meant."""
+    shared = shared_warning(image, name, replicas)
+    if shared is not None:
+        yield shared
+    wanted, factor = int(overrides.get("min.insync.replicas", 0)), len(replicas[0])
+    if wanted > factor:
+        yield (
+            f"topic {name!r}: min.insync.replicas={wanted} is more than its {factor} replicas; "
+            f"it counts as {factor}"
+        )
 
 
 def _replicas_of_new_topic(

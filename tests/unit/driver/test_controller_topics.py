@@ -358,6 +358,21 @@ def test_replicas_that_fall_together_are_named_in_a_warning() -> None:
     assert under_test.handle(only_asked).effects == ()
 
 
+def test_more_in_sync_replicas_than_there_are_is_granted_and_told() -> None:
+    wanted = CreatableTopicConfig(name="min.insync.replicas", value="3")
+    topic = replace(ONE, replication_factor=2, configs=(wanted,))
+    under_test = ControllerUnderTest()
+    for broker_id in (1, 2):
+        under_test.register(broker_id, executor_host=f"host-{broker_id}")
+    decision = under_test.handle(CreateTopicsRequest(topics=(topic,)))
+    assert decision.effects == (
+        WarnOperator(
+            message="topic 'a': min.insync.replicas=3 is more than its 2 replicas; it counts as 2"
+        ),
+    )
+    assert under_test.image.topic("a") is not None
+
+
 # -- deleting
 
 
