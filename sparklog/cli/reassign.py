@@ -92,11 +92,12 @@ def run(
                 sys.stderr.write(f"sparklog: {tp}: {refusal}\n")
         if wait:
             await _watch(admin, begun)
+        moving = await admin.replicas.reassignments()
         reached = await present_replicas(admin, {tp.topic for tp in wanted})
         return {
             "begun": len(begun),
             "refused": len(refusals) - len(begun),
-            "done": sum(set(reached.get(tp, ())) == set(wanted[tp]) for tp in begun),
+            "done": sum(tp not in moving and reached.get(tp) == wanted[tp] for tp in begun),
         }
 
     result = with_admin(bootstrap, work)

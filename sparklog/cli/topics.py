@@ -18,7 +18,7 @@ from sparklog.cli.output import (
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.cluster_view import TopicView
-    from sparklog.client.replica_admin import ReplicasDescription
+    from sparklog.client.replica_admin import Reassignment, ReplicasDescription
 
 Result = TypeVar("Result")
 
@@ -120,14 +120,7 @@ def describe(
         settings = ", ".join(f"{key}={value}" for key, value in document["configs"].items())
         id_and_settings = f"id {document['topic_id']}, settings: {settings or 'all default'}"
         typer.echo(f"Topic {document['topic']}, {id_and_settings}")
-        rows = [
-            {
-                key: _joined(value) if isinstance(value, list) else value
-                for key, value in row.items()
-            }
-            for row in document["partitions"]
-        ]
-        print_table(_PARTITION_COLUMNS, rows)
+        print_table(_PARTITION_COLUMNS, document["partitions"])
     if not documents:
         typer.echo("There are none.")
 
@@ -168,6 +161,7 @@ async def _describe(
 
     topics = await (admin.list_topics() if name is None else admin.describe_topics([name]))
     found = await admin.replicas.describe(list(topics)) if topics else {}
+    moving = await admin.replicas.reassignments()
     if under_replicated:
         found = {tp: each for tp, each in found.items() if each.under_replicated or each.leader < 0}
     led = [tp for tp, each in found.items() if each.leader != NO_NODE]
@@ -177,7 +171,7 @@ async def _describe(
     )
     rows: dict[str, list[dict[str, Any]]] = {}
     for tp, replicas in found.items():
-        row = _partition_row(tp.partition, replicas)
+        row = _partition_row(tp.partition, replicas, moving.get(tp))
         for column, offsets in (("earliest", earliest), ("latest", latest)):
             row[column] = offsets[tp].offset if tp in offsets else None
         rows.setdefault(tp.topic, []).append(row)
@@ -203,7 +197,9 @@ async def _topic_document(
     }
 
 
-def _partition_row(partition: int, replicas: "ReplicasDescription") -> dict[str, Any]:
+def _partition_row(
+    partition: int, replicas: "ReplicasDescription", moving: "Reassignment | None"
+) -> dict[str, Any]:
     return {
         "partition": partition,
         "leader": None if replicas.leader < 0 else replicas.leader,
@@ -212,22 +208,22 @@ def _partition_row(partition: int, replicas: "ReplicasDescription") -> dict[str,
         "isr": list(replicas.isr),
         "eligible": list(replicas.eligible),
         "offline": list(replicas.offline),
-        "state": _state(replicas),
+        "adding": list(moving.adding) if moving else [],
+        "removing": list(moving.removing) if moving else [],
+        "state": _state(replicas, moving),
     }
 
 
-def _state(replicas: "ReplicasDescription") -> str:
+def _state(replicas: "ReplicasDescription", moving: "Reassignment | None") -> str:
     if replicas.leader < 0:
         return "offline"
+    if moving is not None:
+        return "moving"
     return "under-replicated" if replicas.under_replicated else "ok"
 
 
 def _replication_factor(topic: "TopicView") -> int:
     return max((len(p.replicas) for p in topic.partitions.values()), default=0)
-
-
-def _joined(numbers: list[int]) -> str:
-    return ",".join(map(str, numbers)) or "-"
 
 
 def _count(number: int, noun: str) -> str:

@@ -67,6 +67,8 @@ def partition(number: int, leader: int) -> dict[str, object]:
         "isr": [leader],
         "eligible": [],
         "offline": [],
+        "adding": [],
+        "removing": [],
         "state": "ok",
         "earliest": 0,
         "latest": 0,
