@@ -73,18 +73,32 @@ def run(
     undo: Annotated[
         Path | None, typer.Option(help="Write a plan there that restores what is now.")
     ] = None,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="BYTES_PER_SECOND",
+            help="What a broker may send, and fetch, for it; taken away at the end.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until it is done.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Carry out a plan and show how far it is."""
+    """Carry out a plan and show how far it is.
+
+    Ctrl-C ends the showing alone, and leaves a throttle in place: see "status" and "unthrottle".
+    """
     wanted = _read(plan)
 
     async def work(admin: "Admin") -> dict[str, Any]:
+        from sparklog.client import replica_throttle
         from sparklog.client.replica_moves import present_replicas
 
         before = await present_replicas(admin, {tp.topic for tp in wanted})
         if undo is not None:
             undo.write_text(write_plan({tp: before[tp] for tp in wanted if tp in before}) + "\n")
+        if throttle is not None:
+            await replica_throttle.throttle(admin, before, wanted, throttle)
         refusals = await admin.replicas.reassign(dict(wanted))
         begun = {tp for tp, refusal in refusals.items() if refusal is None}
         for tp, refusal in refusals.items():
@@ -92,6 +106,8 @@ def run(
                 sys.stderr.write(f"sparklog: {tp}: {refusal}\n")
         if wait:
             await _watch(admin, begun)
+        if wait and throttle is not None:
+            await replica_throttle.unthrottle(admin, {tp.topic for tp in wanted})
         moving = await admin.replicas.reassignments()
         reached = await present_replicas(admin, {tp.topic for tp in wanted})
         return {
@@ -170,6 +186,25 @@ def cancel(
         print_json(result)
     else:
         typer.echo(f"Took back {result['cancelled']} moves.")
+
+
+@app.command()
+def unthrottle(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC]...", show_default="all topics")
+    ] = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Take away the throttles that moves were begun with."""
+
+    async def work(admin: "Admin") -> None:
+        from sparklog.client import replica_throttle
+
+        names = topics or list(await admin.list_topics(internal=True))
+        await replica_throttle.unthrottle(admin, names)
+
+    with_admin(bootstrap, work)
+    typer.echo("Replicas are copied without a limit.")
 
 
 async def _watch(admin: "Admin", partitions: "Collection[TopicPartition]") -> None:

@@ -71,6 +71,31 @@ def test_moves_are_shown_and_taken_back(capsys: pytest.CaptureFixture[str], tmp_
         assert (line.json("reassign", "status"), replicas(line)) == ([], before)
 
 
+def test_moves_are_throttled_until_the_limit_is_taken_away(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with command_line(2, capsys) as line:
+        line.json("topics", "create", "t", "-p", "1")
+        [[home]] = replicas(line)
+        away = 3 - home
+        line.do(lambda rig: rig.stop_broker(away))
+        plan = tmp_path / "plan"
+        plan.write_text(plan_of(t0=[away]))
+        options = ("--throttle", "1000000", "--no-wait")
+        assert line.json("reassign", "run", str(plan), *options)["begun"] == 1
+        assert line.json("topics", "describe", "t")["configs"] == {
+            "leader.replication.throttled.replicas": f"0:{home}",
+            "follower.replication.throttled.replicas": f"0:{away}",
+        }
+        rates = {f"{each}.replication.throttled.rate" for each in ("leader", "follower")}
+        overrides = line.rig.control.image.broker_overrides(home)
+        assert {name: overrides[name] for name in rates} == dict.fromkeys(rates, "1000000")
+        line.json("reassign", "cancel")
+        line.text("reassign", "unthrottle")
+        assert line.json("topics", "describe", "t")["configs"] == {}
+        assert line.rig.control.image.broker_overrides(home) == {}
+
+
 def test_a_plan_that_is_refused_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with command_line(1, capsys) as line:
         line.json("topics", "create", "t", "-p", "1")
