@@ -203,12 +203,15 @@ class InSyncReplicas:
         if not self._may_propose(now_ms):
             return False
         isr, lag_ms = self._state.isr, self._lag_time_max_ms
-        lagging = [
+        caught_up = {
             replica_id
             for replica_id, follower in self._followers.items()
-            if replica_id in isr and not follower.is_caught_up(leader_end, now_ms, lag_ms)
-        ]
-        joining = [i for i in self._followers if i not in isr and self._may_join(i, least_end)]
+            if follower.is_caught_up(leader_end, now_ms, lag_ms)
+        }
+        lagging = [i for i in self._followers if i in isr and i not in caught_up]
+        # It may have all that is needed since long ago, and have stopped fetching.
+        outside = [i for i in self._followers if i in caught_up and i not in isr]
+        joining = [i for i in outside if self._may_join(i, least_end)]
         return bool(lagging or joining) and self._propose(lagging, joining)
 
     def refused(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
