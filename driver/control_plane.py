@@ -47,6 +47,7 @@ from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
 from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.transport import Answer, Server, ServerConnection, serve
+from sparklog.types import CONTROLLER_NODE_ID
 from sparklog.wire.schema import Response
 
 logger = logging.getLogger(__name__)
@@ -198,8 +199,8 @@ class ControlPlane:
             self.decide(TimePassed())
 
     def _apply_settings(self) -> None:
-        """What all brokers were told at run time holds for this node too."""
-        changed = self.image.broker_overrides(None)
+        """What was told at run time to all brokers, or to this node."""
+        changed = self.image.broker_overrides(CONTROLLER_NODE_ID)
         if changed != self._changed_settings:
             self._changed_settings = changed
             config = changed_config(self.config, changed)

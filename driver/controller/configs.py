@@ -17,6 +17,7 @@ from sparklog.config import (
     BrokerConfig,
     Setting,
     TopicConfig,
+    find_foreign,
     require_setting,
 )
 from sparklog.driver.controller.decision import Decision
@@ -24,7 +25,7 @@ from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
 from sparklog.metadata.topic_names import check_topic_name
 from sparklog.service.refusals import AnyAlterConfigsRequest, answer_alter_configs
-from sparklog.types import ResourceType
+from sparklog.types import CONTROLLER_NODE_ID, ResourceType
 from sparklog.wire.messages import alter_configs, incremental_alter_configs
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.incremental_alter_configs import AlterableConfig
@@ -153,7 +154,17 @@ def _check_together(
 
 
 def _operated(resource: _Resource, request: Any) -> dict[str, str | None]:
-    return {change.name: _operate(resource, change) for change in request.configs}
+    return {
+        change.name: _operate(resource, change)
+        for change in request.configs
+        if not _has_nothing_to_delete(resource, change)
+    }
+
+
+def _has_nothing_to_delete(resource: _Resource, change: AlterableConfig) -> bool:
+    """A setting of Kafka's that cannot be set here is never set; its tools take it back anyway."""
+    is_foreign = change.name not in resource.settings and find_foreign(change.name) is not None
+    return is_foreign and change.config_operation == ConfigOperation.DELETE
 
 
 def _replaced(resource: _Resource, request: Any) -> dict[str, str | None]:
@@ -179,7 +190,7 @@ def _find_resource(image: ClusterImage, config: BrokerConfig, request: _Request)
             defaults=_topic_defaults(config.overlay(image.broker_overrides(None))),
         )
     if request.resource_type == ResourceType.BROKER:
-        if name and name not in map(str, image.brokers):
+        if name and name not in map(str, (CONTROLLER_NODE_ID, *image.brokers)):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}; use '' for all brokers"
             )

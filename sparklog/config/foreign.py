@@ -161,6 +161,10 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
         reason="there are no quotas",
     ),
     ForeignSetting(
+        names=("replica.alter.log.dirs.io.max.bytes.per.second",),
+        reason="replicas are not moved from one directory of a broker to another",
+    ),
+    ForeignSetting(
         names=_names(
             """
             log.dir log.dirs cordoned.log.dirs

@@ -13,6 +13,11 @@ _SETTINGS = re.compile(r"(?<=Configs: ).*")
 #: Kafka has it in the settings of a fresh cluster (KIP-966).
 _MIN_INSYNC = "min.insync.replicas=1"
 _WORDS = re.compile(r"(?<=Error while executing topic command : ).*")
+_FOLDERS = re.compile(r'"log_dirs":\[[^]]*\]')
+#: The control plane is node 0, and listed.
+_NODE_ZERO = re.compile(r"(?<=on brokers )0,")
+#: Kafka's quotas are settings without a default.
+_NO_DEFAULT = re.compile(r", DEFAULT_CONFIG:\w+\.replication\.throttled\.rate=\d+")
 
 
 def said(run: ToolRun) -> tuple[int, list[str], list[str]]:
@@ -21,11 +26,16 @@ def said(run: ToolRun) -> tuple[int, list[str], list[str]]:
     Lines and settings are sorted, because tools list them as they come out of a hash map.
     """
     errors = _ERRORS.findall(run.out) + _ERRORS.findall(run.err)
-    lines = [_IDS.sub("TopicId", line) for line in run.lines if not _ERRORS.search(line)]
-    lines = [_SETTINGS.sub(_in_order, _WORDS.sub("(words)", line)) for line in lines]
+    lines = [_plain(line) for line in run.lines if not _ERRORS.search(line)]
     if errors:
         lines = [line for line in lines if not line.startswith(("Error", "[", "\t"))]
     return run.code, sorted(lines), sorted(set(errors))
+
+
+def _plain(line: str) -> str:
+    for words, instead in ((_IDS, "TopicId"), (_WORDS, "(words)"), (_FOLDERS, "folders")):
+        line = words.sub(instead, line)
+    return _SETTINGS.sub(_in_order, _NO_DEFAULT.sub("", _NODE_ZERO.sub("", line)))
 
 
 def _in_order(settings: re.Match[str]) -> str:

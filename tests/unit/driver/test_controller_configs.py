@@ -173,6 +173,28 @@ def test_what_cannot_be_set_is_refused(wanted: AlterConfigsResource, code: Error
     assert refused(with_topic(), wanted)[0] == code
 
 
+def test_the_control_plane_is_a_broker_with_settings_of_its_own() -> None:
+    under_test = with_topic()
+    name = "max.connections"
+    under_test.handle(alter(resource(BROKER, "0", (SET, name, "7"))))
+    assert under_test.image.broker_overrides(0) == {name: "7"}
+    assert under_test.image.broker_overrides(1) == {}
+
+
+def test_what_kafka_has_and_cannot_be_set_here_can_be_deleted() -> None:
+    """Its tool for reassignments takes all of its throttles back, on every node."""
+    under_test = with_topic()
+    rate = "replica.alter.log.dirs.io.max.bytes.per.second"
+    assert refused(under_test, resource(BROKER, "1", (SET, rate, "7")))[0] == (
+        ErrorCode.INVALID_CONFIG
+    )
+    for node in ("0", "1", ""):
+        assert under_test.handle(alter(resource(BROKER, node, (DELETE, rate, None)))).records == ()
+    assert refused(under_test, resource(BROKER, "1", (DELETE, "no.such.thing", None)))[0] == (
+        ErrorCode.INVALID_CONFIG
+    )
+
+
 def test_settings_must_fit_together_for_every_broker_that_they_hold_for() -> None:
     under_test = with_topic()
     none, some = "max.connections.per.ip", "max.connections.per.ip.overrides"
