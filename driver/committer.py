@@ -108,7 +108,8 @@ class Committer:
 
     async def _woken(self) -> bool:
         try:
-            await asyncio.wait_for(self._wake.wait(), HEAD_CHECK_S)
+            async with asyncio.timeout(HEAD_CHECK_S):
+                await self._wake.wait()
         except TimeoutError:
             return False
         self._wake.clear()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from sparklog.client.connection import Connection
 from sparklog.config import BrokerConfig
 from sparklog.errors import (
     ConfigError,
@@ -33,6 +34,7 @@ from sparklog.executors.log_end_reports import LogEndReports
 from sparklog.executors.log_folders import LogFolders, take_folders
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import BrokerIdentity, Registration
+from sparklog.executors.replication import Replication
 from sparklog.metadata import ClusterImage
 from sparklog.process import descriptors_max
 from sparklog.service.dispatch import Dispatcher
@@ -45,6 +47,7 @@ from sparklog.transport import Server, serve
 from sparklog.types import Endpoint
 
 LOCK_RETRY_S = 0.1
+CONNECT_TIMEOUT_S = 5.0
 DRAIN_S = 5.0
 #: How long a broker that stops waits for others to lead in its place.
 HAND_OVER_S = 5.0
@@ -102,6 +105,7 @@ class Broker:
         )
         self._folders: LogFolders | None = None
         self._table: PartitionTable | None = None
+        self._replication: Replication | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
         self._reports: LogEndReports
@@ -123,6 +127,11 @@ class Broker:
     def table(self) -> PartitionTable:
         assert self._table is not None
         return self._table
+
+    @property
+    def replication(self) -> Replication:
+        assert self._replication is not None
+        return self._replication
 
     # start
 
@@ -158,6 +167,7 @@ class Broker:
             random_bytes=self.surroundings.random_bytes,
         )
         self._reports = LogEndReports(self._table, registration.report_log_ends)
+        self._replication = self._make_replication(self._table)
         await registration.fetch_image()
         self._check_identity(registration.image, self._folders)
         await self._table.apply(registration.image, lead=False)
@@ -242,6 +252,25 @@ class Broker:
             clean_stop=folders.clean,
         )
 
+    def _make_replication(self, table: PartitionTable) -> Replication:
+        registration, surroundings = self._registration, self.surroundings
+
+        async def connect(endpoint: Endpoint) -> Connection:
+            return await Connection.open(
+                endpoint,
+                client_id=f"{self._path}-replica",
+                secret=self._secret,
+                timeout_s=CONNECT_TIMEOUT_S,
+                surroundings=surroundings,
+            )
+
+        return Replication(
+            table,
+            connect=connect,
+            broker_epoch=lambda: registration.broker_epoch,
+            alter_partitions=registration.alter_partitions,
+        )
+
     def _handlers(self) -> list[ApiHandler]:
         registration = self._registration
         return broker_handlers(
@@ -279,6 +308,7 @@ class Broker:
             _every(checkpoint_ms / 1000, table.checkpoints.write),
             _every(expiry_s, _synchronous(table.expire_producers)),
             self._end_without_disks(),
+            self.replication.run(),
             _wait_for(self._stop_asked),
         ]
         tasks = [asyncio.create_task(each) for each in work]
@@ -358,6 +388,7 @@ class Broker:
             "delayed_produces": len(table.waits.writers),
             "delayed_deletes": len(table.waits.deleters),
             **table.waits.sessions.as_json(),
+            **self.replication.as_json(),
             "requests": {str(key): count for key, count in dispatcher.requests.items()},
             "undecodable": dispatcher.undecodable,
             "request_errors": dispatcher.errors,
@@ -375,6 +406,7 @@ class Broker:
             self.table.drop_roles()
         self._applied.set()
         self._reports.look()
+        self.replication.image_changed()
 
     # stop
 
@@ -385,6 +417,8 @@ class Broker:
             self._table.waits.close_fetches()
         if self._server is not None:
             await self._server.close(DRAIN_S)
+        if self._replication is not None:
+            await self._replication.close()
         if self._folders is not None:
             await self._leave_folders(self._folders)
         if meanwhile is not None:

@@ -56,8 +56,8 @@ class ControlLink:
         except (ProtocolError, DecodeError) as error:
             self.close()
             raise ConnectError(f"{self.endpoint} sent an unreadable answer: {error}") from error
-        # Every private response starts with an error code and a message.
-        check(response.error_code, response.error_message)
+        # What members ask begins with an error code; private responses have a message with it.
+        check(response.error_code, getattr(response, "error_message", None))
         assert isinstance(response, answer)
         return response
 

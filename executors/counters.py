@@ -25,6 +25,12 @@ class BrokerCounters:
         self.bytes_truncated = 0
         self.segments_deleted = 0
         self.registrations = 0
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.truncations = 0
+        self.offsets_truncated = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
 
     def count_appends(self, topic: str, batches: int, size: int) -> None:
         self.bytes_in[topic] += size

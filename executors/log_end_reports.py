@@ -41,7 +41,8 @@ class LogEndReports:
         while True:
             pause_s = await self._report()
             try:
-                await asyncio.wait_for(self._changed.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
             except TimeoutError:
                 self._told = None
             self._changed.clear()

@@ -330,6 +330,15 @@ class Partition(ReadableReplica):
             effects.append(ProposeIsr(topic_partition=self.topic_partition))
         return effects
 
+    def followers_with(self, offset: int) -> list[tuple[int, int]]:
+        """In-sync followers that have ``offset``, or will have it next, and where each one ends."""
+        isr = self.state.isr if self.state else ()
+        return [
+            (replica_id, follower.end_offset)
+            for replica_id, follower in self._insync.followers.items()
+            if replica_id in isr and follower.log_start_offset <= offset <= follower.end_offset
+        ]
+
     def check_lag(self, now_ms: int) -> list[Effect]:
         """Who may have to leave the ISR, or may join it because its broker is alive again."""
         if not self.is_leader or self.log.offline is not None:

@@ -41,6 +41,7 @@ from sparklog.executors.partition_values import (
     WriteStatistics,
 )
 from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.replicating import NoReplicating, Replicating
 from sparklog.executors.truncations import Truncations
 from sparklog.executors.waits import Waits
 from sparklog.metadata import ClusterImage, PartitionImage
@@ -101,7 +102,7 @@ class PartitionTable:
             now_ms=now_ms,
         )
         #: Told of what concerns the replicas on other brokers.
-        self.on_replication: Callable[[ProposeIsr | ResumeFetching], None] = lambda _: None
+        self.replicating: Replicating = NoReplicating()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
         self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
@@ -174,8 +175,10 @@ class PartitionTable:
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:
                         self.log_work.measure(partition.log)
-                case ProposeIsr() | ResumeFetching():
-                    self.on_replication(effect)
+                case ProposeIsr():
+                    self.replicating.propose(effect.topic_partition)
+                case ResumeFetching():
+                    self.replicating.resume(effect.topic_partition)
                 case _:
                     assert_never(effect)
 
@@ -239,7 +242,9 @@ class PartitionTable:
     def drop_roles(self) -> None:
         """Serve nothing any more, because this broker's right to serve has ended."""
         for partition in self:
+            held = partition.state
             self.carry_out(partition.resign())
+            self.replicating.role_changed(partition, held)
 
     # upkeep
 
@@ -417,6 +422,7 @@ class PartitionTable:
     async def _let_go(self, partition: Partition) -> None:
         """Whoever waits finds the partition gone and answers so."""
         tp = partition.topic_partition
+        await self.replicating.let_go(tp)
         self._went_offline.discard(tp)
         self.waits.wake_everybody(tp)
         await self._settle(partition)
@@ -474,8 +480,10 @@ class PartitionTable:
         config = self._topic_config(partition.topic_partition.topic)
         if config != partition.config:
             self.carry_out(partition.configure(config, self.now_ms()))
-        if lead and partition.state is not state:
+        held = partition.state
+        if lead and held is not state:
             self.carry_out(partition.take_role(state, self.monotonic_ms()))
+            self.replicating.role_changed(partition, held)
 
 
 def _purge(logs: Iterable[Log], now_ms: int) -> None:

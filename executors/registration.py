@@ -18,7 +18,12 @@ from sparklog.executors.broker_folder import BrokerStartError
 from sparklog.executors.control_link import ControlLink
 from sparklog.metadata import ClusterImage, decode_records
 from sparklog.surroundings import SYSTEM, Surroundings
-from sparklog.types import Endpoint
+from sparklog.types import NO_NODE, Endpoint
+from sparklog.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    TopicData,
+)
 from sparklog.wire.private import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -91,9 +96,10 @@ class Registration:
         self._watch_link = link(client_id=f"{name}-watch")
         self._link = link(client_id=name)
         self._forward_link = link(client_id=f"{name}-forward")
+        self._isr_link = link(client_id=f"{name}-isr")
 
     def close(self) -> None:
-        for link in (self._watch_link, self._link, self._forward_link):
+        for link in (self._watch_link, self._link, self._forward_link, self._isr_link):
             link.close()
 
     @property
@@ -258,6 +264,18 @@ class Registration:
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids now: {error}"
             ) from error
         return response.first_producer_id, response.count
+
+    async def alter_partitions(self, topics: tuple[TopicData, ...]) -> AlterPartitionResponse:
+        """Propose in-sync replicas of partitions that this broker leads.
+
+        Raises ConnectError, and then it is not known what was decided, and KafkaError.
+        """
+        request = AlterPartitionRequest(
+            broker_id=self._identity.broker_id if self._identity else NO_NODE,
+            broker_epoch=self.broker_epoch,
+            topics=topics,
+        )
+        return await self._isr_link.call(request, AlterPartitionResponse, CALL_TIMEOUT_S)
 
     async def forward(self, frame: bytes, version: int) -> bytes:
         """A client's request to the controller and its answer back, both with headers.

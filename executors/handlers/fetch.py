@@ -18,6 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.executors.closest_replica import closest_replica
 from sparklog.executors.fetch_session import FetchedPartition
 from sparklog.executors.fetch_sessions import Awaited
 from sparklog.executors.handlers.connection_waits import owner_of
@@ -35,7 +36,9 @@ from sparklog.wire.codec import RequestHeader
 from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
 from sparklog.wire.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -48,6 +51,8 @@ from sparklog.wire.messages.fetch import (
 WAIT_MS_MAX = 300_000
 #: From here on topics are named by their ids (KIP-516).
 _FIRST_ID_VERSION = 13
+#: From here on consumers may be sent to followers, and may read from them (KIP-392).
+_FIRST_FOLLOWER_VERSION = 11
 #: Of a follower that does not say its own.
 _NO_EPOCH = -1
 #: Regions in one answer; each may hold a file descriptor until it is sent.
@@ -176,6 +181,7 @@ class _Fetch:
         self._by_follower = replica.replica_id >= 0
         self._scope = scope
         self._by_id = version >= _FIRST_ID_VERSION
+        self._only_leaders = version < _FIRST_FOLLOWER_VERSION
         committed = request.isolation_level == Isolation.READ_COMMITTED
         self._isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
         self._bytes_max = min(request.max_bytes, table.broker_config.fetch_max_bytes)
@@ -206,7 +212,7 @@ class _Fetch:
         for look in looks:
             data = look.data
             if look.size:
-                self._table.counters.bytes_out[look.topic] += look.size
+                self._count(look)
             elif data.error_code:
                 data = self._with_hint(look.topic, data, endpoints)
             topics.setdefault((look.topic, look.part.topic_id), []).append(data)
@@ -218,6 +224,12 @@ class _Fetch:
             ]),
             node_endpoints=tuple(endpoints.values()),
         )  # fmt: skip
+
+    def _count(self, look: Look) -> None:
+        if self._by_follower:
+            self._table.counters.replication_bytes_out += look.size
+        else:
+            self._table.counters.bytes_out[look.topic] += look.size
 
     def park(self, attempt: _Attempt, owner: Owner) -> "asyncio.Future[FetchResponse]":
         self._missing = self._bytes_min - attempt.size
@@ -279,19 +291,26 @@ class _Fetch:
         table, wanted = self._table, part.wanted
         partition = table.find(topic, wanted.partition)
         self._check_follower(partition)
+        closest = self._closest(partition, wanted)
         read = partition.read(
             wanted.fetch_offset,
-            max(min(wanted.partition_max_bytes, left), 0),
+            max(min(wanted.partition_max_bytes, left), 0) if closest == NO_NODE else 0,
             current_leader_epoch=wanted.current_leader_epoch,
             replica_id=self._replica.replica_id,
+            last_fetched_epoch=wanted.last_fetched_epoch,
             isolation=self._isolation,
-            min_one=not found.size,
+            min_one=not found.size and closest == NO_NODE,
+            only_leader=self._only_leaders,
         )
         records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
-        if self._by_follower:
+        if self._by_follower and read.diverging is None:
             table.carry_out(
                 partition.record_follower(
-                    self._replica.replica_id, wanted.fetch_offset, wanted.log_start_offset
+                    self._replica.replica_id,
+                    wanted.fetch_offset,
+                    wanted.log_start_offset,
+                    broker_epoch=self._replica.replica_epoch,
+                    now_ms=table.monotonic_ms(),
                 )
             )
         data = PartitionData(
@@ -301,16 +320,29 @@ class _Fetch:
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
             aborted_transactions=_aborted(read) if self._isolation else None,
+            preferred_read_replica=closest,
             records=records,
         )
+        if read.diverging is not None:
+            epoch, end_offset = read.diverging
+            data = replace(data, diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset))
+        elsewhere = read.diverging is not None or closest != NO_NODE
         return Look(
             part,
             topic,
             data,
             read.size,
-            drained=not read.size and wanted.fetch_offset >= read.end_offset,
-            urgent=self._by_follower and part.knows_less_than(data),
+            drained=not elsewhere and not read.size and wanted.fetch_offset >= read.end_offset,
+            urgent=elsewhere or (self._by_follower and part.knows_less_than(data)),
         )
+
+    def _closest(self, partition: Partition, wanted: FetchPartition) -> int:
+        """A replica that the consumer should rather read from; -1: none."""
+        rack, table = self._request.rack_id, self._table
+        if not rack or self._by_follower or self._only_leaders or not partition.is_leader:
+            return NO_NODE
+        ends = partition.followers_with(wanted.fetch_offset)
+        return closest_replica(rack, table.node_id, ends, table.image) if ends else NO_NODE
 
     def _check_follower(self, partition: Partition) -> None:
         replica_id, state = self._replica.replica_id, partition.state

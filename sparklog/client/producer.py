@@ -230,7 +230,8 @@ class Producer:
 
     async def _linger(self, queue: _Queue) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(queue.hurry.wait(), self.options.linger_ms / 1000)
+            async with asyncio.timeout(self.options.linger_ms / 1000):
+                await queue.hurry.wait()
 
     async def _release(self, size_bytes: int) -> None:
         self._buffered_bytes -= size_bytes

@@ -123,12 +123,10 @@ async def connect(
     """Open a connection.  Raises ConnectError naming the endpoint and the reason."""
     loop = asyncio.get_running_loop()
     try:
-        _, connection = await asyncio.wait_for(
-            loop.create_connection(
+        async with asyncio.timeout(timeout_s):  # wait_for would lose a cancellation that comes late
+            _, connection = await loop.create_connection(
                 lambda: ClientConnection(endpoint, max_frame_bytes), endpoint.host, endpoint.port
-            ),
-            timeout_s,
-        )
+            )
     except TimeoutError:
         raise ConnectError(f"{endpoint} did not accept within {timeout_s:g} s") from None
     except OSError as error:

@@ -34,6 +34,7 @@ PURE = (
     "executors/producer_state.py",
     "executors/timing_wheel.py",
     "executors/open_transactions.py",
+    "executors/closest_replica.py",
     "executors/fetch_session.py",
     "executors/leader_fetch.py",
     "executors/replication_quota.py",

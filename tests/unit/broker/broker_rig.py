@@ -36,7 +36,13 @@ from sparklog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog.wire.private import NodeStatusRequest, NodeStatusResponse
+from sparklog.wire.private import (
+    LostBroker,
+    NodeStatusRequest,
+    NodeStatusResponse,
+    ReportLossRequest,
+    ReportLossResponse,
+)
 from sparklog.wire.produce import encode_produce_request
 from sparklog.wire.schema import Request
 
@@ -72,6 +78,7 @@ class Rig:
         self._control_task: asyncio.Task[None]
         self._control_port = 0
         self._clients: list[Client] = []
+        self._started: set[int] = {1}
 
     @classmethod
     @asynccontextmanager
@@ -85,7 +92,14 @@ class Rig:
 
     @property
     def disk(self) -> MemoryBackend:
-        return MemoryBackend(named_disk(self.disk_name), "data")
+        return self.disk_of(1)
+
+    def disk_of(self, broker_id: int) -> MemoryBackend:
+        """Each broker has its own; the first one's holds the journal too."""
+        return MemoryBackend(named_disk(self.disk_name_of(broker_id)), "data")
+
+    def disk_name_of(self, broker_id: int) -> str:
+        return self.disk_name if broker_id == 1 else f"{self.disk_name}-{broker_id}"
 
     async def start_control(self) -> None:
         self.control = ControlPlane(
@@ -107,7 +121,7 @@ class Rig:
         values: dict[str, Any] = {
             "cluster_id": self.control.image.cluster_id,
             "broker_id": broker_id,
-            "data_dir": f"memory://{self.disk_name}/data",
+            "data_dir": f"memory://{self.disk_name_of(broker_id)}/data",
             "controller": f"127.0.0.1:{self._control_port}",
             "secret": self.control.secret.hex(),
             "new": True,
@@ -117,6 +131,7 @@ class Rig:
         return BrokerOptions(**{**values, **changes})
 
     async def start_broker(self, broker_id: int = 1, **changes: Any) -> Broker:
+        self._started.add(broker_id)
         broker = Broker(self.options(broker_id, **changes))
         await broker.start()
         self.brokers[broker_id] = broker
@@ -129,6 +144,16 @@ class Rig:
 
     async def crash_broker(self, broker_id: int = 1) -> None:
         """End the broker's tasks without any of its good-byes; unflushed bytes are kept."""
+        await self.cut_off_broker(broker_id)
+        self.disk_of(broker_id).crash(keep_unflushed=1 << 30)
+
+    async def lose_power(self, broker_id: int) -> None:
+        """As ``crash_broker``, but what was not flushed is gone."""
+        await self.cut_off_broker(broker_id)
+        self.disk_of(broker_id).crash()
+
+    async def cut_off_broker(self, broker_id: int) -> None:
+        """End its tasks and connections; its disk stays as it is."""
         broker = self.brokers.pop(broker_id)
         task = self._tasks.pop(broker_id)
         broker._close_all = _no_good_byes  # type: ignore[method-assign]
@@ -137,7 +162,7 @@ class Rig:
         assert broker._server is not None
         await broker._server.close(0)
         broker._registration.close()
-        self.disk.crash(keep_unflushed=1 << 30)
+        await broker.replication.close()
 
     async def with_topic(self, partitions: int = 1, **configs: str) -> tuple["Client", UUID]:
         """A broker that leads topic ``t``, and a client of it."""
@@ -157,6 +182,17 @@ class Rig:
         table = self.brokers[broker_id].table
         await until(lambda: sum(partition.is_leader for partition in table) == count)
 
+    async def report_loss(self, broker_id: int) -> None:
+        """What a supervisor does when its broker dies."""
+        link = ControlLink(
+            Endpoint("127.0.0.1", self._control_port), self.control.secret, client_id="t"
+        )
+        try:
+            lost = ReportLossRequest(brokers=(LostBroker(broker_id=broker_id),))
+            await link.call(lost, ReportLossResponse, 5)
+        finally:
+            link.close()
+
     async def status(self, broker_id: int = 1) -> dict[str, Any]:
         link = ControlLink(
             Endpoint("127.0.0.1", self.brokers[broker_id].port), self.control.secret, client_id="t"
@@ -175,7 +211,8 @@ class Rig:
             await self.stop_broker(broker_id)
         if not self._control_task.done():
             await self.stop_control()
-        forget_disk(self.disk_name)
+        for broker_id in self._started:
+            forget_disk(self.disk_name_of(broker_id))
 
 
 async def _no_good_byes(*, meanwhile: asyncio.Task[None] | None = None, **_: object) -> None:
@@ -197,11 +234,13 @@ class Client:
         assert correlation_id == 5
         return response
 
-    async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> UUID:
+    async def create_topic(
+        self, name: str, partitions: int = 1, *, replication_factor: int = 1, **configs: str
+    ) -> UUID:
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
-            replication_factor=1,
+            replication_factor=replication_factor,
             configs=tuple(
                 CreatableTopicConfig(name=key.replace("_", "."), value=value)
                 for key, value in configs.items()
