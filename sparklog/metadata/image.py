@@ -284,6 +284,9 @@ class ClusterImage:
             assert set(state.isr) <= set(state.replicas), context
             assert set(state.eligible) <= set(state.replicas) - set(state.isr), context
             assert set(state.last_known) <= set(state.replicas), context
+            assert {*state.adding, *state.removing} <= set(state.replicas), context
+            assert set(state.adding).isdisjoint(state.removing), context
+            assert set(state.adding) < set(state.replicas) > set(state.removing), context
             if not state.offline:
                 assert state.leader in state.isr, context
                 assert set(state.last_known) >= {*state.isr, *state.eligible}, context
