@@ -346,11 +346,8 @@ class _Fetch:
 
     def _check_follower(self, partition: Partition) -> None:
         replica_id, state = self._replica.replica_id, partition.state
-        if (
-            partition.is_leader
-            and state is not None
-            and replica_id not in (*state.replicas, NO_NODE)
-        ):
+        hosts = state is None or not self._by_follower or replica_id in state.replicas
+        if partition.is_leader and not hosts:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {replica_id} has no replica of {partition.topic_partition}",

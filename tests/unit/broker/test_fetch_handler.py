@@ -191,6 +191,15 @@ def test_replicas_must_be_members() -> None:
     run(test)
 
 
+def test_a_debugging_consumer_is_one() -> None:
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic()
+        await client.produce("t", batch(b"a"))
+        assert await client.fetch("t", replica_id=-2) == (0, [b"a"])
+
+    run(test)
+
+
 def test_bytes_are_counted_by_topic() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic()
