@@ -106,6 +106,19 @@ def statuses(cluster: Cluster) -> list[dict[str, Any]]:
         calls.close()
 
 
+def waiting_spares(cluster: Cluster) -> int:
+    """Spare supervisors that ask for work."""
+    launcher = cluster._launcher
+    assert launcher is not None
+    control = launcher.control_plane
+    calls = ClusterMemberCalls(control.endpoint, control.secret)
+    try:
+        found: int = json.loads(calls.node_status(control.endpoint))["spares"]
+        return found
+    finally:
+        calls.close()
+
+
 def kill(pid: int) -> None:
     """As the kernel's memory killer does it."""
     os.kill(pid, 9)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from launcher_rig import (
     PARTITIONS,
@@ -17,9 +18,11 @@ from launcher_rig import (
     produce,
     values,
     wait_for,
+    waiting_spares,
 )
 
 from sparklog.cluster import Cluster, start
+from sparklog.driver.fleet import Fleet
 from sparklog.driver.spark_jobs import active_executors
 from sparklog.session import create_session
 
@@ -28,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    session = create_session("local-cluster[2,2,1024]", app_name="launcher tests")
+    session = create_session("local-cluster[2,3,1024]", app_name="launcher tests")
     yield session
     session.stop()
 
@@ -40,31 +43,48 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(spark: Any, data: Path) -> Iterator[Cluster]:
-    with start(spark, brokers=3, data_dir=data) as started:
+    with start(spark, brokers=3, spares=1, data_dir=data) as started:
         started.create_topic(TOPIC, PARTITIONS, configs={"retention.ms": -1})
         produce(started, 600)
         yield started
 
 
-def test_brokers_spread_over_the_executors(cluster: Cluster, spark: Any) -> None:
+def fleet_of(cluster: Cluster) -> Fleet:
     launcher = cluster._launcher
     assert launcher is not None
-    placer = launcher._placer
+    assert launcher._fleet is not None
+    return launcher._fleet
+
+
+def test_brokers_and_spares_spread_over_the_executors(cluster: Cluster, spark: Any) -> None:
+    placer = fleet_of(cluster)._placer
     executors = [executor.executor_id for executor in active_executors(spark.sparkContext)]
-    assert sorted(placer.used(executor) for executor in executors) == [1, 2]
+    wait_for(lambda: sorted(placer.used(executor) for executor in executors) == [2, 2])
     assert values(cluster, 600) == set(range(600))
 
 
-def test_a_killed_executor_is_replaced_with_its_brokers(cluster: Cluster, spark: Any) -> None:
-    executors = ours("--executor-id")
+def test_a_killed_executor_is_replaced_and_a_spare_takes_one_of_its_brokers(
+    cluster: Cluster, spark: Any
+) -> None:
     before = active_executors(spark.sparkContext)
-    victims = {p.pid for p in broker_processes() if executors[0] in p.parents()}
-    assert victims
-    kill(executors[0].pid)
+    wait_for(lambda: waiting_spares(cluster) == 1)
+    broker_hosts = [executor_of(process) for process in broker_processes()]
+    crowded = max(set(broker_hosts), key=broker_hosts.count)  # the spare is on the other one
+    victims = {p.pid for p in broker_processes() if executor_of(p) == crowded}
+    kill(crowded)
     wait_for(lambda: not victims & broker_pids() and is_whole(cluster), seconds=90)
     assert active_executors(spark.sparkContext) != before
     assert [node.node_id for node in cluster.brokers()] == [1, 2, 3]
+    names = [keeper.job_name for keeper in fleet_of(cluster)._keepers.values()]
+    assert sum(name.startswith("spare-") for name in names) == 1
     assert values(cluster, 600) == set(range(600))
+
+
+def executor_of(process: psutil.Process) -> int:
+    """The process id of the executor above a process."""
+    [executor] = [parent for parent in process.parents() if "--executor-id" in parent.cmdline()]
+    pid: int = executor.pid
+    return pid
 
 
 def test_a_killed_supervisor_is_submitted_again(cluster: Cluster) -> None:
