@@ -101,8 +101,8 @@ def _decode_produce(data: bytes) -> None:
     records = request.topic_data[0].partition_data[0].records
     assert (correlation_id, records) == matched
     again = ProduceShape.of(version, memoryview(second), request)
-    assert again is not None
-    assert (again.before, again.answer(1, 2, 3, 4)) == (shape.before, shape.answer(1, 2, 3, 4))
+    if again is not None:  # a length can be written with more bytes than it needs
+        assert (again.before, again.answer(1, 2, 3, 4)) == (shape.before, shape.answer(1, 2, 3, 4))
 
 
 def _produce_request(frame: bytes) -> tuple[int, ProduceRequest]:
