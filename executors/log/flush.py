@@ -134,9 +134,11 @@ class FlushState:
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
 
-    def raise_to(self, log_start_offset: int) -> None:
+    def raise_to(self, log_start_offset: int, log_end_offset: int) -> None:
         """Deleted records need no flush."""
         self.recovery_point = max(self.recovery_point, log_start_offset)
+        if self.recovery_point >= log_end_offset:
+            self.unflushed_since_ms = None
 
 
 def make_job(

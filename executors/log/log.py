@@ -293,7 +293,7 @@ class Log:
             self._graveyard.bury(self._segments[0], now_ms + self.config.file_delete_delay_ms)
             self._segments.remove(self._segments[0])
             first = self._segments[0].base_offset
-            self._flush.raise_to(first)
+            self._flush.raise_to(first, self.log_end_offset)
             self._log_start_offset = max(self._log_start_offset, first)
         self.leader_epochs.truncate_from_start(self._log_start_offset)
         self._snapshots.keep_only(self._segments.base_offsets)
@@ -367,7 +367,7 @@ class Log:
             raise
         self._log_start_offset = offset
         self._flush.cut(offset)
-        self._flush.raise_to(offset)
+        self._flush.raise_to(offset, offset)
 
     # flush: start on the owner's thread, run anywhere, finish on the owner's thread
 

@@ -45,6 +45,16 @@ def test_a_cut_log_goes_on_as_if_it_had_never_been_longer(
     assert desk.names(".log") == twin_desk.names(".log")
 
 
+def test_a_log_that_starts_over_owes_no_flush() -> None:
+    """One that was due all the time and had nothing to do would be tried without an end."""
+    log = Desk().open(flush_ms=1000)
+    put(log, 1, 2, 3)
+    log.truncate_fully_and_start_at(15, 0)
+    assert (log.flush_deadline_ms, log.recovery_point) == (None, 15)
+    put(log, 1)
+    assert log.flush_deadline_ms is not None
+
+
 def test_producers_and_epochs_go_back_too() -> None:
     desk = Desk()
     log = desk.open()
