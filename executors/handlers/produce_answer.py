@@ -53,6 +53,11 @@ def refused(table: PartitionTable, tp: TopicPartition, error: KafkaError) -> Out
     return Outcome(tp, _failed(table, tp, error))
 
 
+def not_safe(table: PartitionTable, tp: TopicPartition, error: KafkaError) -> Outcome:
+    """The outcome of a batch that was written, when what its answer waited for did not come."""
+    return Outcome(tp, _failed(table, tp, error))
+
+
 def appended(table: PartitionTable, partition: Partition, result: Appended) -> Outcome:
     """The outcome of a batch that was written, or was before, or is refused later."""
     tp = partition.topic_partition

@@ -8,14 +8,17 @@ how an append is judged or what an answer rests on.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sparklog.errors import KafkaError
 from sparklog.executors.handlers import produce_answer
+from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.parked_batches import ParkedBatches
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import ACKS_ALL, Appended, SentBatch
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import AnswerWith, RequestContext
-from sparklog.transport import Answer
+from sparklog.transport import Answer, Reply
 from sparklog.types import TopicPartition
 from sparklog.wire.codec import RequestHeader
 from sparklog.wire.messages.produce import ProduceRequest
@@ -30,7 +33,7 @@ KINDS_MAX = 256
 _STATE_KEY = "produce"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
     """Requests that differ in correlation id and records alone, and where they go."""
 
@@ -134,6 +137,8 @@ class _Run:
         self._known = known
         self._members: list[tuple[_Kind, int]] = []
         self._shares: dict[Partition, _Share] = {}
+        #: Of each kind, what waits to be safe.
+        self._parked: dict[_Kind, ParkedBatches] = {}
 
     def add(self, frame: memoryview) -> bool:
         """Take a request in if its kind is known."""
@@ -161,20 +166,33 @@ class _Run:
             self._count(partition.topic_partition, results)
             for index, result in zip(share.members, results, strict=True):
                 kind, correlation_id = self._members[index]
-                if isinstance(result, Appended):
-                    if result.effects:
-                        self._table.carry_out(result.effects)
-                    if result.size and result.wait is None:
-                        taken = kind.shape.answer(
-                            correlation_id,
-                            result.base_offset,
-                            result.log_append_time,
-                            result.log_start_offset,
-                        )
-                        answers[index] = (taken,)
-                        continue
-                answers[index] = self._answer(kind, correlation_id, result, answer)
+                if isinstance(result, Appended) and result.effects:
+                    self._table.carry_out(result.effects)
+                if isinstance(result, Appended) and result.size and result.refusal is None:
+                    answers[index] = self._taken(kind, correlation_id, result, answer)
+                else:
+                    answers[index] = self._answer(kind, correlation_id, result, answer)
+        for kind, parked in self._parked.items():
+            owner = owner_of(self._table, self._context.connection)
+            parked.park(max(kind.request.timeout_ms, 1) / 1000, owner)
         return answers
+
+    def _taken(
+        self, kind: _Kind, correlation_id: int, result: Appended, answer: AnswerWith
+    ) -> Answer:
+        """The answer to a batch that was written, now or once it is safe."""
+        taken = kind.shape.answer(
+            correlation_id, result.base_offset, result.log_append_time, result.log_start_offset
+        )
+        if result.wait is None:
+            return (taken,)
+        parked = self._parked.get(kind)
+        if parked is None:
+            tp = kind.partition.topic_partition
+            # Not by a method: a run holds what was received.
+            refuse = partial(_refuse, self._table, self._context, kind, answer)
+            parked = self._parked[kind] = ParkedBatches(self._table, tp, refuse)
+        return parked.add(result.wait, correlation_id, taken)
 
     def _count(self, tp: TopicPartition, results: Sequence[Appended | KafkaError]) -> None:
         sizes = [result.size for result in results if isinstance(result, Appended) and result.size]
@@ -190,13 +208,35 @@ class _Run:
             outcome = produce_answer.refused(table, partition.topic_partition, result)
         else:
             outcome = produce_answer.appended(table, partition, result)
-        asked = self._context.header
-        header = RequestHeader(
-            api_key=asked.api_key,
-            api_version=asked.api_version,
-            correlation_id=correlation_id,
-            client_id=asked.client_id,
-        )
-        context = RequestContext(header=header, connection=self._context.connection)
+        context = _context_of(self._context, correlation_id)
         handled = produce_answer.answer(table, context, kind.request, [[outcome]])
-        return answer(header, kind.request, handled)
+        return answer(context.header, kind.request, handled)
+
+
+def _refuse(
+    table: PartitionTable,
+    context: RequestContext,
+    kind: _Kind,
+    answer: AnswerWith,
+    correlation_id: int,
+    error: KafkaError,
+) -> Reply:
+    """The answer to a batch that was written and did not become safe."""
+    outcome = produce_answer.not_safe(table, kind.partition.topic_partition, error)
+    context = _context_of(context, correlation_id)
+    handled = produce_answer.answer(table, context, kind.request, [[outcome]])
+    reply = answer(context.header, kind.request, handled)
+    assert isinstance(reply, Sequence)
+    return reply
+
+
+def _context_of(context: RequestContext, correlation_id: int) -> RequestContext:
+    """Of another request of the same run."""
+    asked = context.header
+    header = RequestHeader(
+        api_key=asked.api_key,
+        api_version=asked.api_version,
+        correlation_id=correlation_id,
+        client_id=asked.client_id,
+    )
+    return RequestContext(header=header, connection=context.connection)

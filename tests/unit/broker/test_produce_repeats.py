@@ -318,3 +318,25 @@ def test_a_long_run_over_the_wire_keeps_its_order() -> None:
             assert await client.fetch("t", partition=number) == (0, expected)
 
     run(test)
+
+
+def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.with_topic()
+        table = rig.brokers[1].table
+        (partition,) = table
+        state = partition.state
+        assert state is not None
+        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
+        answers = receive(rig, [frame(n, batch(b"%d" % n), acks=-1) for n in range(3)])
+        assert len(table.waits.writers) == 2  # the first of its kind, and the run behind it
+        parked = [answer for answer in answers if isinstance(answer, Parked)]
+        futures = [asyncio.ensure_future(answer.awaitable) for answer in parked]
+        table.carry_out(partition.record_follower(2, 2))
+        assert [future.done() for future in futures] == [True, True, False]
+        table.carry_out(partition.resign())
+        made = [answer.finish(future) for answer, future in zip(parked, futures, strict=True)]
+        assert codes(made) == [(0, 0, 0), (1, 0, 1), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+        assert len(table.waits.writers) == 0
+
+    run(test)
