@@ -6,6 +6,7 @@ it.  Must not know what a supervisor does; its module and its JSON are given by 
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from sparklog.process import Child, ChildError, describe_end, python_command, st
 
 #: A process engine takes any number of brokers.
 UNLIMITED = 1_000_000
+#: A job that is cancelled again after so long is killed.
+TERMINATE_SECONDS_MAX = 5.0
 
 
 class JobLost(SparklogError):
@@ -48,7 +51,10 @@ class Engine(Protocol):
         """Run a supervisor to its end; its report.  Raises JobLost."""
 
     def cancel(self, name: str) -> None:
-        """End a job without asking its broker over the network; its ``run`` returns or raises."""
+        """End a job without asking its broker over the network; its ``run`` returns or raises.
+
+        Asked again after some seconds, it ends at once.
+        """
 
     def is_over(self) -> bool:
         """Whether nothing can run here any more."""
@@ -69,6 +75,7 @@ class ProcessEngine:
         self._log_folder = log_folder
         self._lock = threading.Lock()
         self._running: dict[str, Child] = {}
+        self._cancelled: dict[str, float] = {}
         self._closed = False
 
     def require_slots(self, brokers: int, spares: int) -> None:
@@ -102,13 +109,19 @@ class ProcessEngine:
         finally:
             with self._lock:
                 self._running.pop(job.name, None)
+                self._cancelled.pop(job.name, None)
             child.close()
 
     def cancel(self, name: str) -> None:
         with self._lock:
             child = self._running.get(name)
-        if child is not None:
-            child.terminate()  # the supervisor passes it on; close() ends what does not listen
+            began = self._cancelled.setdefault(name, time.monotonic())
+        if child is None:
+            return
+        if time.monotonic() - began < TERMINATE_SECONDS_MAX:
+            child.terminate()  # the supervisor passes it on
+        else:
+            child.kill()  # its broker does not listen, and ends with it
 
     def is_over(self) -> bool:
         return self._closed

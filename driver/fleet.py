@@ -193,7 +193,9 @@ class Fleet:
             log.warning("broker %s did not stop in time and is cancelled", keeper.broker_id)
             keeper.cancel()
         for keeper in left:
-            keeper.join(CANCEL_SECONDS_MAX)
+            if not keeper.join(CANCEL_SECONDS_MAX):
+                keeper.cancel()
+                keeper.join(CANCEL_SECONDS_MAX)
         with self._lock:
             gone = {keeper.broker_id for keeper in keepers}
             self._keepers = {i: each for i, each in self._keepers.items() if i not in gone}

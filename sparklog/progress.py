@@ -39,8 +39,17 @@ def show_moves(show: ShowProgress) -> Callable[[MoveProgress], None]:
         words = f"{done}/{seen.partitions_total} partitions"
         if seen.bytes_total:
             copied, total = seen.bytes_copied, seen.bytes_total
-            show(copied, total, f"{words}, {copied / 1e6:,.1f}/{total / 1e6:,.1f} MB")
+            show(copied, total, f"{words}, {_size(copied)} of {_size(total)}")
         else:
             show(done, seen.partitions_total, words)
 
     return show_one
+
+
+def _size(count: float) -> str:
+    """Bytes in words."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"

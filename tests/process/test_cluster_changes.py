@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster, start_processes
 from sparklog.driver.member_calls import ClusterMemberCalls
-from sparklog.errors import StartError
+from sparklog.errors import KafkaError, StartError
+from sparklog.types import OffsetSpec, TopicPartition
 
 pytestmark = pytest.mark.process
 
@@ -91,3 +93,69 @@ def test_brokers_are_added_to_a_running_cluster(tmp_path: Path) -> None:
             cluster.remove_brokers([9])
     with start_processes(1, data_dir=tmp_path) as again:
         assert alive(again) == [1, 2, 3]
+
+
+def test_replicas_follow_the_brokers_that_come_and_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with start_processes(2, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=4, replication_factor=2)
+        with BlockingClient(cluster.bootstrap_servers) as client, client.producer() as producer:
+
+            def produce(count: int) -> None:
+                for number in range(count):
+                    producer.send("t", str(number).encode(), partition=number % 4)
+                producer.flush()
+
+            produce(400)
+            cluster.scale(4)
+            assert replicas_by_broker(client) == {1: 2, 2: 2, 3: 2, 4: 2}
+            produce(400)
+            cluster.scale(2)
+            assert replicas_by_broker(client) == {1: 4, 2: 4}
+            produce(400)
+            latest = dict.fromkeys((TopicPartition("t", n) for n in range(4)), OffsetSpec.LATEST)
+            ends = [found.offset for found in client.list_offsets(latest).values()]
+            assert ends == [300] * 4
+        assert alive(cluster) == [1, 2]
+        with pytest.raises(KafkaError, match=r"t-\d has 2 replicas, and 1 brokers would"):
+            cluster.scale(1, progress=False)
+        assert alive(cluster) == [1, 2]
+    bars = capsys.readouterr().err
+    assert "moving replicas" in bars
+    assert "draining broker 3, 4" in bars
+    with start_processes(1, data_dir=tmp_path) as again:
+        assert alive(again) == [1, 2]
+
+
+def test_a_broker_that_hangs_is_removed_and_its_replicas_are_made_anew(tmp_path: Path) -> None:
+    settings = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+    with start_processes(3, data_dir=tmp_path, settings=settings) as cluster:
+        cluster.create_topic("t", partitions=3, replication_factor=2)
+        hung = psutil.Process(broker_pid(3))
+        hung.suspend()
+        cluster.remove_brokers([3], progress=False)
+        wait_for(lambda: has_ended(hung))
+        with BlockingClient(cluster.bootstrap_servers) as client:
+            assert replicas_by_broker(client) == {1: 3, 2: 3}
+        assert alive(cluster) == [1, 2]
+
+
+def replicas_by_broker(client: BlockingClient) -> Counter[int]:
+    """All of them in sync."""
+    partitions = client.run(client.async_admin.replicas.describe(["t"])).values()
+    assert all(set(each.isr) == set(each.replicas) for each in partitions)
+    return Counter(broker for each in partitions for broker in each.replicas)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    return True
+
+
+def broker_pid(broker_id: int) -> int:
+    supervisor = psutil.Process(supervisors()[broker_id])
+    [broker] = supervisor.children()
+    pid: int = broker.pid
+    return pid
