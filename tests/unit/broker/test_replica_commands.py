@@ -109,6 +109,56 @@ def test_a_plan_that_is_refused_says_so(capsys: pytest.CaptureFixture[str], tmp_
         assert "the plan is not JSON" in line.run("reassign", "run", str(plan))[2]
 
 
+def test_a_plan_is_carried_out_and_undone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with command_line(2, capsys) as line:
+        line.json("topics", "create", "t", "-p", "2")
+        before = replicas(line)
+        plan, undo = tmp_path / "plan", tmp_path / "undo"
+        plan.write_text(line.run("reassign", "plan", "t", "-r", "2")[1])
+        options = ("--undo", str(undo), "--throttle", "1000000")
+        assert line.json("reassign", "run", str(plan), *options) == {
+            "begun": 2,
+            "refused": 0,
+            "done": 2,
+        }
+        document = line.json("topics", "describe", "t")
+        assert [(sorted(row["isr"]), row["state"]) for row in document["partitions"]] == [
+            ([1, 2], "ok")
+        ] * 2
+        assert document["configs"] == {}
+        code, out, _ = line.run("reassign", "run", str(undo))
+        assert (code, out) == (0, "2 of 2 partitions have the replicas of the plan.\n")
+        assert replicas(line) == before
+
+
+def test_a_broker_that_is_back_leads_again_when_it_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with command_line(2, capsys) as line:
+        line.json("topics", "create", "t", "-p", "2", "-r", "2")
+        preferred = [row["leader"] for row in line.json("topics", "describe", "t")["partitions"]]
+        assert sorted(preferred) == [1, 2]
+        away = preferred.index(2)
+        line.do(lambda rig: rig.stop_broker(2))
+        [lost] = line.json("topics", "describe", "--under-replicated")
+        assert [(row["leader"], row["isr"], row["state"]) for row in lost["partitions"]] == [
+            (1, [1], "under-replicated")
+        ] * 2
+        code, out, errors = line.run("elect-leaders", "t", "-p", str(away), "--json")
+        assert (code, errors) == (1, "sparklog: 1 of 1 elections were refused\n")
+        assert json.loads(out)[0]["result"].startswith("PREFERRED_LEADER_NOT_AVAILABLE")
+        line.do(lambda rig: rig.start_broker(2, new=False))
+        while line.json("topics", "describe", "--under-replicated"):
+            pass  # it is copying what it has missed
+        assert line.json("elect-leaders") == [
+            {"topic": "t", "partition": away, "leader": 2, "result": "elected"}
+        ]
+        counts = {row["broker"]: (row["leads"], row["prefers"]) for row in line.json("brokers")}
+        assert counts == {1: (1, 1), 2: (1, 1)}
+
+
 def test_leaders_that_are_preferred_already_are_left(capsys: pytest.CaptureFixture[str]) -> None:
     with command_line(1, capsys) as line:
         line.json("topics", "create", "t", "-p", "2")
