@@ -40,6 +40,12 @@ def test_kafka_client(tmp_path: Path) -> None:
     assert len(out.splitlines()) == 10
 
 
+def test_failover(tmp_path: Path) -> None:
+    lines = run(str(EXAMPLES / "failover.py"), folder=tmp_path).splitlines()
+    assert lines[0].startswith("killed broker ")
+    assert lines[-1] == "300 records were acknowledged, 300 are there"
+
+
 def test_the_demo(tmp_path: Path) -> None:
     """``make demo``: every figure that it prints was checked by itself."""
     out = run("-m", "sparklog.cli", "demo", folder=tmp_path)
