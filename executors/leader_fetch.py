@@ -11,7 +11,7 @@ counts for a replica only if its log is still as it was when the leader was told
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID
@@ -134,7 +134,14 @@ class _Asked:
 class LeaderFetch(Generic[ReplicaT]):
     """The replicas of broker ``replica_id`` that follow one leader."""
 
-    def __init__(self, replica_id: int, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        replica_id: int,
+        config: BrokerConfig,
+        wait_ms: Callable[[ReplicaT, int], int] = lambda _replica, _now_ms: 0,
+    ) -> None:
+        """``wait_ms`` says how long a replica is not to be asked about, because of a throttle."""
+        self._wait_ms = wait_ms
         self._replica_id = replica_id
         self._config = config
         self._broker_epoch = -1
@@ -206,11 +213,21 @@ class LeaderFetch(Generic[ReplicaT]):
             # The leader is to hear it of every replica (KIP-903).
             self._broker_epoch = broker_epoch
             self._forget_session()
+        self._hold_back(now_ms)
         if self._session_id != NO_SESSION:
             request = self._incremental_request()
             if request is not None or self._session_id != NO_SESSION:
                 return request
         return None if self._asked else self._full_request()
+
+    def _hold_back(self, now_ms: int) -> None:
+        """Ask later for those that a throttle forbids now, among all that could be asked for."""
+        for key in self._changed if self._session_id != NO_SESSION else self._followed:
+            followed = self._followed.get(key)
+            if followed is not None and key not in self._delayed:
+                wait_ms = self._wait_ms(followed.replica, now_ms)
+                if wait_ms > 0:
+                    self._delayed[key] = now_ms + wait_ms
 
     def _full_request(self) -> FetchRequest | None:
         wanted = {key: p for key in self._followed if (p := self._position(key)) is not None}

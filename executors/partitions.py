@@ -42,6 +42,7 @@ from sparklog.executors.partition_values import (
 )
 from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.executors.replicating import NoReplicating, Replicating
+from sparklog.executors.replication_quota import ReplicationThrottle
 from sparklog.executors.truncations import Truncations
 from sparklog.executors.waits import Waits
 from sparklog.metadata import ClusterImage, PartitionImage
@@ -82,6 +83,7 @@ class PartitionTable:
         self._broker_overrides: dict[str, str] = {}
         self._start_config = BrokerConfig.resolve(settings)
         self.broker_config = self._start_config
+        self.throttle = ReplicationThrottle(node_id, lambda: self.broker_config)
         self.waits = Waits(
             lambda: self.broker_config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(random_bytes(4)) & MAX_INT32,

@@ -70,7 +70,9 @@ class ReplicaFetcher:
         self._tools = tools
         self._truncate = truncate
         self._table = table
-        self._fetch: LeaderFetch[Partition] = LeaderFetch(table.node_id, table.broker_config)
+        self._fetch: LeaderFetch[Partition] = LeaderFetch(
+            table.node_id, table.broker_config, table.throttle.wait_ms
+        )
         self._woken = asyncio.Event()
         self._moved = asyncio.Event()
         self._leader: BrokerImage | None = None
@@ -225,6 +227,7 @@ class ReplicaFetcher:
             return
         self._table.carry_out(effects)
         self._table.counters.replication_bytes_in += size
+        self._table.throttle.fetched(partition, size, self._now_ms())
         self._fetch.touch(tp)
         if size and partition.fetch_position() == fetched.position:
             self._fetch.delay(tp, self._now_ms())  # it would be sent again and again

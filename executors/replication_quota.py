@@ -3,18 +3,23 @@
 Owns: which replicas of a topic are throttled, and the rate of one direction: what a leader sends to
 followers, or what a follower fetches.  Must not know clocks, requests or logs.
 
-Only copies that are not in sync are held back, else a reassignment would cost availability; but
-whatever a throttled replica copies is counted.  ``spend`` what was copied; while the quota
-``is_spent`` nothing more is to be sent or asked for, for ``wait_ms``.
+Only replicas that are not in sync are held back, else a throttle would cost availability; but
+whatever a throttled replica copies is counted.
 """
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+from sparklog.config import BrokerConfig, TopicConfig
+from sparklog.metadata import PartitionImage
+from sparklog.types import TopicPartition
 
 #: What may be saved up for a burst.
 BURST_MS: Final = 1_000
 #: In a topic's list: each of its replicas.
 ALL_REPLICAS: Final = "*"
+#: How long a replica is held back at most before the rate, which may be another, is asked again.
+LOOK_MS: Final = 1_000
 
 
 def is_throttled(listed: Collection[str], partition: int, broker_id: int) -> bool:
@@ -33,6 +38,8 @@ class ReplicationQuota:
 
     def set_rate(self, rate: int, now_ms: int) -> None:
         """A new rate holds from now on; a debt is paid at it, and what was saved is kept to it."""
+        if rate == self.rate:
+            return
         self._fill(now_ms)
         self.rate = rate
         self._left_millibytes = min(self._left_millibytes, rate * BURST_MS)
@@ -60,3 +67,62 @@ class ReplicationQuota:
         self._left_millibytes = min(
             self._left_millibytes + passed_ms * self.rate, self.rate * BURST_MS
         )
+
+
+class Throttled(Protocol):
+    """What is asked of a replica."""
+
+    config: TopicConfig
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def state(self) -> PartitionImage | None: ...
+
+
+class ReplicationThrottle:
+    """Both directions of one broker, whose settings may change."""
+
+    def __init__(self, broker_id: int, config: Callable[[], BrokerConfig]) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._sends = ReplicationQuota(config().leader_replication_throttled_rate, 0)
+        self._fetches = ReplicationQuota(config().follower_replication_throttled_rate, 0)
+
+    def holds_back(self, replica: Throttled, follower: int, now_ms: int) -> bool:
+        """Whether a follower gets no records of a partition that is led here."""
+        if not self._sends_throttled(replica) or _is_in_sync(replica, follower):
+            return False
+        self._sends.set_rate(self._config().leader_replication_throttled_rate, now_ms)
+        return self._sends.is_spent(now_ms)
+
+    def sent(self, replica: Throttled, size: int, now_ms: int) -> None:
+        """A follower got records of a partition that is led here."""
+        if self._sends_throttled(replica):
+            self._sends.spend(size, now_ms)
+
+    def wait_ms(self, replica: Throttled, now_ms: int) -> int:
+        """How long a follower here is not to ask for records; 0 when it may now."""
+        if not self._fetches_throttled(replica) or _is_in_sync(replica, self._broker_id):
+            return 0
+        self._fetches.set_rate(self._config().follower_replication_throttled_rate, now_ms)
+        wait_ms = self._fetches.wait_ms(now_ms)
+        return LOOK_MS if wait_ms is None else min(wait_ms, LOOK_MS)
+
+    def fetched(self, replica: Throttled, size: int, now_ms: int) -> None:
+        """A follower here got records."""
+        if self._fetches_throttled(replica):
+            self._fetches.spend(size, now_ms)
+
+    def _sends_throttled(self, replica: Throttled) -> bool:
+        listed = replica.config.leader_replication_throttled_replicas
+        return is_throttled(listed, replica.topic_partition.partition, self._broker_id)
+
+    def _fetches_throttled(self, replica: Throttled) -> bool:
+        listed = replica.config.follower_replication_throttled_replicas
+        return is_throttled(listed, replica.topic_partition.partition, self._broker_id)
+
+
+def _is_in_sync(replica: Throttled, broker_id: int) -> bool:
+    return replica.state is not None and broker_id in replica.state.isr

@@ -177,6 +177,8 @@ def shared_domains(
         brokers = [image.brokers[broker_id] for broker_id in replicas]
         levels = zip(*map(failure_domains, brokers), strict=True)
         for level, names in enumerate(levels):
+            if level == 0 and not any(broker.rack for broker in brokers):
+                continue  # without racks, the next level says the same in the right word
             twice = {name for name, times in Counter(names).items() if times > 1}
             if twice and level < worst:
                 worst, where = level, set()

@@ -226,10 +226,14 @@ class _Fetch:
         )  # fmt: skip
 
     def _count(self, look: Look) -> None:
+        table = self._table
         if self._by_follower:
-            self._table.counters.replication_bytes_out += look.size
+            table.counters.replication_bytes_out += look.size
+            partition = table.get(TopicPartition(look.topic, look.part.wanted.partition))
+            if partition is not None:
+                table.throttle.sent(partition, look.size, table.monotonic_ms())
         else:
-            self._table.counters.bytes_out[look.topic] += look.size
+            table.counters.bytes_out[look.topic] += look.size
 
     def park(self, attempt: _Attempt, owner: Owner) -> "asyncio.Future[FetchResponse]":
         self._missing = self._bytes_min - attempt.size
@@ -292,14 +296,15 @@ class _Fetch:
         partition = table.find(topic, wanted.partition)
         self._check_follower(partition)
         closest = self._closest(partition, wanted)
+        gets_records = closest == NO_NODE and not self._is_held_back(partition)
         read = partition.read(
             wanted.fetch_offset,
-            max(min(wanted.partition_max_bytes, left), 0) if closest == NO_NODE else 0,
+            max(min(wanted.partition_max_bytes, left), 0) if gets_records else 0,
             current_leader_epoch=wanted.current_leader_epoch,
             replica_id=self._replica.replica_id,
             last_fetched_epoch=wanted.last_fetched_epoch,
             isolation=self._isolation,
-            min_one=not found.size and closest == NO_NODE,
+            min_one=not found.size and gets_records,
             only_leader=self._only_leaders,
         )
         records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
@@ -334,6 +339,12 @@ class _Fetch:
             read.size,
             drained=not elsewhere and not read.size and wanted.fetch_offset >= read.end_offset,
             urgent=elsewhere or (self._by_follower and part.knows_less_than(data)),
+        )
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        table, follower = self._table, self._replica.replica_id
+        return self._by_follower and table.throttle.holds_back(
+            partition, follower, table.monotonic_ms()
         )
 
     def _closest(self, partition: Partition, wanted: FetchPartition) -> int:

@@ -31,8 +31,10 @@ TOPIC_DEFAULTS = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "true",
 }
-#: What the tests below show one by one.
+#: What the tests below, and test_moving_replicas, show one by one.
 OTHERS = {
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
     "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",

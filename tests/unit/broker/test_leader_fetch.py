@@ -64,7 +64,8 @@ class Follower:
     """A ``LeaderFetch`` and the time."""
 
     def __init__(self, *replicas: Replica) -> None:
-        self.fetch: LeaderFetch[Replica] = LeaderFetch(NODE, CONFIG)
+        self.throttled_until_ms: dict[int, int] = {}
+        self.fetch: LeaderFetch[Replica] = LeaderFetch(NODE, CONFIG, self._wait_ms)
         self.now_ms = 1000
         for each in replicas:
             self.fetch.follow(each)
@@ -74,6 +75,9 @@ class Follower:
 
     def hear(self, *parts: PartitionData, **more: Any) -> list[Any]:
         return self.fetch.answered(answer(*parts, **more), self.now_ms)
+
+    def _wait_ms(self, replica: Replica, now_ms: int) -> int:
+        return max(self.throttled_until_ms.get(replica.number, 0) - now_ms, 0)
 
     def open(self) -> None:
         """Ask for everything, and get a session."""
@@ -364,3 +368,35 @@ def test_a_new_broker_epoch_is_told_of_every_replica() -> None:
     follower.open()
     state = ReplicaState(replica_id=NODE, replica_epoch=EPOCH + 1)
     assert follower.ask(EPOCH + 1) == opening(0, session_id=SESSION, replica_state=state)
+
+
+def test_a_throttled_replica_is_left_out_until_its_time_comes() -> None:
+    slow = Replica(1)
+    follower = Follower(Replica(0), slow)
+    follower.throttled_until_ms[1] = 1100
+    assert follower.ask() == opening(0)
+    assert follower.hear(session_id=SESSION) == []
+    assert follower.ask() == request()
+    assert follower.fetch.retry_ms == 1100
+    follower.now_ms = 1100
+    assert follower.ask() == request(1, session_epoch=2)
+
+
+def test_a_replica_that_has_spent_the_rate_is_taken_back_and_asked_for_again() -> None:
+    slow = Replica(1)
+    follower = Follower(Replica(0), slow)
+    follower.open()
+    follower.ask()
+    (fetched,) = follower.hear(PartitionData(partition_index=1, records=b"abc"))
+    assert fetched.replica is slow
+    slow.grow(3)
+    follower.fetch.touch(slow.topic_partition)
+    follower.throttled_until_ms[1] = 2000
+    assert follower.ask() == request(session_epoch=2, forgotten_topics_data=forgotten(1))
+    follower.throttled_until_ms[1] = 2500  # others have spent more meanwhile
+    follower.now_ms = 2000
+    assert follower.hear() == []
+    assert follower.ask() == request(session_epoch=3)
+    assert follower.fetch.retry_ms == 2500
+    follower.now_ms = 2500
+    assert follower.ask() == request(1, offset=3, session_epoch=4)

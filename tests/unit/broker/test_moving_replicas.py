@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.control_link import ControlLink
 from sparklog.metadata import PartitionImage
-from sparklog.types import Endpoint, TopicPartition
+from sparklog.types import Endpoint, ResourceType, TopicPartition
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -64,10 +65,10 @@ class Producing:
     async def run(self) -> None:
         number = 0
         while True:
+            number += 1
             value = b"%d" % number
             if await self._produce(value):
                 self.acknowledged.append(value)
-                number += 1
             await asyncio.sleep(0.002)
 
     async def _produce(self, value: bytes) -> bool:
@@ -88,14 +89,16 @@ async def producing(rig: Rig) -> AsyncIterator[Producing]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def read_all(rig: Rig, count: int) -> list[bytes | None]:
+async def check_all_is_there(rig: Rig, acknowledged: list[bytes]) -> None:
+    """Once each, and in their order; what was refused may be there too."""
     client = await rig.client(state(rig).leader)
     values: list[bytes | None] = []
-    while len(values) < count:
+    while acknowledged[-1] not in values:
         code, more = await client.fetch("t", len(values))
         assert code == ErrorCode.NONE
         values += more
-    return values
+    wanted = set(acknowledged)
+    assert [value for value in values if value in wanted] == acknowledged
 
 
 async def four(rig: Rig, *, partitions: int = 1, **configs: str) -> Client:
@@ -103,8 +106,14 @@ async def four(rig: Rig, *, partitions: int = 1, **configs: str) -> Client:
         await rig.start_broker(broker_id)
     client = await rig.client()
     await client.create_topic("t", partitions, replication_factor=2, **configs)
-    await until(lambda: len(state(rig).isr) == 2)
+    await until(lambda: all(_leads(rig, number) for number in range(partitions)))
     return client
+
+
+def _leads(rig: Rig, number: int) -> bool:
+    """Whether the leader of a partition knows that it leads two replicas in sync."""
+    found = rig.brokers[state(rig, number).leader].table.get(TopicPartition("t", number))
+    return found is not None and found.is_leader and len(state(rig, number).isr) == 2
 
 
 def test_replicas_move_under_a_producer_and_nothing_is_lost() -> None:
@@ -120,8 +129,7 @@ def test_replicas_move_under_a_producer_and_nothing_is_lost() -> None:
             await until(lambda: len(producer.acknowledged) > after + 20)
         assert (state(rig).replicas, set(state(rig).isr)) == (others, set(others))
         assert state(rig).leader in others
-        values = await read_all(rig, len(producer.acknowledged))
-        assert [v for v in values if v in set(producer.acknowledged)] == producer.acknowledged
+        await check_all_is_there(rig, producer.acknowledged)
         await until(lambda: all(rig.brokers[b].table.get(TP) is None for b in before.replicas))
 
     run(test)
@@ -178,7 +186,47 @@ def test_a_broker_is_drained_stopped_and_forgotten() -> None:
         response = await (await rig.client(1)).ask(UnregisterBrokerRequest(broker_id=4))
         assert response.error_code == 0, response
         assert sorted(rig.control.image.brokers) == [1, 2, 3]
-        values = await read_all(rig, len(producer.acknowledged))
-        assert [v for v in values if v in set(producer.acknowledged)] == producer.acknowledged
+        await check_all_is_there(rig, producer.acknowledged)
 
     run(test)
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_throttled_move_takes_its_time_and_is_let_go_at_once(side: str) -> None:
+    """200 kB at 50 kB/s: 4 seconds but for the burst, and what is overdrawn by one fetch."""
+
+    async def test(rig: Rig) -> None:
+        await four(rig, segment_bytes="1000000")
+        before = state(rig)
+        leader = await rig.client(before.leader)
+        for _ in range(20):
+            assert (await leader.produce("t", batch(b"x" * 10_000))).error_code == 0
+        target = max({1, 2, 3, 4} - set(before.replicas))
+        slow = before.leader if side == "leader" else target
+        listed = {f"{side}.replication.throttled.replicas": f"0:{slow}"}
+        rate = {f"{side}.replication.throttled.rate": "50000"}
+        await leader.alter(ResourceType.TOPIC, "t", **listed)
+        await leader.alter(ResourceType.BROKER, str(slow), **rate)
+        table = rig.brokers[slow].table
+        await until(lambda: "50000" in str(table.broker_config))
+        leading = rig.brokers[before.leader].table.get(TP)
+        assert leading is not None
+        await until(lambda: f"0:{slow}" in str(leading.config))
+        await move(rig, (*before.replicas, target))
+
+        def copied() -> int:
+            partition = rig.brokers[target].table.get(TP)
+            return partition.log.log_end_offset if partition is not None else 0
+
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await until(lambda: copied() >= 10)
+        assert loop.time() - begun > 0.5
+        assert copied() < 20
+        # Those that are in sync are not held back: acks=all is as fast as ever.
+        assert (await leader.produce("t", batch(b"y"))).error_code == 0
+        await leader.alter(ResourceType.BROKER, str(slow), **dict.fromkeys(rate))
+        await until(lambda: at_rest(rig))
+        assert set(state(rig).isr) == {*before.replicas, target}
+
+    run(test, replica_fetch_max_bytes="10000")

@@ -350,7 +350,7 @@ def test_replicas_that_fall_together_are_named_in_a_warning() -> None:
     together = under_test.handle(CreateTopicsRequest(topics=(topic,)))
     assert together.effects == (
         WarnOperator(
-            message="topic 'b': replicas of a partition stand on the same rack (host-b); its loss "
+            message="topic 'b': replicas of a partition stand on the same host (host-b); its loss "
             "takes them together"
         ),
     )
