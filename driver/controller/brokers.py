@@ -165,7 +165,7 @@ def _registration_effects(
 ) -> Iterator[Effect]:
     if partitions.unclean:
         yield WarnOperator(
-            message=f"broker {broker_id} stopped uncleanly and had the only replica of "
+            message=f"broker {broker_id} stopped uncleanly and was the last that had everything of "
             f"{named(partitions.unclean)}: it leads again from what its log holds; if its machine "
             "failed too, records that were not on disk yet are lost (unclean recovery)"
         )

@@ -9,9 +9,10 @@ lack, so they must not stay it a moment longer; and a reassignment may be comple
 from collections.abc import Iterable
 
 from sparklog.config import BrokerConfig
+from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.elections import settle
 from sparklog.driver.controller.partition_changes import PartitionChanges
-from sparklog.metadata import ClusterImage, ConfigChanged, PartitionChanged, Record
+from sparklog.metadata import ClusterImage, ConfigChanged, Record
 from sparklog.types import ResourceType, TopicPartition
 
 _MIN_ISR = "min.insync.replicas"
@@ -19,15 +20,15 @@ _MIN_ISR = "min.insync.replicas"
 
 def settle_configured(
     image: ClusterImage, config: BrokerConfig, records: Iterable[Record]
-) -> tuple[PartitionChanged, ...]:
+) -> Decision:
     """What follows from ``records``, which ``image`` and ``config`` hold already."""
     changed = [r for r in records if isinstance(r, ConfigChanged) and r.name == _MIN_ISR]
     if not changed:
-        return ()
+        return Decision()
     changes = PartitionChanges(image, config)
     for tp in list(_partitions_of(image, changed)):
         changes.change(tp, settle)
-    return changes.records()
+    return Decision(records=changes.records(), effects=changes.effects())
 
 
 def _partitions_of(

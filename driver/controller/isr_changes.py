@@ -41,7 +41,11 @@ def alter_partitions(
         ResponseTopicData(topic_id=topic.topic_id, partitions=tuple(proposals.answers(topic)))
         for topic in request.topics
     )
-    return Decision(records=changes.records(), response=AlterPartitionResponse(topics=topics))
+    return Decision(
+        records=changes.records(),
+        response=AlterPartitionResponse(topics=topics),
+        effects=changes.effects(),
+    )
 
 
 class _Proposals:

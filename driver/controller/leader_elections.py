@@ -13,7 +13,7 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.elections import elect_unclean, prefer_first
 from sparklog.driver.controller.partition_changes import PartitionChanges
-from sparklog.driver.controller.recoveries import Recoveries, unclean_effects
+from sparklog.driver.controller.recoveries import Recoveries
 from sparklog.driver.controller.sessions import Sessions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage
@@ -74,7 +74,7 @@ def elect_leaders(
                 for topic, of_topic in results.items()
             )
         ),
-        effects=tuple(unclean_effects(elections.changes)),
+        effects=elections.changes.effects(),
     )
 
 
@@ -176,4 +176,4 @@ class LeaderBalance:
             if len(astray) * 100 > config.leader_imbalance_per_broker_percentage * len(own):
                 for tp in astray:
                     changes.change(tp, prefer_first)
-        return Decision(records=changes.records())
+        return Decision(records=changes.records(), effects=changes.effects())

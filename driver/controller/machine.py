@@ -114,8 +114,12 @@ class Controller:
         decision = self._decide(event, now_ms)
         self._replay(decision.records)
         follows = settle_configured(self.image, self._present_config(), decision.records)
-        self._replay(follows)
-        return replace(decision, records=decision.records + follows) if follows else decision
+        self._replay(follows.records)
+        return replace(
+            decision,
+            records=decision.records + follows.records,
+            effects=decision.effects + follows.effects,
+        )
 
     def _replay(self, records: Iterable[Record]) -> None:
         try:
@@ -184,7 +188,7 @@ class Controller:
             decision = replace(decision, records=go_on_draining(image, config))
         if not decision.records:
             moved = self._balance.rebalance(image, sessions, config, now_ms)
-            decision = replace(decision, records=moved.records)
+            decision = replace(moved, effects=(*decision.effects, *moved.effects))
         return decision
 
     def _present_config(self) -> BrokerConfig:

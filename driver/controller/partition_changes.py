@@ -7,6 +7,11 @@ not know why a broker came or went, nor what a leader or a tool asks for.
 from collections.abc import Callable, Collection, Iterable
 
 from sparklog.config import BrokerConfig, TopicConfig
+from sparklog.driver.controller.decision import (
+    CountUncleanRecoveries,
+    Effect,
+    WarnOperator,
+)
 from sparklog.driver.controller.elections import (
     Loss,
     Rules,
@@ -45,8 +50,9 @@ class PartitionChanges:
         self._stopping = stopping
         self._states: dict[TopicPartition, PartitionImage] = {}
         self._rules: dict[str, Rules] = {}
-        self.unclean: list[TopicPartition] = []
-        self.offline: list[TopicPartition] = []
+        #: Led by an unclean recovery.
+        self.unclean: dict[TopicPartition, None] = {}
+        self.offline: dict[TopicPartition, None] = {}
 
     def left(self, brokers: Collection[int], loss: Loss) -> None:
         """The brokers' former processes are gone."""
@@ -71,9 +77,9 @@ class PartitionChanges:
         if settled.state != before:
             self._states[tp] = settled.state
         if settled.unclean:
-            self.unclean.append(tp)
+            self.unclean[tp] = None
         if settled.state.offline:
-            self.offline.append(tp)
+            self.offline[tp] = None
         return settled.state
 
     def state(self, tp: TopicPartition) -> PartitionImage:
@@ -86,6 +92,17 @@ class PartitionChanges:
             PartitionChanged(topic=tp.topic, partition=tp.partition, state=state)
             for tp, state in self._states.items()
         )
+
+    def effects(self) -> tuple[Effect, ...]:
+        """What is said, and counted, about leaders that may lack records."""
+        if not self.unclean:
+            return ()
+        leaders = (f"{tp} by broker {self.state(tp).leader}" for tp in self.unclean)
+        warning = WarnOperator(
+            message=f"unclean recovery, the best log at hand leads: {named(leaders)}; records that "
+            "it lacks are lost, even if they were acknowledged"
+        )
+        return warning, CountUncleanRecoveries(partitions=len(self.unclean))
 
     def rules(self, topic: str) -> Rules:
         rules = self._rules.get(topic)

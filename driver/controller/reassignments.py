@@ -45,6 +45,7 @@ def alter_reassignments(
             allow_replication_factor_change=request.allow_replication_factor_change,
             responses=responses,
         ),
+        effects=moves.changes.effects(),
     )
 
 

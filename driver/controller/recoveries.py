@@ -12,18 +12,13 @@ The best log has the highest epoch in its last record, then the highest end: wha
 in one epoch is in the log of the leader of every later one.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
-from sparklog.driver.controller.decision import (
-    CountUncleanRecoveries,
-    Decision,
-    Effect,
-    WarnOperator,
-)
+from sparklog.driver.controller.decision import Decision, Effect, WarnOperator
 from sparklog.driver.controller.elections import Rules, elect_unclean
 from sparklog.driver.controller.partition_changes import PartitionChanges, Step, named
 from sparklog.driver.controller.sessions import Sessions, check_broker_epoch
@@ -132,18 +127,7 @@ def recover(
                 f"others of them are waited for up to {timeout_ms} ms: {named(waiting)}"
             )
         )
-    return Decision(records=changes.records(), effects=(*effects, *unclean_effects(changes)))
-
-
-def unclean_effects(changes: PartitionChanges) -> Iterator[Effect]:
-    """What is said, and counted, about elections from the best log at hand."""
-    if changes.unclean:
-        leaders = (f"{tp} by broker {changes.state(tp).leader}" for tp in changes.unclean)
-        yield WarnOperator(
-            message=f"unclean recovery, the best log at hand leads: {named(leaders)}; records that "
-            "it lacks are lost, even if they were acknowledged"
-        )
-        yield CountUncleanRecoveries(partitions=len(changes.unclean))
+    return Decision(records=changes.records(), effects=(*effects, *changes.effects()))
 
 
 def _electing(leader: int) -> Step:

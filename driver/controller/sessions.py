@@ -89,6 +89,7 @@ def heartbeat(
     return Decision(
         records=(BrokerUnfenced(broker_id=broker.broker_id), *partitions.records()),
         response=BrokerHeartbeatResponse(fenced=False),
+        effects=partitions.effects(),
     )
 
 
@@ -115,7 +116,9 @@ def _prepare_stop(
         for tp in image.partitions_led_by(broker.broker_id)
     )
     return Decision(
-        records=partitions.records(), response=BrokerHeartbeatResponse(may_stop=may_stop)
+        records=partitions.records(),
+        response=BrokerHeartbeatResponse(may_stop=may_stop),
+        effects=partitions.effects(),
     )
 
 
@@ -178,4 +181,6 @@ def _fence(
         WarnOperator(message=f"fenced broker {broker.broker_id} at {broker.endpoint}: {reason}")
         for broker in brokers
     )
-    return Decision(records=(*fenced, *partitions.records()), effects=warnings)
+    return Decision(
+        records=(*fenced, *partitions.records()), effects=(*warnings, *partitions.effects())
+    )

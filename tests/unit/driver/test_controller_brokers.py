@@ -152,9 +152,9 @@ def test_a_crashed_broker_that_comes_back_at_once_leads_at_a_higher_epoch() -> N
         response=registered(1),
         effects=(
             WarnOperator(
-                message="broker 1 stopped uncleanly and had the only replica of a-0: it leads "
-                "again from what its log holds; if its machine failed too, records that were not "
-                "on disk yet are lost (unclean recovery)"
+                message="broker 1 stopped uncleanly and was the last that had everything of a-0: "
+                "it leads again from what its log holds; if its machine failed too, records that "
+                "were not on disk yet are lost (unclean recovery)"
             ),
             CountUncleanRecoveries(partitions=1),
         ),

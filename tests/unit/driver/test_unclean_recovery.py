@@ -154,6 +154,20 @@ def test_a_new_directory_is_neither_waited_for_nor_elected() -> None:
     assert under_test.leaders() == {"a-0": -1}
 
 
+def test_the_last_that_knew_everything_leads_as_soon_as_it_is_heard_again() -> None:
+    under_test, _ = all_crashed(min_insync_replicas="2")
+    under_test.crash(1)
+    under_test.lose(1)
+    under_test.crash(2, directory_id=directory(7))
+    before = under_test.state("a")
+    assert (before.leader, before.last_known) == (-1, (1,))
+    decision = under_test.heartbeat(1)
+    assert (decision.records[1:], decision.effects) == (
+        decided(before, 1).records,
+        decided(before, 1).effects,
+    )
+
+
 def test_the_report_of_a_former_process_counts_for_nothing() -> None:
     under_test, topic_id = all_crashed(min_insync_replicas="2")
     under_test.crash(1)
