@@ -11,7 +11,7 @@ from sparklog.wire.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
 from sparklog.wire.private import LostBroker, ReportLossRequest
 
 
@@ -88,7 +88,7 @@ def test_after_everything_died_the_longest_log_leads() -> None:
         assert (state_of(rig).eligible, state_of(rig).leader) == ((1,), -1)
         await rig.start_broker(1, new=False)
         await rig.leads(1, 1)
-        assert (state_of(rig).isr, rig.control.unclean_recoveries) == ((1,), 1)
+        assert (state_of(rig).leader, rig.control.unclean_recoveries) == (1, 1)
         client = await rig.client(1)
         assert await client.fetch("t") == (0, [b"a", b"b"])
 
@@ -117,7 +117,8 @@ def test_any_broker_passes_elections_on() -> None:
     async def test(rig: Rig) -> None:
         client = await with_replicas(rig, 2, 1)
         response = await client.ask(ElectLeadersRequest())
-        assert (response.error_code, response.replica_election_results) == (0, ())
+        nothing_to_do = ReplicaElectionResult(topic="t")
+        assert (response.error_code, response.replica_election_results) == (0, (nothing_to_do,))
 
     run(test)
 
