@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 
 from bugs import BUGS
 from checkers import CHECKERS
-from scenario import EXERCISED, Verdict, run
+from exercised import EXERCISED
+from scenario import Verdict, run
 
 #: Lines of the trace that a report shows.
 TAIL = 40

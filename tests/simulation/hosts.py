@@ -146,6 +146,9 @@ class BrokerHost(Host):
         self._world.counters[COUNTED_AS[loss]] += 1
         if self.node is not None:
             self._end(self.node, loss)
+        else:
+            with self.around_end(loss):
+                self._end_on_disk(loss)
 
     async def stop(self) -> None:
         assert self.broker is not None, f"{self.name} does not serve"

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from bugs import planted
 from checkers import violations
+from exercised import count_journal
 from final_state import FinalState
 from history import ClusterBegun, History
 from workloads import (
@@ -58,21 +59,6 @@ OFTEN: Mapping[str, Workload] = {
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
 WIND_UP_S = 120.0
-#: What a whole campaign must have exercised.
-EXERCISED = (
-    "acked_writes",
-    "config_changes",
-    "crashes",
-    "duplicates_refused",
-    "fenced_controllers",
-    "network_resets",
-    "reads",
-    "records_deleted",
-    "recoveries_with_truncation",
-    "topics_created",
-    "topics_deleted",
-    "unknown_outcomes",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +74,9 @@ class Verdict:
 def run(seed: int, *, bug: str | None = None) -> Verdict:
     """Everything that follows from a seed."""
     chance = random.Random(f"{seed}/scenario")
-    world = World(seed, brokers=chance.choice((1, 1, 2)), settings=_settings(chance), bug=bug)
+    world = World(
+        seed, brokers=chance.choice((1, 2, 3, 3, 3, 4, 5)), settings=_settings(chance), bug=bug
+    )
     history = world.history = History(world.now_ms)
     scene = Scene(world=world, history=history)
     found: list[str]
@@ -122,7 +110,9 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     recovery_ms = int(world.settings["unclean.recovery.timeout.ms"])
     scene.history.record(ClusterBegun(unclean_recovery_ms=recovery_ms))
     nemesis.watch_brokers(scene, world.stream("torn"))
-    await world.start()
+    brokers = list(world.brokers)
+    scene.later = tuple(brokers[1:][-chance.choice((1, 2)) :]) if chance.random() < 0.3 else ()
+    await world.start(later=scene.later)
     await world.client("setup").run(_create_topics(scene, chance))
     workloads = {**STEADY, **{name: w for name, w in OFTEN.items() if chance.random() < 0.8}}
     scene.client_hosts += [f"client-{name}" for name in workloads]
@@ -130,6 +120,7 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))
         for name, workload in workloads.items()
     ]
+    growth = world.loop.create_task(nemesis.growth(scene, world.stream("growth")))
     troubles = [name for name in nemesis.NEMESES if chance.random() < 0.6] or ["brokers"]
     faults = [
         world.loop.create_task(nemesis.NEMESES[name](scene, world.stream(f"nemesis {name}")))
@@ -140,7 +131,7 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     await world.sleep(chance.uniform(*LENGTH_S))
     scene.over = True
     world.note("winding up")
-    await _ended([*faults, *clients, looking])
+    await _ended([*faults, *clients, looking, growth])
     await ending.heal(scene)
     await world.client("prober").run(ending.probe(scene, "prober"))
     await ending.await_in_sync(scene)
@@ -159,8 +150,16 @@ async def _create_topics(scene: Scene, chance: random.Random) -> None:
                 "segment.bytes": chance.choice(("1500", "6000", "1048576")),
                 "index.interval.bytes": chance.choice(("50", "400", "4096")),
             }
+            factor = scene.some_factor(chance)
+            safe = {"min.insync.replicas": chance.choice("122")} if factor > 1 else {}
             topic = await topics.create(
-                scene, cluster, name, chance.choice((1, 1, 2)), {**configs, **small}, chance
+                scene,
+                cluster,
+                name,
+                chance.choice((1, 1, 2)),
+                {**configs, **small, **safe},
+                chance,
+                factor,
             )
             assert topic is not None
             scene.topics.append(topic)
@@ -201,4 +200,6 @@ def _count(scene: Scene) -> None:
     for broker in scene.brokers:
         counters["duplicates_refused"] += broker.counters.duplicates
         counters["recoveries_with_truncation"] += broker.counters.bytes_truncated > 0
+        counters["truncations"] += broker.counters.truncations
     counters["fenced_controllers"] += counters["controllers_replaced"]
+    counters.update(count_journal(scene.history))

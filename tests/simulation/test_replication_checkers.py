@@ -3,13 +3,14 @@
 from dataclasses import replace
 from uuid import UUID
 
-from checkers import acknowledged, elections, leaders, progress, replicas
+from checkers import acknowledged, elections, leaders, monotone, progress, replicas
 from checkers.promises import promises_of
 from final_state import FinalLog, FinalState
 from history import (
     BrokerDied,
     ClusterBegun,
     Committed,
+    EndListed,
     Event,
     Healed,
     History,
@@ -224,6 +225,17 @@ def test_what_the_leader_alone_acknowledged_goes_with_its_leadership() -> None:
     assert lost(1) == gone
     assert lost(1, moved) == []
     assert lost(-1, moved) == gone
+
+
+def test_what_the_leader_alone_acknowledged_is_no_end_of_the_log_yet() -> None:
+    def found(acks: int) -> list[str]:
+        write = ProduceInvoked(op=1, log=LOG, producer="p", values=(b"a",), acks=acks)
+        listed = EndListed(asked=3, log=LOG, offset=0, leader_epoch=0)
+        history = History.of(created(), write, ProduceAcked(op=1, base_offset=0), listed)
+        return monotone.check(history, FinalState())
+
+    assert found(1) == []
+    assert found(-1) == [f"{NAME}: the latest offset is 0 after the acknowledged end was 1"]
 
 
 def test_an_empty_disk_never_leads() -> None:

@@ -12,7 +12,7 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import ExitStack
 from typing import Any, TypeVar
 from uuid import UUID
@@ -136,10 +136,12 @@ class World(Faults):
 
     # processes
 
-    async def start(self) -> None:
-        """The control plane, then all brokers at once; returns when they are registered."""
+    async def start(self, *, later: Collection[int] = ()) -> None:
+        """The control plane, then at once all brokers that are not for later; returns when they are
+        registered."""
         await self.control.start()
-        starting = [host.launch() for host in self.brokers.values()]
+        first = [host for broker_id, host in self.brokers.items() if broker_id not in later]
+        starting = [host.launch() for host in first]
         for started in starting:
             await started
 

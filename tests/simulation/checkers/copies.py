@@ -218,6 +218,10 @@ class _Walk:
         )
         if before.leader != NO_NODE:
             copies.leaderless_since_ms = now_ms
+        is_moved = (before.adding or before.removing) and not (state.adding or state.removing)
+        if is_moved and before.leader != NO_NODE:
+            # The leader has taken in who was missing, and goes in the same commit.
+            copies.complete |= set(state.isr)
         if elected and state.leader not in copies.complete:
             self._recover(copies, at, now_ms, state.leader)
         for broker_id in set(state.isr) - {*before.isr, *before.eligible}:

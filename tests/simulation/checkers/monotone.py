@@ -45,7 +45,7 @@ def check(history: History, final: FinalState) -> list[str]:
         if not promises.is_stale(listed):
             lists[listed.log].append(mark)
     for write, base_offset in history.base_offsets():
-        if not promises.write_may_be_lost(write):
+        if promises.was_committed(write):
             end = base_offset + len(write.sent.values)
             known[write.log].append(Seen(write.end, write.start, end, "acknowledged end"))
     found: list[str] = []

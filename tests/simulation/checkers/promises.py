@@ -54,10 +54,9 @@ class Promises:
 
     def write_may_be_lost(self, write: Write, end: int = NEVER) -> bool:
         """The same for an acknowledged batch."""
-        copies = self.copies.get(write.log)
-        if copies is None or write.sent.acks == ACKS_ALL or copies.is_alone:
+        if self.was_committed(write):
             return self.may_be_lost(write.log, write.start, end)
-        return copies.ever_moved
+        return self.copies[write.log].ever_moved
 
     def is_stale(self, event: Fetched | EndListed) -> bool:
         """Whether a leader answered that had been replaced before it was asked, unknown to it."""
@@ -71,6 +70,11 @@ class Promises:
             return self.is_stale(read)
         copies = self.copies.get(read.log)
         return copies is not None and not copies.is_alone
+
+    def was_committed(self, write: Write) -> bool:
+        """Whether its acknowledgement said that all in-sync replicas have it."""
+        copies = self.copies.get(write.log)
+        return copies is None or write.sent.acks == ACKS_ALL or copies.is_alone
 
     def died(self, log: LogId, start: int, end: int) -> bool:
         """Whether a broker that ever had a replica was killed between the two positions."""

@@ -11,12 +11,40 @@ from unittest.mock import patch
 
 from history import Committed
 
+from sparklog.metadata import (
+    BrokerFenced,
+    BrokerRegistered,
+    PartitionChanged,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
 from sparklog.metadata.records import from_json
 from sparklog.storage_backends.base import Buffer
 from sparklog.storage_backends.memory import MemoryBackend
 from workloads.scene import Scene
 
 _COMMIT = re.compile(r"(\d{20})\.json")
+
+
+def _told(record: Record) -> str:
+    """What is worth a place in the trace."""
+    match record:
+        case PartitionChanged(topic=topic, partition=number, state=state):
+            moving = f" +{state.adding} -{state.removing}" if state.adding or state.removing else ""
+            return (
+                f"{topic}-{number} {state.replicas}{moving} led by {state.leader} in epoch "
+                f"{state.leader_epoch}, in sync {state.isr}, eligible {state.eligible}, last known "
+                f"{state.last_known}"
+            )
+        case BrokerRegistered(broker=broker):
+            stopped = "cleanly" if record.clean else "uncleanly"
+            return f"broker {broker.broker_id} is back, it had stopped {stopped}"
+        case BrokerFenced():
+            return f"broker {record.broker_id} is fenced: {record.reason}"
+        case TopicCreated() | TopicDeleted():
+            return f"{type(record).__name__} {record.topic}"
+    return ""
 
 
 @contextmanager
@@ -32,10 +60,10 @@ def noted(scene: Scene) -> Iterator[None]:
             found = _COMMIT.fullmatch(path)
             if found and int(found[1]) not in known and path in self.disk.root.live:
                 known.add(int(found[1]))
-                records = json.loads(bytes(data))["records"]
-                scene.history.record(
-                    Committed(number=int(found[1]), records=tuple(map(from_json, records)))
-                )
+                records = tuple(map(from_json, json.loads(bytes(data))["records"]))
+                scene.history.record(Committed(number=int(found[1]), records=records))
+                told = "; ".join(filter(None, map(_told, records)))
+                scene.world.note(f"commit {int(found[1])}: {told}")
 
     with patch.object(MemoryBackend, "put_if_absent", put_if_absent):
         yield

@@ -5,12 +5,24 @@ Owns: what a whole cluster is, and how it is tried.  Must not know what the chec
 
 import asyncio
 import random
+from contextlib import suppress
 
-from history import Healed, InSync, LogId, Probed, ProduceAcked, ProduceInvoked, ProduceUnknown
+from checkers.copies import follow
+from history import (
+    Healed,
+    InSync,
+    LogId,
+    Probed,
+    ProduceAcked,
+    ProduceInvoked,
+    ProduceUnknown,
+    UncleanElectionAsked,
+)
 from hosts import Loss
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.raw import RawClient
+from sparklog.client.replica_admin import ElectionType, ReplicaAdmin
 from sparklog.errors import SparklogError
 from workloads.consume import tp_of
 from workloads.nemesis import bring_back
@@ -18,6 +30,7 @@ from workloads.scene import Scene, encoded
 
 #: Virtual time after which a partition that does not work is given up.
 PROBE_TIMEOUT_S = 120.0
+OPERATOR_TIMEOUT_S = 5.0
 
 
 async def heal(scene: Scene) -> None:
@@ -35,7 +48,26 @@ async def heal(scene: Scene) -> None:
             scene.count("offline_partitions")
             await world.kill_broker(broker_id)
             await bring_back(scene, broker_id)
+    await world.client("operator").run(revive(scene, "operator"))
     scene.history.record(Healed())
+
+
+async def revive(scene: Scene, name: str) -> None:
+    """What only an operator can: give up the records of a partition of which no disk is left."""
+    async with await scene.world.cluster_client(name) as cluster:
+        for log in scene.logs:
+            while _is_gone(scene, log):
+                scene.history.record(UncleanElectionAsked(log=log))
+                with suppress(SparklogError):
+                    await ReplicaAdmin(cluster, timeout_s=OPERATOR_TIMEOUT_S).elect_leaders(
+                        [tp_of(log)], ElectionType.UNCLEAN
+                    )
+                await asyncio.sleep(1)
+
+
+def _is_gone(scene: Scene, log: LogId) -> bool:
+    copies = follow(scene.history)[log]
+    return copies.holders <= copies.emptied
 
 
 async def probe(scene: Scene, name: str) -> None:
@@ -72,9 +104,10 @@ async def await_in_sync(scene: Scene) -> None:
     """Until every partition has a leader, and all of its replicas are in sync."""
     began = scene.now_ms
     missing = dict(scene.missing_in_sync())
-    while any(missing.values()) and scene.now_ms - began < PROBE_TIMEOUT_S * 1000:
+    while any(missing.values()) and not scene.stuck:
         await asyncio.sleep(0.2)
         missing = dict(scene.missing_in_sync())
+        scene.stuck = scene.now_ms - began > PROBE_TIMEOUT_S * 1000
     took_ms = scene.now_ms - began
     for log, brokers in missing.items():
         scene.history.record(InSync(log=log, took_ms=took_ms, missing=brokers))

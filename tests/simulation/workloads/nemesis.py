@@ -15,6 +15,7 @@ from history import NEVER, BrokerDied, BrokerStopped
 from hosts import BrokerHost, Loss
 
 from sparklog.errors import SparklogError
+from workloads import moves
 from workloads.cuts import network
 from workloads.scene import Scene
 from workloads.torn import garble_unflushed
@@ -71,6 +72,9 @@ async def brokers(scene: Scene, chance: random.Random) -> None:
 async def _hit(scene: Scene, broker_id: int, chance: random.Random) -> None:
     await chance.choice(_ENDS)(scene, broker_id, chance)
     await scene.pause(chance, TROUBLE_MS)
+    host = scene.world.brokers[broker_id]
+    if host.node is None and not host.is_supervised and chance.random() < 0.2:
+        await scene.world.kill_broker(broker_id, Loss.UNFLUSHED)  # now its machine too
     await bring_back(scene, broker_id)
 
 
@@ -100,9 +104,10 @@ async def _lose_power_at_work(scene: Scene, broker_id: int, chance: random.Rando
 
 
 async def _lose_disk(scene: Scene, broker_id: int, chance: random.Random) -> None:
-    """Unless nobody else holds a partition of its: that would be offline for good."""
+    """Mostly not when nobody else holds a partition of its: that is offline for good."""
     there = [copies for copies in follow(scene.history).values() if copies.deleted_at == NEVER]
-    if any(copies.holders - copies.damaged == {broker_id} for copies in there):
+    is_last = any(copies.holders - copies.damaged == {broker_id} for copies in there)
+    if is_last and chance.random() < 0.9:
         await _lose_power(scene, broker_id, chance)
         return
     await scene.world.kill_broker(broker_id, Loss.DISK)
@@ -134,6 +139,15 @@ _ENDS = (
     *(_kill, _kill, _lose_power, _lose_power_at_work, _lose_power_at_work, _lose_power_at_work),
     *(_lose_disk, _stop, _stop, _pause),
 )
+
+
+async def growth(scene: Scene, chance: random.Random) -> None:
+    """Brokers that were not there from the beginning."""
+    for broker_id in scene.later:
+        await scene.pause(chance, 3 * CALM_MS)
+        if not scene.over:
+            await bring_back(scene, broker_id)
+            scene.count("brokers_added")
 
 
 async def bring_back(scene: Scene, broker_id: int) -> None:
@@ -224,4 +238,5 @@ NEMESES: dict[str, Fault] = {
     "disks": disks,
     "network": network,
     "controller": controller,
+    "moves": moves.run,
 }

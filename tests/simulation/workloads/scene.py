@@ -27,6 +27,7 @@ class Topic:
     topic_id: UUID
     configs: Mapping[str, str]
     leaders: tuple[int, ...]
+    replication_factor: int = 1
 
     @property
     def logs(self) -> tuple[LogId, ...]:
@@ -42,6 +43,8 @@ class Scene:
     topics: list[Topic] = field(default_factory=list)
     #: Topics that come and go, while they are known to be there.
     passing: dict[str, Topic] = field(default_factory=dict)
+    #: Brokers that are not there from the beginning.
+    later: tuple[int, ...] = ()
     #: Brokers that were asked to stop.
     stopping: set[int] = field(default_factory=set)
     #: Every process that was ever started.
@@ -50,6 +53,8 @@ class Scene:
     #: Hosts of the clients.
     client_hosts: list[str] = field(default_factory=list)
     over: bool = False
+    #: Some partition has not come back to its replicas for so long that no more is waited.
+    stuck: bool = False
 
     @property
     def logs(self) -> list[LogId]:
@@ -75,6 +80,10 @@ class Scene:
                 yield log, (NO_NODE,)
             else:
                 yield log, tuple(sorted(set(state.replicas) - set(state.isr)))
+
+    def some_factor(self, chance: random.Random) -> int:
+        """How many replicas a topic is to have: three, or as many as there are brokers, or less."""
+        return min(chance.choice((1, 2, 3, 3)), len(self.world.brokers) - len(self.later))
 
     def count(self, what: str, number: int = 1) -> None:
         self.world.counters[what] += number

@@ -26,6 +26,10 @@ UNPROMISED: dict[str, tuple[str | None, ...]] = {
     "flush.messages": ("1", "4", None),
     "flush.ms": ("0", "100", None),
 }
+#: What a topic takes that has several replicas.
+REPLICATED: dict[str, tuple[str | None, ...]] = {
+    "min.insync.replicas": ("1", "2", "2", None),
+}
 #: What a topic takes whose records may go.
 RETAINED: dict[str, tuple[str | None, ...]] = {
     "retention.bytes": ("3000", "20000", "-1"),
@@ -47,6 +51,8 @@ async def _change(scene: Scene, admin: Admin, topic: Topic, chance: random.Rando
         table |= UNPROMISED
     if "retention.bytes" in topic.configs:
         table |= RETAINED
+    if topic.replication_factor > 1:
+        table |= REPLICATED
     setting = chance.choice(list(table))
     value, op = chance.choice(table[setting]), scene.history.new_op()
     scene.history.record(

@@ -34,7 +34,8 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
         while not scene.over:
             topic_name = f"{name}-{chance.choice('ab')}"
             configs = {"flush.messages": "1"} if chance.random() < 0.5 else {}
-            topic = await create(scene, cluster, topic_name, chance.randint(1, 2), configs, chance)
+            partitions, factor = chance.randint(1, 2), scene.some_factor(chance)
+            topic = await create(scene, cluster, topic_name, partitions, configs, chance, factor)
             if topic is None:
                 return
             scene.passing[topic_name] = topic
@@ -66,6 +67,7 @@ async def create(
     partitions: int,
     configs: dict[str, str],
     chance: random.Random,
+    replication_factor: int = 1,
 ) -> Topic | None:
     """Ask until the topic is there; None when the run is over before."""
     op, history = scene.history.new_op(), scene.history
@@ -75,7 +77,7 @@ async def create(
     while not scene.over:
         with suppress(SparklogError):  # what came of it is in the metadata
             await Admin(cluster, timeout_s=TIMEOUT_S).create_topic(
-                name, partitions, configs=configs
+                name, partitions, replication_factor=replication_factor, configs=configs
             )
         found = await _find(scene, cluster, name, former)
         if found is not None and found.topic_id is not None:
@@ -84,7 +86,13 @@ async def create(
                 TopicCreated(op=op, topic=name, topic_id=found.topic_id, leaders=leaders)
             )
             scene.count("topics_created")
-            return Topic(name=name, topic_id=found.topic_id, configs=configs, leaders=leaders)
+            return Topic(
+                name=name,
+                topic_id=found.topic_id,
+                configs=configs,
+                leaders=leaders,
+                replication_factor=replication_factor,
+            )
         await scene.pause(chance, 500)
     return None
 

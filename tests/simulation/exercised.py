@@ -1,0 +1,61 @@
+"""What a campaign must have exercised, and what of it the journal tells.
+
+Owns: the names, and counting in the commits of a history.  Must not know how anything is provoked.
+"""
+
+from collections import Counter
+
+from checkers.promises import promises_of
+from history import Committed, History
+
+from sparklog.metadata import BrokerFenced, PartitionImage
+from sparklog.types import NO_NODE
+
+#: A campaign that lacks one of these proves less than it seems to.
+EXERCISED = (
+    "acked_writes",
+    "config_changes",
+    "crashes",
+    "duplicates_refused",
+    "elections",
+    "fenced_brokers",
+    "fenced_controllers",
+    "isr_expands",
+    "isr_shrinks",
+    "lost_disks",
+    "network_resets",
+    "reads",
+    "reassignments",
+    "records_deleted",
+    "recoveries_with_truncation",
+    "topics_created",
+    "topics_deleted",
+    "truncations",
+    "unclean_losses",
+    "unclean_recoveries",
+    "unknown_outcomes",
+)
+
+
+def count_journal(history: History) -> Counter[str]:
+    """``elections`` are those of another broker than led before."""
+    found: Counter[str] = Counter()
+    for _, committed in history.each(Committed):
+        found["fenced_brokers"] += sum(isinstance(r, BrokerFenced) for r in committed.records)
+    for copies in promises_of(history).copies.values():
+        found["unclean_recoveries"] += len(copies.recoveries)
+        found["unclean_losses"] += sum(recovery.excused for recovery in copies.recoveries)
+        leader = NO_NODE
+        before = copies.changes[0][1]
+        for _, state in copies.changes:
+            found["elections"] += NO_NODE not in (leader, state.leader) and state.leader != leader
+            leader = leader if state.leader == NO_NODE else state.leader
+            found["isr_shrinks"] += not set(before.isr) <= set(state.isr)
+            found["isr_expands"] += not set(state.isr) <= set(before.isr)
+            found["reassignments"] += _is_moving(before) and not _is_moving(state)
+            before = state
+    return found
+
+
+def _is_moving(state: PartitionImage) -> bool:
+    return bool(state.adding or state.removing)

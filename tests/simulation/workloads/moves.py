@@ -1,0 +1,47 @@
+"""What operators do to replicas while all else goes on: moves, elections, and broken-off moves.
+
+Owns: which replicas a partition is to have.  Must not know how they get there.
+"""
+
+import random
+
+from history import LogId
+
+from sparklog.client.admin import Admin
+from sparklog.client.replica_admin import ElectionType
+from sparklog.errors import SparklogError
+from workloads.consume import tp_of
+from workloads.scene import Scene
+
+CALM_MS = 3000
+TIMEOUT_S = 5.0
+
+
+async def run(scene: Scene, chance: random.Random) -> None:
+    await scene.world.client("mover").run(_move(scene, chance))
+
+
+async def _move(scene: Scene, chance: random.Random) -> None:
+    async with await scene.world.cluster_client("mover") as cluster:
+        admin = Admin(cluster, timeout_s=TIMEOUT_S)
+        while not scene.over:
+            await scene.pause(chance, CALM_MS)
+            log = chance.choice(scene.logs)
+            try:
+                await _do(scene, admin, log, chance)
+            except SparklogError:
+                cluster.expire_topics()
+
+
+async def _do(scene: Scene, admin: Admin, log: LogId, chance: random.Random) -> None:
+    tp, what = tp_of(log), chance.random()
+    if what < 0.25:
+        await admin.replicas.elect_leaders([tp], ElectionType.PREFERRED)
+    elif what < 0.4:
+        await admin.replicas.reassign({tp: None})
+    else:
+        brokers = list(scene.world.brokers)
+        (topic,) = [topic for topic in scene.topics if topic.topic_id == log.topic_id]
+        count = topic.replication_factor if chance.random() < 0.8 else chance.choice((1, 2, 3))
+        await admin.replicas.reassign({tp: tuple(chance.sample(brokers, min(count, len(brokers))))})
+    scene.count("moves_asked")
