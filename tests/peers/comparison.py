@@ -29,6 +29,8 @@ PORTS = ("port", "host")
 MADE_UP = ("cluster_id", "log_dir")
 #: What is left of the disk that both share, which others write to.
 SPACE = ("total_bytes", "usable_bytes")
+#: Lists that are sets: Kafka's are in the order of a hash set once they have changed.
+SETS = ("isr_nodes", "isr", "eligible_leader_replicas", "offline_replicas")
 CLOCK_MS_MAX = 3_600_000
 MISSING = "missing"
 
@@ -78,6 +80,8 @@ def _field(name: str, value: Any) -> Any:
     if name in TIMES and isinstance(value, int) and value > 0:
         away = abs(value - time.time() * 1000)
         return "now" if away < CLOCK_MS_MAX else value
+    if name in SETS and isinstance(value, dict):
+        return {"[*]": sorted(value["[*]"])}
     if name in PORTS and value and value not in (-1, 0):
         return f"a {name}"
     if (name in MADE_UP and value) or (name in SPACE and value > 0):

@@ -1,17 +1,18 @@
 """Topics with three replicas, their elections and their reassignments, as both have them."""
 
-from collections.abc import Iterable
-
 import pytest
-from both import Both
+from both import PRODUCE_VERSION, Both, batch, produce
 from deviations import (
+    LAST_LEADER,
+    LOG_START,
     NAMED_TWICE,
     NODE_ZERO,
     ONCE,
     OTHER_CONTROLLER,
     UNKNOWN_ELECTION,
+    Deviation,
 )
-from trios import Trios
+from trios import Moves, Trios, moving
 
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -36,8 +37,6 @@ PREFERRED, UNCLEAN = 0, 1
 ELECTIONS = range(ElectLeadersRequest.MAX_VERSION + 1)
 REASSIGNMENTS = range(AlterPartitionReassignmentsRequest.MAX_VERSION + 1)
 
-Moves = dict[int, tuple[int, ...] | None]
-
 
 def metadata(name: str) -> MetadataRequest:
     return MetadataRequest(topics=(MetadataRequestTopic(name=name),))
@@ -47,13 +46,15 @@ def describing(name: str) -> DescribeTopicPartitionsRequest:
     return DescribeTopicPartitionsRequest(topics=(TopicRequest(name=name),))
 
 
-def check(trios: Trios, topic: str, nodes: Iterable[str] = NODES) -> None:
+def check(trios: Trios, topic: str, *meant: Deviation, hung: str = "") -> None:
     """What nodes of ours say of a topic is what Kafka says."""
-    for node in nodes:
+    for node in NODES:
+        if node == hung:
+            continue
         at = trios.at(node)
         for version in METADATA_VERSIONS:
             at.await_same(metadata(topic), version, NODE_ZERO, OTHER_CONTROLLER)
-        at.await_same(describing(topic), 0)
+        at.await_same(describing(topic), 0, *meant)
 
 
 @pytest.fixture(params=("2", "control plane"))
@@ -92,15 +93,6 @@ def test_elections_where_none_is_needed_or_none_can_be(trios: Trios, node: Both,
 
 
 # -- reassignments
-
-
-def moving(name: str, moves: Moves, **options: bool) -> AlterPartitionReassignmentsRequest:
-    partitions = tuple(
-        ReassignablePartition(partition_index=number, replicas=replicas)
-        for number, replicas in moves.items()
-    )
-    topic = ReassignableTopic(name=name, partitions=partitions)
-    return AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(topic,), **options)
 
 
 def listing(name: str | None, *numbers: int) -> ListPartitionReassignmentsRequest:
@@ -160,3 +152,56 @@ def test_a_number_of_replicas_that_must_stay(trios: Trios, node: Both) -> None:
     for moves in ({0: (1, 2)}, {0: (1, 3, 2)}, {0: (1, 3, 2), 1: (3,), 2: None}):
         node.same(moving(name, moves, allow_replication_factor_change=False), 1)
     check(trios, name)
+
+
+# -- while a broker hangs
+
+
+def test_a_broker_hangs_and_comes_back(trios: Trios) -> None:
+    plain = trios.place("hung", ROUND)
+    strict = trios.place("hung-strict", ROUND, min_insync_replicas="3")
+    alone = trios.place("hung-alone", ((3,), (1,)))
+    trios.hang(3, plain)
+    try:
+        for topic in (plain, strict):
+            check(trios, topic, hung="3")
+        check(trios, alone, LAST_LEADER, hung="3")
+        for version in ELECTIONS:
+            for kind in (PREFERRED, UNCLEAN):
+                wanted = {plain: (0, 2), alone: (0, 1)}
+                trios.same(election(kind, wanted), version)
+        for topic, acks in ((plain, -1), (strict, 1)):
+            trios.same(produce(topic, batch(b"x"), acks=acks), PRODUCE_VERSION)
+        trios.same(produce(strict, batch(b"x")), PRODUCE_VERSION, LOG_START)
+    finally:
+        trios.resume(3, strict)
+    for topic in (plain, strict, alone):
+        check(trios, topic)
+    trios.same(produce(strict, batch(b"x")), PRODUCE_VERSION)
+    trios.same(election(PREFERRED, {plain: (0, 1, 2)}), 2)
+    check(trios, plain)
+
+
+def test_reassignments_wait_for_a_broker_that_hangs(trios: Trios) -> None:
+    watched = trios.place("watched", ROUND)
+    names = [trios.place(name, ((1, 2), (2, 3))) for name in ("awaited", "replaced", "cancelled")]
+    trios.hang(3, watched)
+    try:
+        for name in names:
+            trios.same(moving(name, {0: (1, 3), 1: (2, 3)}), 1)
+            trios.same(moving(name, {0: (3, 2)}, allow_replication_factor_change=False), 1)
+            trios.same(listing(name, 0, 1), 0)
+            check(trios, name, hung="3")
+        awaited, replaced, cancelled = names
+        trios.same(moving(replaced, {0: (3, 2)}), 1)
+        trios.same(moving(cancelled, {0: None, 1: None}), 1)
+        for name in (replaced, cancelled):
+            trios.same(listing(name, 0, 1), 0)
+            check(trios, name, hung="3")
+        trios.same(moving(cancelled, {0: None}), 1)
+    finally:
+        trios.resume(3, watched)
+    for name in (awaited, replaced, cancelled):
+        trios.await_partitions(name, lambda all_: all(len(p.replica_nodes) == 2 for p in all_))
+        trios.same(listing(name, 0, 1), 0)
+        check(trios, name)

@@ -2,14 +2,14 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_tools import KafkaTools, ToolRun
 from tool_words import said
-from trios import Trios
+from trios import Trios, moving
 
 ROUND = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 CONFIG = "kafka.admin.ConfigCommand"
@@ -18,7 +18,7 @@ KCAT = Path("/usr/bin/kcat")
 KCAT_SECONDS_MAX = 20.0
 
 Same = Callable[..., ToolRun]
-Moves = Iterable[tuple[int, tuple[int, ...]]]
+Plan = Callable[[str, Mapping[int, tuple[int, ...]]], str]
 
 
 @pytest.fixture
@@ -36,17 +36,14 @@ def same(tools: KafkaTools, trios: Trios) -> Same:
     return run
 
 
-Plan = Callable[[str, Moves], str]
-
-
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     """A file with new replicas for some partitions of a topic."""
 
-    def write(topic: str, moves: Moves) -> str:
+    def write(topic: str, moves: Mapping[int, tuple[int, ...]]) -> str:
         partitions = [
             {"topic": topic, "partition": number, "replicas": replicas}
-            for number, replicas in moves
+            for number, replicas in moves.items()
         ]
         return _json(tmp_path / "plan.json", {"version": 1, "partitions": partitions})
 
@@ -73,7 +70,7 @@ def test_topics_are_made(same: Same) -> None:
 
     assert create("made", "--partitions", "2", "--replication-factor", "3").code == 0
     assert create("not-made", "--replication-factor", "4").code == 1
-    assert create("placed", "--replica-assignment", "1:2,2:3").code == 0
+    assert create("hand-placed", "--replica-assignment", "1:2,2:3").code == 0
     assert create("not-placed", "--replica-assignment", "1:2,2:3:1").code == 1
     assert create("not-placed", "--replica-assignment", "1:9").code == 1
     strict = ("--replica-assignment", "3:1", "--config", "min.insync.replicas=2")
@@ -101,7 +98,7 @@ def test_leaders_that_lead_already(same: Same, trios: Trios, tmp_path: Path) -> 
 
 def test_replicas_are_put_in_another_order(same: Same, trios: Trios, plan: Plan) -> None:
     trios.place("reordered", ROUND)
-    file = ("--reassignment-json-file", plan("reordered", ((0, (3, 2, 1)), (1, (2, 3)))))
+    file = ("--reassignment-json-file", plan("reordered", {0: (3, 2, 1), 1: (2, 3)}))
     assert "Successfully started" in same(REASSIGN, "--execute", *file).out
     assert "reordered-0 is completed" in same(REASSIGN, "--verify", *file).out
     assert same(REASSIGN, "--list").out == "No partition reassignments found.\n"
@@ -116,7 +113,7 @@ def test_throttles_come_with_a_reassignment_and_go_with_its_end(
     same: Same, trios: Trios, plan: Plan
 ) -> None:
     trios.place("throttled", ROUND)
-    file = ("--reassignment-json-file", plan("throttled", ((0, (1, 2)), (2, (2, 3)))))
+    file = ("--reassignment-json-file", plan("throttled", {0: (1, 2), 2: (2, 3)}))
     started = same(REASSIGN, "--execute", *file, "--throttle", "1000000")
     assert "The inter-broker throttle limit was set to 1000000 B/s" in started.out
 
@@ -137,10 +134,10 @@ def test_throttles_come_with_a_reassignment_and_go_with_its_end(
 
 def test_reassignments_that_cannot_be(same: Same, trios: Trios, plan: Plan) -> None:
     trios.place("unmoved", ROUND)
-    nowhere = ("--reassignment-json-file", plan("unmoved", ((0, (1, 9)),)))
+    nowhere = ("--reassignment-json-file", plan("unmoved", {0: (1, 9)}))
     assert same(REASSIGN, "--execute", *nowhere).code == 1
     for topic, number in (("unmoved", 7), ("not-there", 0)):
-        file = ("--reassignment-json-file", plan(topic, ((number, (1, 2)),)))
+        file = ("--reassignment-json-file", plan(topic, {number: (1, 2)}))
         assert same(REASSIGN, "--execute", *file).code == 1
         same(REASSIGN, "--verify", *file)
         same(REASSIGN, "--cancel", *file)
@@ -184,3 +181,47 @@ def _listed(bootstrap: str, topic: str) -> list[tuple[int, list[int], list[int]]
         (p["leader"], [r["id"] for r in p["replicas"]], [r["id"] for r in p["isrs"]])
         for p in sorted(shown["partitions"], key=lambda p: int(p["partition"]))
     ]
+
+
+# -- while a broker hangs
+
+
+def test_topics_are_described_while_a_broker_hangs(
+    same: Same, tools: KafkaTools, trios: Trios, plan: Plan
+) -> None:
+    topic = trios.place("tool-hung", ROUND, min_insync_replicas="3")
+    loose = trios.place("tool-loose", ((3, 1), (2, 1)))
+    alone = trios.place("tool-alone", ((3,),))
+
+    def describe(*options: str) -> str:
+        return same("TopicCommand", "--describe", "--topic", "tool-(hung|loose)", *options).out
+
+    moves = ("--reassignment-json-file", plan(loose, {1: (1, 3)}))
+    preferred = ("--election-type", "preferred", "--topic", topic, "--partition", "2")
+    unclean = ("--election-type", "unclean", "--topic", alone, "--partition", "0")
+    trios.hang(3, topic)
+    try:
+        assert "Replicas: 3,1,2\tIsr: 1,2\tElr: 3\t" in describe()
+        for option, shown in (("under-replicated", 4), ("under-min-isr", 3), ("at-min-isr", 1)):
+            assert len(describe(f"--{option}-partitions").splitlines()) == shown
+        assert describe("--unavailable-partitions") == ""
+        asked = ("--describe", "--topic", alone, "--unavailable-partitions")
+        ours = ("--bootstrap-server", trios.clusters[1].bootstrap)
+        assert "Leader: none" in tools.ok("TopicCommand", *ours, *asked).out
+        for elected in (preferred, unclean):
+            assert same("LeaderElectionCommand", *elected).code == 1
+        if KCAT.exists():
+            assert _listed(trios.clusters[0].bootstrap, topic) == (
+                _listed(trios.clusters[1].bootstrap, topic)
+            )
+        trios.same(moving(loose, {1: (1, 3)}), 1)  # the tool wants all brokers to be there
+        assert "is still in progress" in same(REASSIGN, "--verify", *moves).out
+        assert "replicas: 1,3,2. adding: 3. removing: 2." in same(REASSIGN, "--list").out
+        describe()
+    finally:
+        trios.resume(3, topic)
+    describe()
+    trios.await_partitions(loose, lambda all_: len(all_[1].replica_nodes) == 2)
+    assert "is completed" in same(REASSIGN, "--verify", *moves).out
+    assert "Successfully completed" in same("LeaderElectionCommand", *preferred).out
+    describe()

@@ -16,6 +16,11 @@ from kafka_cluster import KafkaCluster
 from raw_wire import RawWire
 from served import ServedCluster
 
+from sparklog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from sparklog.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -44,6 +49,8 @@ BROKERS = (1, 2, 3)
 
 #: Replicas of each partition, the preferred leader first.
 Assignments = Sequence[Sequence[int]]
+#: New replicas by partition; None cancels what moves.
+Moves = dict[int, tuple[int, ...] | None]
 Partition = DescribeTopicPartitionsResponsePartition
 
 
@@ -152,6 +159,15 @@ class Trios(Both):
     def await_partitions(self, topic: str, condition: Callable[[list[Partition]], bool]) -> None:
         for cluster in self.clusters:
             cluster.await_partitions(topic, condition)
+
+
+def moving(name: str, moves: Moves, **options: bool) -> AlterPartitionReassignmentsRequest:
+    partitions = tuple(
+        ReassignablePartition(partition_index=number, replicas=replicas)
+        for number, replicas in moves.items()
+    )
+    topic = ReassignableTopic(name=name, partitions=partitions)
+    return AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(topic,), **options)
 
 
 def _port(pid: int) -> int:
