@@ -18,6 +18,7 @@ from sparklog.client.replica_admin import ReplicasDescription
 from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions
 from sparklog.driver.engines import Engine
 from sparklog.driver.executor_choice import Placer
+from sparklog.driver.loss_batch import LossBatch
 from sparklog.driver.spares import MakeSparePayload, SparePool
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import SparklogError, StartError
@@ -37,8 +38,8 @@ CANCEL_SECONDS_MAX = 8.0
 class FleetCalls(Protocol):
     """What is asked of the control plane and of brokers."""
 
-    def report_loss(self, broker_id: int) -> None:
-        """A broker's executor is gone.  Raises SparklogError."""
+    def report_losses(self, broker_ids: Collection[int]) -> None:
+        """These brokers do not run any more.  Raises SparklogError."""
 
     def alive_brokers(self) -> dict[int, Endpoint]:
         """The registered brokers.  Raises SparklogError."""
@@ -76,6 +77,7 @@ class Fleet:
         self._engine = engine
         self._calls = calls
         self._placer = Placer()
+        self._losses = LossBatch(calls.report_losses)
         self._spares = SparePool(
             options.spares,
             engine=engine,
@@ -253,4 +255,4 @@ class Fleet:
 
     def _report_loss(self, broker_id: int, reason: str) -> None:
         log.warning("broker %s is lost: %s", broker_id, reason)
-        self._calls.report_loss(broker_id)
+        self._losses.report(broker_id)

@@ -188,9 +188,8 @@ class Launcher:
         wanted = self._options.brokers
         try:
             brokers = calls.assign_brokers(wanted)
-            for broker in brokers:
-                if not broker.new:  # its registration may be of a driver that was killed
-                    calls.report_loss(broker.broker_id)
+            # Their registrations may be of a driver that was killed.
+            calls.report_losses([broker.broker_id for broker in brokers if not broker.new])
         except SparklogError as error:
             raise StartError(
                 f"the control plane assigns no brokers: {error}; see {self._control_log}"

@@ -52,10 +52,10 @@ class ClusterMemberCalls:
         brokers: tuple[AssignedBroker, ...] = answer.brokers
         return brokers
 
-    def report_loss(self, broker_id: int) -> None:
-        """A broker's executor is gone.  Raises SparklogError."""
-        lost = LostBroker(broker_id=broker_id)
-        self._ask(self._controller, ReportLossRequest(brokers=(lost,)))
+    def report_losses(self, broker_ids: Iterable[int]) -> None:
+        """These brokers do not run any more.  Raises SparklogError."""
+        lost = tuple(LostBroker(broker_id=broker_id) for broker_id in broker_ids)
+        self._ask(self._controller, ReportLossRequest(brokers=lost))
 
     def alive_brokers(self) -> dict[int, Endpoint]:
         """The registered brokers.  Raises SparklogError."""

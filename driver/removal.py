@@ -23,8 +23,8 @@ FORGET_SECONDS_MAX = 30.0
 class RemovalCalls(Protocol):
     """What is asked of the control plane."""
 
-    def report_loss(self, broker_id: int) -> None:
-        """A broker does not run any more.  Raises SparklogError."""
+    def report_losses(self, broker_ids: Collection[int]) -> None:
+        """These brokers do not run any more.  Raises SparklogError."""
 
     def drain_brokers(
         self, broker_ids: Iterable[int], cancel: bool = False
@@ -77,7 +77,7 @@ def _forget(calls: RemovalCalls, broker_id: int) -> None:
     end = time.monotonic() + FORGET_SECONDS_MAX
     while True:
         try:
-            calls.report_loss(broker_id)  # for one that did not stop cleanly
+            calls.report_losses([broker_id])  # for one that did not stop cleanly
             calls.unregister_broker(broker_id)
             return
         except SparklogError as error:

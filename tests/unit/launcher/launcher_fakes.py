@@ -120,8 +120,10 @@ class FakeCalls:
         assert count <= len(self._brokers)
         return self._brokers[:count] if self.assigns_no_more else self._brokers
 
-    def report_loss(self, broker_id: int) -> None:
-        self.losses.append(broker_id)
+    def report_losses(self, broker_ids: Iterable[int]) -> None:
+        if self.controller_is_away:
+            raise ConnectError("nobody listens")
+        self.losses += broker_ids
 
     def alive_brokers(self) -> dict[int, Endpoint]:
         if self.controller_is_away:

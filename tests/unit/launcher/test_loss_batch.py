@@ -1,0 +1,74 @@
+import threading
+from collections.abc import Callable
+
+import pytest
+from launcher_fakes import wait_for
+
+from sparklog.driver import loss_batch
+from sparklog.driver.loss_batch import LossBatch
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
+
+
+def report_all(batch: LossBatch, *broker_ids: int) -> list[threading.Thread]:
+    threads = [threading.Thread(target=batch.report, args=(each,)) for each in broker_ids]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_brokers_that_die_together_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_batch, "GATHER_SECONDS", 0.5)
+    sent: list[tuple[int, ...]] = []
+    join(report_all(LossBatch(sent.append), 3, 1, 2))
+    assert sent == [(1, 2, 3)]
+
+
+def test_what_comes_while_a_report_is_on_its_way_goes_with_the_next() -> None:
+    sent: list[tuple[int, ...]] = []
+    may_go = threading.Event()
+
+    def send(broker_ids: tuple[int, ...]) -> None:
+        sent.append(broker_ids)
+        assert may_go.wait(20)
+
+    batch = LossBatch(send)
+    threads = report_all(batch, 1)
+    wait_for(lambda: sent == [(1,)])
+    threads += report_all(batch, 2)
+    wait_for(lambda: 2 in batch._pending)
+    may_go.set()
+    join(threads)
+    assert sent == [(1,), (2,)]
+
+
+def failing(*errors: Exception) -> tuple[list[tuple[int, ...]], Callable[[tuple[int, ...]], None]]:
+    sent: list[tuple[int, ...]] = []
+    left = list(errors)
+
+    def send(broker_ids: tuple[int, ...]) -> None:
+        if left:
+            raise left.pop(0)
+        sent.append(broker_ids)
+
+    return sent, send
+
+
+def test_a_control_plane_that_is_restarting_is_asked_again() -> None:
+    sent, send = failing(ConnectError("nobody listens"), ConnectError("nobody listens"))
+    LossBatch(send).report(1)
+    assert sent == [(1,)]
+
+
+def test_a_refusal_is_raised_where_the_loss_was_seen() -> None:
+    sent, send = failing(KafkaError(ErrorCode.INVALID_REQUEST, "no"))
+    batch = LossBatch(send)
+    with pytest.raises(KafkaError, match="no"):
+        batch.report(1)
+    batch.report(1)
+    assert sent == [(1,)]
