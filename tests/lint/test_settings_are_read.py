@@ -12,7 +12,6 @@ ROOMS = ("driver", "executors", "sparklog/service")
 UNREAD = {
     "compression_type": "there is one value, and batches are never compressed anew",
     "preallocate": "its document says that it has no effect",
-    "unclean_leader_election_enable": "a partition has one replica; there is nobody else to elect",
 }
 
 
