@@ -65,16 +65,16 @@ class IsrSender:
                 self._woken.clear()
                 continue
             try:
-                response = await self._ask(_topics(sent))
+                open_still = self._hand_out(sent, await self._ask(_topics(sent)))
             except (ConnectError, KafkaError) as error:
                 logger.info("in-sync replicas stay as they are: %s", error)
-                # Its outcome is not known.
-                self._pending = {p.topic_partition: p for p, _ in sent.values()} | self._pending
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, RETRY_S_MAX)
+                open_still = [partition for partition, _ in sent.values()]
+            if not open_still:
+                pause_s = RETRY_S_MIN
                 continue
-            pause_s = RETRY_S_MIN
-            self._hand_out(sent, response)
+            self._pending = {p.topic_partition: p for p in open_still} | self._pending
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     def _take_pending(self) -> _Sent:
         """What is still proposed of what was to be sent, as many as fit into a request."""
@@ -87,14 +87,20 @@ class IsrSender:
                 sent[key] = partition, proposal
         return sent
 
-    def _hand_out(self, sent: _Sent, response: AlterPartitionResponse) -> None:
+    def _hand_out(self, sent: _Sent, response: AlterPartitionResponse) -> list[Partition]:
+        """The partitions whose proposal is open still: the error did not say that it is refused."""
         answers = {
             (topic.topic_id, data.partition_index): data
             for topic in response.topics
             for data in topic.partitions
         }
+        open_still = []
         for key, (partition, proposal) in sent.items():
-            self._answered(partition, proposal, answers.get(key, _UNANSWERED))
+            answer = answers.get(key, _UNANSWERED)
+            self._answered(partition, proposal, answer)
+            if answer.error_code and partition.isr_proposal() == proposal:
+                open_still.append(partition)
+        return open_still
 
 
 def _topics(sent: _Sent) -> tuple[TopicData, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from typing import TypeVar, assert_never
 from uuid import UUID
 
-from sparklog.config import BrokerConfig, TopicConfig
+from sparklog.config import BrokerConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.complaints import Complaints
@@ -43,10 +43,10 @@ from sparklog.executors.partition_values import (
 from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.executors.replicating import NoReplicating, Replicating
 from sparklog.executors.replication_quota import ReplicationThrottle
+from sparklog.executors.settings_in_force import SettingsInForce
 from sparklog.executors.truncations import Truncations
 from sparklog.executors.waits import Waits
 from sparklog.metadata import ClusterImage, PartitionImage
-from sparklog.service.settings import changed_config
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import MAX_INT32, TopicPartition
 
@@ -80,9 +80,7 @@ class PartitionTable:
         self.folders = folders
         #: Set when none of the folders works any more.
         self.disks_gone = asyncio.Event()
-        self._broker_overrides: dict[str, str] = {}
-        self._start_config = BrokerConfig.resolve(settings)
-        self.broker_config = self._start_config
+        self._settings = SettingsInForce(node_id, settings)
         self.throttle = ReplicationThrottle(node_id, lambda: self.broker_config)
         self.waits = Waits(
             lambda: self.broker_config.max_incremental_fetch_session_cache_slots,
@@ -107,7 +105,6 @@ class PartitionTable:
         self.replicating: Replicating = NoReplicating()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
-        self._topic_configs: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
         self._unopened: dict[TopicPartition, None] = {}
         #: Version of the image that was applied last, and whether with ``lead``.
         self._applied: tuple[int, bool] | None = None
@@ -119,6 +116,11 @@ class PartitionTable:
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """Another object after every change."""
+        return self._settings.broker
 
     @property
     def offline(self) -> dict[TopicPartition, SparklogError]:
@@ -326,7 +328,7 @@ class PartitionTable:
     def _touched(self, image: ClusterImage, lead: bool) -> Iterable[TopicPartition]:
         """The partitions to look at, each once."""
         config = self.broker_config
-        self._apply_broker_config(image)
+        self._settings.follow(image)
         unopened, self._unopened = self._unopened, {}
         if self._applied is not None and self._applied[1] == lead and self.broker_config is config:
             touched = image.touched_after(self._applied[0])
@@ -352,7 +354,7 @@ class PartitionTable:
     async def _open(self, missing: tuple[TopicPartition, UUID]) -> None:
         tp, topic_id = missing
         producers = ProducerStateManager(tp)
-        config = self._topic_config(tp.topic)
+        config = self._settings.of_topic(self.image, tp.topic)
         try:
             # What was there before this process led anything may lie on a disk that is missing.
             folder = self.folders.home(tp, is_new=self._led_before)
@@ -408,7 +410,7 @@ class PartitionTable:
             self._forget_home(tp)
             if self.image.topic(tp.topic) is None:
                 self.counters.forget_topic(tp.topic)
-                self._topic_configs.pop(tp.topic, None)
+                self._settings.forget_topic(tp.topic)
         if not doomed:
             return
         try:
@@ -460,26 +462,10 @@ class PartitionTable:
         if not self.folders.working:
             self.disks_gone.set()
 
-    # settings and roles
-
-    def _apply_broker_config(self, image: ClusterImage) -> None:
-        overrides = image.broker_overrides(self.node_id)
-        if overrides != self._broker_overrides:
-            self._broker_overrides = overrides
-            self.broker_config = changed_config(self._start_config, overrides)
-
-    def _topic_config(self, topic: str) -> TopicConfig:
-        """Resolved once per change, not once per partition and commit."""
-        overrides = self.image.topic_overrides(topic)
-        known = self._topic_configs.get(topic)
-        if known is not None and known[0] == overrides and known[1] is self.broker_config:
-            return known[2]
-        config = TopicConfig.resolve(overrides, self.broker_config)
-        self._topic_configs[topic] = (overrides, self.broker_config, config)
-        return config
+    # roles
 
     def _update(self, partition: Partition, state: PartitionImage, lead: bool) -> None:
-        config = self._topic_config(partition.topic_partition.topic)
+        config = self._settings.of_topic(self.image, partition.topic_partition.topic)
         if config != partition.config:
             self.carry_out(partition.configure(config, self.now_ms()))
         held = partition.state
