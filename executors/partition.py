@@ -361,12 +361,14 @@ class Partition(ReadableReplica):
     ) -> list[Effect]:
         """The controller has answered: with the partition as it is now, or with an error.
 
-        The image may have told before, or will tell.
+        The image may have told before, or will tell.  A smaller ISR is taken from the image alone:
+        whether it may acknowledge depends on min.insync.replicas, and a change of that which the
+        controller has decided before may be on its way here still.
         """
         effects: list[Effect] = []
         if error is not ErrorCode.NONE:
             self._insync.refused(proposal, error, now_ms)
-        elif state is not None:
+        elif state is not None and self.state and set(self.state.isr) <= set(state.isr):
             effects += self.take_role(state, now_ms)
         if self.is_leader:
             effects += self._advance_high_watermark()
