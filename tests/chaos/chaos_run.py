@@ -65,8 +65,9 @@ UNCLEAN_RECOVERY_MS = 30_000
 #: What ten minutes must have exercised, and a shorter run its share of.
 MINIMUMS = {"leader_changes": 20, "truncations": 10, "isr_shrinks": 5}
 MINIMUMS_OF_MINUTES = 10
+MINUTES_IN_TESTS = 2
 #: Counters of brokers, by the names that a run gives them.
-COUNTED = {"truncations": "replica_truncations", "torn bytes recovered from": "bytes_truncated"}
+COUNTED = {"truncations": "truncations", "torn bytes recovered from": "bytes_truncated"}
 #: After the troubles everything works again within so long.
 HEAL_SECONDS_MAX = 120.0
 LOOK_S = 0.05
@@ -106,7 +107,7 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
             chance=random.Random(f"{seed}/troubles"),
             over=threading.Event(),
             trash=folder / "trash",
-            say=lambda text: print(f"{history.now_ms / 1000:7.1f} s  {text}", flush=True),
+            say=partial(_say, history.now_ms, history),
         )
         _play(load, troubles, minutes, seed)
         _heal(journal, load)
@@ -122,6 +123,10 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
     counters = journal.counters + troubles.counters + load.counters + totals(status, COUNTED)
     found = [*violations(history, final), *(f"clients: {text}" for text in load.complaints)]
     return Verdict(found=found, counters=counters)
+
+
+def _say(began_ms: int, history: SharedHistory, text: str) -> None:
+    print(f"{(history.now_ms - began_ms) / 1000:6.1f} s  {text}", flush=True)
 
 
 @contextmanager

@@ -71,13 +71,22 @@ class Troubles:
     # faults
 
     def kill_broker(self) -> None:
-        self._kill_with("brokers killed", self.processes.broker)
+        self._kill("brokers killed", self.processes.broker, self._one())
 
     def kill_supervisor(self) -> None:
-        self._kill_with("supervisors killed", self.processes.supervisor)
+        self._kill("supervisors killed", self.processes.supervisor, self._one())
 
     def kill_executor(self) -> None:
-        self._kill_with("executors killed", self.processes.executor)
+        self._kill("executors killed", self.processes.executor, self._one())
+
+    def kill_several(self) -> None:
+        """At once, maybe all: then nobody is left who stopped cleanly or goes on."""
+        count = self.chance.randint(2, len(self._broker_ids))
+        victims = self.chance.sample(self._broker_ids, count)
+        self._kill("several brokers killed", self.processes.broker, victims)
+
+    def _one(self) -> list[int]:
+        return [self.chance.choice(self._broker_ids)]
 
     def kill_control_plane(self) -> None:
         process = self.processes.control_plane()
@@ -98,20 +107,21 @@ class Troubles:
         with stopped(process):
             self.over.wait(seconds)
 
-    def _kill_with(self, what: str, find: Callable[[int], psutil.Process | None]) -> None:
-        """Kill a process and with it one broker or several, of which one's disk may be damaged."""
-        victim = self.chance.choice(self._broker_ids)
+    def _kill(
+        self, what: str, find: Callable[[int], psutil.Process | None], victims: list[int]
+    ) -> None:
+        """Kill the processes of the victims, and damage the disk of the first, maybe."""
+        victim = victims[0]
         damage = self.chance.choice(DAMAGES)
         if damage != PLAIN and not self._await(lambda: self._may_damage(victim)):
             damage = PLAIN
-        process = find(victim)
-        if process is None:
-            return
-        dying = [id_ for id_ in self._broker_ids if find(id_) == process]
-        if not send(process, signal.SIGKILL):
+        processes = {find(broker_id) for broker_id in victims} - {None}
+        dying = [broker_id for broker_id in self._broker_ids if find(broker_id) in processes]
+        hit = [process for process in processes if process and send(process, signal.SIGKILL)]
+        if not hit:
             return
         with nobody_in(self.processes.folder(victim)) as alone:
-            if not alone or not self._may_damage(victim):
+            if victim not in dying or not alone or not self._may_damage(victim):
                 damage = PLAIN
             self._record_deaths(dying, victim, damage)
             self._damage(victim, damage)
@@ -155,6 +165,7 @@ _FAULTS: dict[Callable[[Troubles], None], int] = {
     Troubles.kill_broker: 8,
     Troubles.kill_supervisor: 3,
     Troubles.kill_executor: 3,
+    Troubles.kill_several: 2,
     Troubles.kill_control_plane: 2,
     Troubles.hang_broker: 3,
     Troubles.hang_control_plane: 1,
