@@ -37,5 +37,5 @@ def _partitions_of(
     topics = {r.resource_name for r in changed if r.resource_type == ResourceType.TOPIC}
     if any(r.resource_type == ResourceType.BROKER for r in changed):
         topics |= image.topics.keys()
-    for name in topics:
+    for name in sorted(topics):
         yield from (TopicPartition(name, number) for number in image.topics[name].partitions)
