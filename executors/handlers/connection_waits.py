@@ -21,4 +21,5 @@ def owner_of(table: PartitionTable, connection: ServerConnection) -> Owner:
         owner = connection.state[_STATE_KEY] = Owner()
         connection.call_on_close(owner.leave)
         connection.call_on_eof(lambda: owner.hurry(table.waits.readers))
+        connection.call_on_eof(lambda: owner.hurry(table.waits.followers))
     return owner

@@ -6,8 +6,10 @@ data gives at least one whole batch (KIP-74).
 
 With a session (KIP-227) a request names only what changed, the answer holds only what is news, and
 only partitions in which something happened are looked at.  Requests with a replica id are members'
-only: they tell the leader how far a follower has come.  A follower waits for the high watermark
-too (KIP-1166), and one out of range is told where the log starts, which Kafka's ask for.
+only: they tell the leader how far a follower has come, and are told where its log leaves the
+leader's (KIP-595).  A follower waits for the high watermark too (KIP-1166), and one out of range is
+told where the log starts, which Kafka's ask for.  A consumer that says its rack is sent to the
+replica there (KIP-392); followers answer it as leaders do.
 
 Deviation: an error answers at once; Kafka lets a fetch wait beside topics that it does not know.
 """
