@@ -7,7 +7,6 @@ or what settings mean.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from uuid import UUID
 
 from sparklog.config import TOPIC_SETTINGS, BrokerConfig, Setting, TopicConfig
@@ -20,7 +19,7 @@ from sparklog.driver.controller.assignments import (
 from sparklog.driver.controller.configs import check_topic_configs, unique_names
 from sparklog.driver.controller.decision import Decision, WarnOperator
 from sparklog.driver.controller.elections import new_partition
-from sparklog.driver.controller.name_collisions import find_collision
+from sparklog.driver.controller.name_collisions import TakenNames
 from sparklog.driver.placement import Replicas
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
@@ -81,15 +80,15 @@ def create_topics(
     """
     times = Counter(topic.name for topic in request.topics)
     draft = PlacementDraft(image)
-    granted: set[str] = set()
+    taken = TakenNames(image.topics)
     outcomes: list[_Creation] = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
-            _check_name_is_free(image, topic.name, granted)
+            _check_name_is_free(image, topic.name, taken)
             outcomes.append(_create_topic(image, config, draft, topic, new_id))
-            granted.add(topic.name)
+            taken.add(topic.name)
         except KafkaError as error:
             refusal = CreatableTopicResult(
                 name=topic.name, error_code=error.code, error_message=error.message
@@ -105,11 +104,11 @@ def create_topics(
     )
 
 
-def _check_name_is_free(image: ClusterImage, name: str, granted: set[str]) -> None:
+def _check_name_is_free(image: ClusterImage, name: str, taken: TakenNames) -> None:
     check_topic_name(name)
     if image.topic(name) is not None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
-    other = find_collision(name, chain(image.topics, granted))
+    other = taken.find_collision(name)
     if other is not None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

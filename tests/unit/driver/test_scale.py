@@ -100,6 +100,21 @@ def test_a_decision_looks_only_at_what_it_concerns(
     assert 0 < many <= few * growth_max, costs
 
 
+def test_many_topics_of_one_request_cost_no_more_each_than_few() -> None:
+    """Names with '_' are compared with all others."""
+    costs: list[float] = []
+    for count in (20, 200):
+        controller = Cluster.of(FEW).controller.controller
+        topics = tuple(
+            CreatableTopic(name=f"a_{number}", num_partitions=1, replication_factor=1)
+            for number in range(count)
+        )
+        request = CreateTopicsRequest(topics=topics)
+        costs.append(count_operations(lambda c=controller, r=request: c.handle(r, 0)) / count)  # type: ignore[misc]
+    few, many = costs
+    assert many <= few * 1.1, costs
+
+
 def test_a_failover_is_one_decision_of_a_few_hundred_bytes_and_little_work_a_partition() -> None:
     controller = Cluster.of(MANY).controller.controller
     request = ReportLossRequest(brokers=(LostBroker(broker_id=1),))
