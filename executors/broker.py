@@ -14,6 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -30,8 +31,8 @@ from sparklog.errors import (
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_folder import BrokerStartError
 from sparklog.executors.counters import BrokerCounters
-from sparklog.executors.log_end_reports import LogEndReports
 from sparklog.executors.log_folders import LogFolders, take_folders
+from sparklog.executors.log_reports import LogEndReports, offline_replicas
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import BrokerIdentity, Registration
 from sparklog.executors.replication import Replication
@@ -167,6 +168,7 @@ class Broker:
             random_bytes=self.surroundings.random_bytes,
         )
         self._reports = LogEndReports(self._table, registration.report_log_ends)
+        registration.offline_replicas = partial(offline_replicas, self._table)
         self._replication = self._make_replication(self._table)
         await registration.fetch_image()
         self._check_identity(registration.image, self._folders)

@@ -32,6 +32,7 @@ from sparklog.wire.private import (
     ForwardRequestRequest,
     ForwardRequestResponse,
     LogEnd,
+    OfflineReplica,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     ReportLogEndsRequest,
@@ -89,6 +90,8 @@ class Registration:
         self.image = ClusterImage()
         self.broker_epoch = -1
         self.registrations = 0
+        #: What every heartbeat tells.
+        self.offline_replicas: Callable[[], tuple[OfflineReplica, ...]] = tuple
         self._identity: BrokerIdentity | None = None
         self._wants_stop = False
         self._config = config
@@ -301,6 +304,7 @@ class Registration:
             metadata_version=self.image.version,
             wants_stop=self._wants_stop,
             stopping=stopping,
+            offline=self.offline_replicas(),
         )
         return await self._link.call(request, BrokerHeartbeatResponse, CALL_TIMEOUT_S)
 

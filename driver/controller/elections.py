@@ -91,6 +91,18 @@ def broker_stops(before: PartitionImage, broker_id: int, rules: Rules) -> Settle
     return settle(_shrunk(before, (broker_id,), rules), rules, before=before)
 
 
+def replica_failed(before: PartitionImage, broker_id: int, rules: Rules) -> Settled:
+    """A living broker's log of this partition does not work.
+
+    It is as good as lost where another replica can lead, or the topic would rather lose records
+    than wait.  Else the broker keeps the lead, and tells clients why it cannot serve.
+    """
+    alive = replace(rules, is_alive=lambda other: other != broker_id and rules.is_alive(other))
+    settled = brokers_left(before, (broker_id,), Loss.TAIL, alive)
+    kept = settled.state.offline and not rules.unclean
+    return Settled(state=before) if kept else settled
+
+
 def could_move(state: PartitionImage, broker_id: int, rules: Rules) -> bool:
     """Whether a leader that is about to stop may wait for another replica to catch up."""
     others = _without(state.replicas, (broker_id,))

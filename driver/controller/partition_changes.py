@@ -18,6 +18,7 @@ from sparklog.driver.controller.elections import (
     Settled,
     broker_stops,
     brokers_left,
+    replica_failed,
     settle,
 )
 from sparklog.metadata import ClusterImage, PartitionChanged, PartitionImage
@@ -64,6 +65,13 @@ class PartitionChanges:
         """The broker lives on, with everything it had."""
         for tp in self._image.partitions_of(broker_id):
             self.change(tp, settle)
+
+    def failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """The broker lives, but its replicas of these do not work."""
+        hosted = self._image.partitions_of(broker_id)
+        for tp in partitions:
+            if tp in hosted:
+                self.change(tp, lambda state, rules: replica_failed(state, broker_id, rules))
 
     def stops(self, broker_id: int) -> None:
         """The broker is about to stop."""

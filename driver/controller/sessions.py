@@ -4,7 +4,7 @@ Owns: when each broker was heard of last, and what its silence does.  Must not k
 reached.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparklog.config import BrokerConfig
@@ -13,9 +13,11 @@ from sparklog.driver.controller.elections import Loss, could_move
 from sparklog.driver.controller.partition_changes import PartitionChanges
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerFenced, BrokerImage, BrokerUnfenced, ClusterImage
+from sparklog.types import TopicPartition
 from sparklog.wire.private import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    OfflineReplica,
     ReportLossRequest,
     ReportLossResponse,
 )
@@ -80,17 +82,28 @@ def heartbeat(
     if request.wants_stop:
         return _prepare_stop(image, sessions, config, broker, now_ms)
     sessions.hear(broker.broker_id, now_ms)
-    if not broker.fenced:
+    if not broker.fenced and not request.offline:
         return Decision(response=BrokerHeartbeatResponse(fenced=False))
     partitions = PartitionChanges(
         image, config, also_alive=broker.broker_id, stopping=sessions.stopping
     )
-    partitions.returned(broker.broker_id)
+    unfenced: tuple[BrokerUnfenced, ...] = ()
+    if broker.fenced:
+        unfenced = (BrokerUnfenced(broker_id=broker.broker_id),)
+        partitions.returned(broker.broker_id)
+    partitions.failed(broker.broker_id, _known(image, request.offline))
     return Decision(
-        records=(BrokerUnfenced(broker_id=broker.broker_id), *partitions.records()),
+        records=(*unfenced, *partitions.records()),
         response=BrokerHeartbeatResponse(fenced=False),
         effects=partitions.effects(),
     )
+
+
+def _known(image: ClusterImage, replicas: Iterable[OfflineReplica]) -> Iterator[TopicPartition]:
+    for replica in replicas:
+        topic = image.topic_by_id(replica.topic_id) if replica.topic_id is not None else None
+        if topic is not None:
+            yield TopicPartition(topic.name, replica.partition)
 
 
 def _prepare_stop(

@@ -105,11 +105,19 @@ class RegisterBrokerResponse(Response):
 
 
 @message
+class OfflineReplica(Struct):
+    """A partition whose replica on this broker does not work: a failed disk, a damaged log."""
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+
+
+@message
 class BrokerHeartbeatRequest(Request):
     """Keeps a broker's session, and tells which image it has reached.
 
     ``wants_stop``: move what it leads to others (KIP-631's controlled shutdown); ``stopping``: it
-    has stopped cleanly.
+    has stopped cleanly; ``offline``: others lead these if they can (KIP-112).
     """
 
     API_KEY: ClassVar[int] = 20003
@@ -119,6 +127,7 @@ class BrokerHeartbeatRequest(Request):
     metadata_version: int = field(default=-1, metadata=one("int64"))
     wants_stop: bool = field(default=False, metadata=one("bool"))
     stopping: bool = field(default=False, metadata=one("bool"))
+    offline: tuple[OfflineReplica, ...] = field(default=(), metadata=many(OfflineReplica))
 
 
 @message

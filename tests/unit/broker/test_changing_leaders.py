@@ -5,6 +5,7 @@ from typing import Any
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.driver.controller import Event
+from sparklog.errors import StorageError
 from sparklog.metadata import PartitionImage
 from sparklog.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -129,3 +130,14 @@ def test_brokers_tell_their_rack() -> None:
         assert rig.control.image.brokers[1].rack == "left"
 
     run(test, broker_rack="left")
+
+
+def test_a_log_that_does_not_work_is_led_elsewhere() -> None:
+    async def test(rig: Rig) -> None:
+        await with_replicas(rig, 1, 2)
+        (partition,) = rig.brokers[1].table
+        partition.log.offline = StorageError("the disk is gone")
+        await rig.leads(1, 2)
+        assert (state_of(rig).leader, state_of(rig).isr) == (2, (2,))
+
+    run(test)

@@ -31,6 +31,8 @@ class Host:
 
     broker_id: int
     running: bool = False
+    #: Whether its log does not work, while the process lives.
+    broken: bool = False
     clean: bool = True
     incarnation: int = 0
     directory: int = 0
@@ -51,7 +53,7 @@ class Host:
 
     def start(self, *, lost: int, new_directory: bool) -> None:
         """A new process.  After an unclean stop ``lost`` entries that were not flushed are gone."""
-        self.running = True
+        self.running, self.broken = True, False
         self.incarnation += 1
         if new_directory:
             self.directory += 1
@@ -62,8 +64,8 @@ class Host:
         self._forget()
 
     def stop(self, *, clean: bool) -> None:
-        self.running, self.clean = False, clean
-        if clean:
+        self.running, self.clean = False, clean and not self.broken
+        if self.clean:
             self.flushed = len(self.log)
         self._forget()
 
@@ -89,7 +91,7 @@ class Host:
 
     @property
     def leads(self) -> bool:
-        return self.state is not None and self.state.leader == self.broker_id
+        return self.state is not None and self.state.leader == self.broker_id and not self.broken
 
     @property
     def leader_epoch(self) -> int:

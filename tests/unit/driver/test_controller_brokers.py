@@ -8,6 +8,7 @@ from driver_fakes import (
     ControllerUnderTest,
     directory,
     incarnation,
+    partition,
     registered,
     registration,
 )
@@ -37,6 +38,7 @@ from sparklog.wire.private import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     LostBroker,
+    OfflineReplica,
     ReportLossRequest,
     ReportLossResponse,
 )
@@ -340,3 +342,35 @@ def test_the_state_of_an_offline_partition_names_who_has_its_records() -> None:
     under_test = with_topic()
     under_test.heartbeat(1, stopping=True)
     assert under_test.image.partition(TopicPartition("a", 0)) == OFFLINE
+
+
+# -- replicas that do not work
+
+
+def test_a_heartbeat_tells_which_replicas_do_not_work() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    pair, single = partition(1, 2), partition(1)
+    topic_id = under_test.place("a", pair, single, partition(2))
+    offline = tuple(OfflineReplica(topic_id=topic_id, partition=n) for n in (0, 1, 2, 7))
+    unknown = OfflineReplica(topic_id=UUID(int=99), partition=0)
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=0, offline=(*offline, unknown))
+    other = replace(pair, isr=(2,), last_known=(2,), leader=2, leader_epoch=1, partition_epoch=1)
+    assert under_test.handle(request) == Decision(
+        records=(changed(other),), response=BrokerHeartbeatResponse(fenced=False)
+    )
+    assert under_test.handle(request) == Decision(response=BrokerHeartbeatResponse(fenced=False))
+
+
+def test_it_gives_way_as_soon_as_another_is_back() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    topic_id = under_test.place("a", partition(1, 2), min_insync_replicas="2")
+    under_test.lose(2)
+    offline = (OfflineReplica(topic_id=topic_id, partition=0),)
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=0, offline=offline)
+    assert under_test.handle(request).records == ()
+    under_test.heartbeat(2)
+    assert under_test.leaders() == {"a-0": 1}
+    under_test.handle(request)
+    assert (under_test.leaders(), under_test.state("a").isr) == ({"a-0": 2}, (2,))

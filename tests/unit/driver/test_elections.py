@@ -19,6 +19,7 @@ from sparklog.driver.controller.elections import (
     isr_changed,
     new_partition,
     prefer_first,
+    replica_failed,
     settle,
 )
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
@@ -170,6 +171,32 @@ def test_a_clean_process_in_the_leaders_place_leads_at_a_new_epoch() -> None:
 
 def test_nothing_to_settle_changes_no_epoch() -> None:
     assert settle(THREE, rules(2, 1, 2, 3)) == Settled(state=THREE)
+
+
+def test_a_replica_whose_log_does_not_work_gives_way_to_others() -> None:
+    everybody = rules(2, 1, 2, 3)
+    assert replica_failed(THREE, 1, everybody).state == replace(
+        THREE, isr=(2, 3), last_known=(2, 3), leader=2, leader_epoch=1, partition_epoch=1
+    )
+    assert replica_failed(THREE, 3, everybody).state == replace(
+        THREE, isr=(1, 2), last_known=(1, 2), partition_epoch=1
+    )
+    small = replace(THREE, isr=(1, 2), last_known=(1, 2))
+    failed = replica_failed(small, 1, everybody).state
+    assert (failed.isr, failed.eligible, failed.leader) == ((2,), (), 2)
+    assert replica_failed(failed, 1, everybody).state == failed
+
+
+def test_where_nobody_else_can_lead_it_keeps_the_lead() -> None:
+    alone = replace(THREE, isr=(1,), last_known=(1,))
+    everybody = rules(1, 1, 2, 3)
+    assert replica_failed(alone, 1, everybody).state == alone
+    assert replica_failed(SINGLE, 1, everybody).state == SINGLE
+    given_up = replica_failed(alone, 1, replace(everybody, unclean=True)).state
+    assert (given_up.isr, given_up.leader, given_up.last_known) == ((), -1, (1,))
+    eligible = replace(alone, eligible=(3,), last_known=(1, 3))
+    taken_over = replica_failed(eligible, 1, rules(2, 1, 2, 3)).state
+    assert (taken_over.isr, taken_over.leader) == ((3,), 3)
 
 
 # -- stopping and preferred leaders

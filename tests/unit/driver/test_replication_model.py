@@ -38,6 +38,7 @@ from sparklog.wire.private import (
     BrokerHeartbeatRequest,
     LogEnd,
     LostBroker,
+    OfflineReplica,
     ReportLogEndsRequest,
     ReportLossRequest,
 )
@@ -169,6 +170,14 @@ class ReplicatedPartition(RuleBasedStateMachine):
         named = tuple(LostBroker(broker_id=broker_id) for broker_id in sorted(lost))
         self.ask(ReportLossRequest(brokers=named))
 
+    @rule(broker=brokers, told=st.booleans())
+    def fail(self, broker: int, told: bool) -> None:
+        """A log does not work any more."""
+        host = self.hosts[broker]
+        host.broken = host.running
+        if told and host.running:
+            self.heartbeat(host)
+
     @rule(silent=few_brokers)
     def time_passes(self, silent: set[int]) -> None:
         """A session's time, in which some are not heard and the others report what is asked."""
@@ -199,9 +208,10 @@ class ReplicatedPartition(RuleBasedStateMachine):
             host.clean = False
 
     def heartbeat(self, host: Host, **flags: bool) -> None:
+        failed = (OfflineReplica(topic_id=self.topic_id, partition=0),) if host.broken else ()
         self.ask(
             BrokerHeartbeatRequest(
-                broker_id=host.broker_id, broker_epoch=host.broker_epoch, **flags
+                broker_id=host.broker_id, broker_epoch=host.broker_epoch, offline=failed, **flags
             )
         )
 
@@ -243,7 +253,9 @@ class ReplicatedPartition(RuleBasedStateMachine):
     @rule(broker=brokers, count=st.integers(0, 3))
     def fetch(self, broker: int, count: int) -> None:
         follower = self.hosts[broker]
-        if follower.state is None or follower.leads or follower.state.leader == NO_NODE:
+        if follower.state is None or follower.broken or follower.leads:
+            return
+        if follower.state.leader == NO_NODE:
             return
         if broker not in follower.state.replicas:
             return
@@ -292,7 +304,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
     @rule(broker=brokers)
     def report_end(self, broker: int) -> None:
         host = self.hosts[broker]
-        if host.state is None or host.state.leader != NO_NODE:
+        if host.state is None or host.broken or host.state.leader != NO_NODE:
             return
         end = LogEnd(
             topic_id=self.topic_id,
@@ -365,6 +377,7 @@ def tell(story: ReplicatedPartition, random: Random) -> None:
         (2, lambda: story.end(broker, end, yes)),
         (3, lambda: story.start(broker, lost, random.random() < 0.1)),
         (1, lambda: story.report_loss(few)),
+        (0.7, lambda: story.fail(broker, yes)),
         (0.5, lambda: story.time_passes(few)),
         (1, lambda: story.learn(few)),
         (1, lambda: story.produce(broker, 2)),

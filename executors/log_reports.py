@@ -1,9 +1,10 @@
-"""Tells the control plane how far this broker's logs of partitions without a leader reach.
+"""What a broker tells the control plane about its logs, for elections.
 
-Owns: which logs these are, and when it is told again.  Must not know who is elected, or why.
+Owns: which logs do not work; how far those of partitions without a leader reach, and when that is
+told again.  Must not know who is elected, or why.
 
-It is told whenever there is something new to tell, and repeated now and then, because the control
-plane keeps it in memory only.
+Log ends are told whenever there is something new to tell, and repeated now and then, because the
+control plane keeps them in memory only.  Logs that do not work are part of every heartbeat.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from sparklog.errors import ConnectError, KafkaError
 from sparklog.executors.partitions import PartitionTable
 from sparklog.types import NO_NODE
-from sparklog.wire.private import LogEnd
+from sparklog.wire.private import LogEnd, OfflineReplica
 
 REPEAT_S = 10.0
 RETRY_S = 0.2
@@ -81,3 +82,13 @@ def log_ends(table: PartitionTable) -> tuple[LogEnd, ...]:
                 )
             )
     return tuple(ends)
+
+
+def offline_replicas(table: PartitionTable) -> tuple[OfflineReplica, ...]:
+    """Replicas whose disk failed or whose log is damaged."""
+    topics = ((table.image.topic(tp.topic), tp.partition) for tp in table.offline)
+    return tuple(
+        OfflineReplica(topic_id=topic.topic_id, partition=number)
+        for topic, number in topics
+        if topic is not None
+    )
