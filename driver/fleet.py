@@ -8,7 +8,7 @@ process.
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,13 +126,18 @@ class Fleet:
             if waiting and self._can_do_without(waiting.values()):
                 return
             if waiting and time.monotonic() > end:
-                names = ", ".join(map(str, sorted(waiting)))
-                raise StartError(
-                    f"broker {names} did not register within {seconds:g} s; see "
-                    f"{self._options.log_folder}; a slot may be held by another job"
-                )
+                raise StartError(self._why_not(waiting, seconds))
             if waiting:
                 time.sleep(LOOK_SECONDS)
+
+    def _why_not(self, waiting: Mapping[int, BrokerKeeper], seconds: float) -> str:
+        names = ", ".join(map(str, sorted(waiting)))
+        missing = next((keeper for keeper in waiting.values() if keeper.is_missing), None)
+        return f"broker {names} did not register within {seconds:g} s; " + (
+            f"see {self._options.log_folder}; a slot may be held by another job"
+            if missing is None
+            else f"{missing.absence}, because there are partitions that only it can lead"
+        )
 
     def _can_do_without(self, waiting: Collection[BrokerKeeper]) -> bool:
         """Raises StartError when that is certain never to be."""

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.cluster_view import TopicView
     from sparklog.client.replica_admin import Reassignment, ReplicasDescription
+    from sparklog.types import TopicPartition
 
 Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 30.0
-#: Partitions whose leader is silent are shown without their offsets.
-OFFSETS_SECONDS = 3.0
+#: What nodes that are silent would have told is left out.
+DETAIL_SECONDS = 3.0
 _PARTITION_COLUMNS = (
     *("partition", "leader", "leader_epoch", "replicas", "isr", "eligible", "offline"),
     *("state", "earliest", "latest"),
@@ -156,18 +157,22 @@ async def _describe(
     admin: "Admin", name: str | None, under_replicated: bool
 ) -> list[dict[str, Any]]:
     import asyncio
+    from contextlib import suppress
 
+    from sparklog.errors import ConnectError, KafkaError
     from sparklog.types import NO_NODE, OffsetSpec
 
     topics = await (admin.list_topics() if name is None else admin.describe_topics([name]))
     found = await admin.replicas.describe(list(topics)) if topics else {}
-    moving = await admin.replicas.reassignments()
+    moving: dict[TopicPartition, Reassignment] = {}
+    with suppress(ConnectError, KafkaError):  # brokers alone know the rest, too
+        moving = await admin.replicas.reassignments(timeout_s=DETAIL_SECONDS)
     if under_replicated:
         found = {tp: each for tp, each in found.items() if each.under_replicated or each.leader < 0}
     led = [tp for tp, each in found.items() if each.leader != NO_NODE]
     asked = (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
     earliest, latest = await asyncio.gather(
-        *(admin.find_offsets(dict.fromkeys(led, s), timeout_s=OFFSETS_SECONDS) for s in asked)
+        *(admin.find_offsets(dict.fromkeys(led, s), timeout_s=DETAIL_SECONDS) for s in asked)
     )
     rows: dict[str, list[dict[str, Any]]] = {}
     for tp, replicas in found.items():

@@ -157,9 +157,11 @@ class ReplicaAdmin:
             for part in topic.partitions
         }
 
-    async def reassignments(self) -> dict[TopicPartition, Reassignment]:
+    async def reassignments(
+        self, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, Reassignment]:
         """What is under way."""
-        deadline = Deadline(self.timeout_s)
+        deadline = Deadline(self.timeout_s if timeout_s is None else timeout_s)
         request = ListPartitionReassignmentsRequest(timeout_ms=deadline.left_ms)
         response = await self._ask(request, deadline)
         return {

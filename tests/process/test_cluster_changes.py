@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections import Counter
@@ -126,6 +127,36 @@ def test_replicas_follow_the_brokers_that_come_and_go(
     assert "draining broker 3, 4" in bars
     with start_processes(1, data_dir=tmp_path) as again:
         assert alive(again) == [1, 2]
+
+
+def test_a_directory_that_is_gone_is_replaced_once_others_lead_what_it_had(tmp_path: Path) -> None:
+    with start_processes(3, data_dir=tmp_path) as cluster:
+        # With a minimum of one, the broker that stops last is the only one that can lead.
+        configs = {"min.insync.replicas": 2}
+        cluster.create_topic("t", partitions=3, replication_factor=3, configs=configs)
+        with BlockingClient(cluster.bootstrap_servers) as client, client.producer() as producer:
+            for number in range(300):
+                producer.send("t", str(number).encode(), partition=number % 3)
+            producer.flush()
+    shutil.rmtree(tmp_path / "broker-3")
+    settings = {"broker.replacement.delay.ms": 1000}
+    with start_processes(3, data_dir=tmp_path, settings=settings) as again:
+        with BlockingClient(again.bootstrap_servers) as client:
+            described = client.async_admin.replicas.describe
+            wait_for(lambda: all(len(x.isr) == 3 for x in client.run(described(["t"])).values()))
+            assert replicas_by_broker(client) == {1: 3, 2: 3, 3: 3}
+            latest = dict.fromkeys((TopicPartition("t", n) for n in range(3)), OffsetSpec.LATEST)
+            assert [each.offset for each in client.list_offsets(latest).values()] == [100] * 3
+        assert (tmp_path / "broker-3" / "meta.properties").exists()
+
+
+def test_a_directory_with_the_only_replica_is_not_replaced(tmp_path: Path) -> None:
+    with start_processes(2, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=2)
+    shutil.rmtree(tmp_path / "broker-2")
+    with pytest.raises(StartError, match="no executor has the directory of broker 2, which was"):
+        start_processes(2, data_dir=tmp_path, settings={"broker.replacement.delay.ms": 0})
+    assert not (tmp_path / "broker-2").exists()
 
 
 def test_a_broker_that_hangs_is_removed_and_its_replicas_are_made_anew(tmp_path: Path) -> None:

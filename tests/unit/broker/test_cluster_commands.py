@@ -1,7 +1,11 @@
 """What the command line says about brokers and replicas, before and after a broker is gone."""
 
+import json
+
 import pytest
 from cli_rig import command_line
+
+from sparklog.cli.app import run
 
 
 def test_brokers_and_what_they_carry(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,6 +77,20 @@ def partition(number: int, leader: int) -> dict[str, object]:
         "earliest": 0,
         "latest": 0,
     }
+
+
+def test_without_a_control_plane_brokers_tell_what_they_know(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.cli.topics.DETAIL_SECONDS", 0.1)
+    monkeypatch.setattr("sparklog.client.replica_admin.CONTROLLER_S_MAX", 0.1)
+    with command_line(1, capsys) as line:
+        line.json("topics", "create", "t", "-p", "1")
+        before = line.json("topics", "describe", "t")
+        line.do(lambda rig: rig.stop_control())
+        address = f"127.0.0.1:{line.rig.brokers[1].port}"
+        assert run(["topics", "describe", "t", "--json", "-b", address]) == 0
+        assert json.loads(capsys.readouterr().out) == before
 
 
 def test_the_table_of_a_topic_shows_lists_with_commas(capsys: pytest.CaptureFixture[str]) -> None:

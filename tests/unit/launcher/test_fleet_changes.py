@@ -181,6 +181,21 @@ def test_a_start_does_not_do_without_records_that_nobody_else_has() -> None:
             case.fleet.await_registered((1, 2), 20)
 
 
+def test_a_start_waits_for_records_that_only_an_absent_broker_has_all_of() -> None:
+    with running() as case:
+        case.calls.silent.add(2)
+        case.calls.partitions = [replicas(1, 2, leader=-1)]
+        case.engine.end("broker-2", NOT_HERE)
+        case.fleet.add((*new(1), AssignedBroker(broker_id=2, host="h9")))
+        with pytest.raises(StartError) as caught:
+            case.fleet.await_registered((1, 2), 0.3)
+        assert str(caught.value) == (
+            "broker 2 did not register within 0.3 s; no executor has the directory of broker 2, "
+            "which was last on h9; give the data_dir that it was started with, because there are "
+            "partitions that only it can lead"
+        )
+
+
 def test_a_start_does_not_do_without_all_brokers() -> None:
     with running() as case:
         case.calls.silent.add(1)
