@@ -47,6 +47,17 @@ def find_divergence(
     return end if diverges else None
 
 
+def has_forgotten(log: Log, last_fetched_epoch: int, offset: int) -> bool:
+    """Whether this log, which starts at ``offset``, cannot tell if another one led up to it.
+
+    What that holds of an older epoch may have been overwritten here before it was deleted; its
+    transactions would then stay open for good.
+    """
+    return offset == log.log_start_offset and 0 <= last_fetched_epoch < log.leader_epochs.epoch_at(
+        offset
+    )
+
+
 def end_of_epoch(log: Log, leader_epoch: int, epoch: int) -> tuple[int, int]:
     """The largest known epoch <= ``epoch`` and where it ends; -1 unknown.
 

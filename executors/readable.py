@@ -5,12 +5,16 @@ replica does to its log.
 """
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log.log import LogRead
 from sparklog.executors.log.steps import Steps
-from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.offset_lookup import end_of_epoch, find_divergence, look_up
+from sparklog.executors.offset_lookup import (
+    end_of_epoch,
+    find_divergence,
+    has_forgotten,
+    look_up,
+)
 from sparklog.executors.partition_values import EpochEnd, PartitionRead
 from sparklog.executors.replica import DISK_ERRORS, Replica
-from sparklog.storage_backends.base import Region
 from sparklog.types import NO_LEADER_EPOCH, NO_NODE, Isolation, OffsetSpec, OffsetTimestamp
 
 #: Where the log starts, readable or not.
@@ -56,36 +60,31 @@ class ReadableReplica(Replica):
         """
         self._require_reader(current_leader_epoch, replica_id, only_leader=only_leader)
         log = self.log
+        end = log.log_end_offset if replica_id >= 0 else self.readable_end(isolation)
+        found = LogRead(region=None, size=0, first_offset=offset)
         diverging: EpochEnd | None = None
         if last_fetched_epoch >= 0 and offset >= log.log_start_offset:
             diverging = find_divergence(log, self.leader_epoch, last_fetched_epoch, offset)
-        end = log.log_end_offset if replica_id >= 0 else self.readable_end(isolation)
-        records: Region | None = None
-        size = 0
-        aborted: tuple[AbortedTxn, ...] = ()
         if diverging is None:
-            if not log.log_start_offset <= offset <= log.log_end_offset:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"offset {offset} of {self.topic_partition} is outside "
-                    f"[{log.log_start_offset}, {log.log_end_offset}]",
-                )
+            self._require_in_range(offset)
+            if replica_id >= 0 and has_forgotten(log, last_fetched_epoch, offset):
+                raise self._out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):
                 committed = isolation is Isolation.READ_COMMITTED
-                try:
-                    found = log.read(
-                        offset, max_bytes, end_offset=end, min_one=min_one, with_aborted=committed
-                    )
-                except DISK_ERRORS as error:
-                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-                records, size, aborted = found.region, found.size, found.aborted
+                found = self._read_log(offset, max_bytes, end, min_one, committed)
+            if replica_id >= 0 <= last_fetched_epoch and found.first_offset < offset:
+                # A log of whole batches that ends inside of this one has other ones before it.
+                assert found.region is not None
+                found.region.release()
+                diverging = EpochEnd(last_fetched_epoch, found.first_offset)
+                found = LogRead(region=None, size=0, first_offset=offset)
         return PartitionRead(
-            records=records,
-            size=size,
+            records=found.region,
+            size=found.size,
             high_watermark=self.high_watermark,
             last_stable_offset=self.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted=aborted,
+            aborted=found.aborted,
             end_offset=end,
             diverging=diverging,
         )
@@ -129,6 +128,27 @@ class ReadableReplica(Replica):
                     ErrorCode.NOT_LEADER_OR_FOLLOWER,
                     f"broker {self.node_id} does not serve {self.topic_partition} now",
                 )
+
+    def _require_in_range(self, offset: int) -> None:
+        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            raise self._out_of_range(offset)
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.topic_partition} is outside "
+            f"[{self.log.log_start_offset}, {self.log.log_end_offset}]",
+        )
+
+    def _read_log(
+        self, offset: int, max_bytes: int, end: int, min_one: bool, committed: bool
+    ) -> LogRead:
+        try:
+            return self.log.read(
+                offset, max_bytes, end_offset=end, min_one=min_one, with_aborted=committed
+            )
+        except DISK_ERRORS as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _require_known_end(self) -> None:
         # KIP-207: until then "latest" could go back behind what the previous leader answered.

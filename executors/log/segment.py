@@ -221,7 +221,7 @@ class Segment:
         self.txn_index.truncate_to(offset)
         try:
             if not self.times_known:
-                self.rebuild_indexes()
+                self._make_indexes()
             self.load_tail()
         except IndexDamageError:
             self.rebuild_indexes()
@@ -360,6 +360,9 @@ class Segment:
     def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log's headers.  Raises CorruptLogError."""
         logger.warning("the indexes of %s do not fit it: they are made anew", self.log_path)
+        self._make_indexes()
+
+    def _make_indexes(self) -> None:
         builder = IndexBuilder(self.base_offset, self.interval)
         for span in iter_spans(self.handle(), 0, self.size):
             builder.add(span.last_offset, span.position, span.size, span.max_timestamp)

@@ -29,7 +29,8 @@ from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.metadata import PartitionImage
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import NO_NODE
-from sparklog.wire.builder import decode_records
+from sparklog.wire.batch import iter_batches
+from sparklog.wire.builder import iter_records
 
 LAG_MS = 30_000
 #: What survives a process that dies while its host lives.
@@ -109,21 +110,21 @@ class Host:
         return replica.flushed(NOW)
 
     def records(self, below: int | None = None) -> list[tuple[int, int, bytes | None]]:
-        """Leader epoch, offset and value of each."""
+        """Leader epoch, offset and value of each that its first batch and those after it hold."""
         log, found = self.replica.log, []
         offset = log.log_start_offset
         end = log.log_end_offset if below is None else below
         while offset < end:
-            read = log.read(offset, 1, end_offset=log.log_end_offset)
+            read = log.read(offset, 1 << 20, end_offset=log.log_end_offset)
             assert read.region is not None
             data = read.region.read()
             read.region.release()
-            for record in decode_records(data):
-                if offset <= record.offset < end:
-                    epoch = log.leader_epochs.epoch_at(record.offset)
-                    found.append((epoch, record.offset, record.value))
-                last = record.offset
-            offset = last + 1
+            for header, start in iter_batches(data):
+                for record in iter_records(data, start, header):
+                    if record.offset < end:
+                        epoch = header.partition_leader_epoch
+                        found.append((epoch, record.offset, record.value))
+                offset = header.next_offset
         return found
 
     def values(self) -> list[bytes | None]:
