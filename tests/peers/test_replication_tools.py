@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from both import batch
 from kafka_tools import KafkaTools, ToolRun
 from tool_words import said
 from trios import Trios, moving
@@ -225,3 +226,28 @@ def test_topics_are_described_while_a_broker_hangs(
     assert "is completed" in same(REASSIGN, "--verify", *moves).out
     assert "Successfully completed" in same("LeaderElectionCommand", *preferred).out
     describe()
+
+
+def test_a_throttled_reassignment_is_slow_and_can_be_cancelled(
+    same: Same, trios: Trios, plan: Plan
+) -> None:
+    topic = trios.place("tool-slow", ((1,),))
+    trios.fill(topic, *[batch(bytes(500_000))] * 8)  # more than one fetch takes
+    file = ("--reassignment-json-file", plan(topic, {0: (2,)}))
+    started = same(REASSIGN, "--execute", *file, "--throttle", "1000")
+    assert "Successfully started" in started.out
+    assert "is still in progress" in same(REASSIGN, "--verify", *file).out
+    assert "adding: 2. removing: 1." in same(REASSIGN, "--list").out
+    throttled = same(CONFIG, "--describe", "--topic", topic).out
+    assert "leader.replication.throttled.replicas=0:1 " in throttled
+    assert "follower.replication.throttled.replicas=0:2 " in throttled
+    cancelled = same(REASSIGN, "--cancel", *file)
+    assert "Successfully cancelled" in cancelled.out
+    assert "Replicas: 1\tIsr: 1" in same("TopicCommand", "--describe", "--topic", topic).out
+    assert "throttled" not in same(CONFIG, "--describe", "--topic", topic).out
+    same(REASSIGN, "--execute", *file, "--throttle", "1000")
+    faster = same(REASSIGN, "--execute", *file, "--throttle", "100000000", "--additional")
+    assert "limit was set to 100000000 B/s" in faster.out
+    trios.await_partitions(topic, lambda all_: all_[0].replica_nodes == (2,))
+    assert "is completed" in same(REASSIGN, "--verify", *file).out
+    assert "throttled" not in same(CONFIG, "--describe", "--broker", "2").out
