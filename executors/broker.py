@@ -252,6 +252,7 @@ class Broker:
             job=options.job,
             rack=self.config.broker_rack or "",
             clean_stop=folders.clean,
+            clean_epoch=folders.clean_epoch,
         )
 
     def _make_replication(self, table: PartitionTable) -> Replication:
@@ -440,7 +441,8 @@ class Broker:
             whole = list(folders) if table is None else await table.close()
             for folder in folders:
                 if folder in whole and (folder.clean or broker_epoch >= 0):
-                    await run_blocking(folder.write_clean_marker, broker_epoch)
+                    epoch = broker_epoch if broker_epoch >= 0 else folder.clean_epoch
+                    await run_blocking(folder.write_clean_marker, epoch)
                 else:
                     logger.warning(
                         "no clean marker in %s: the next start recovers its logs", folder.location

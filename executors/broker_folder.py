@@ -15,7 +15,7 @@ from uuid import UUID
 from sparklog.errors import DecodeError, StartError
 from sparklog.executors.log.checkpoint import decode_offsets, encode_offsets
 from sparklog.storage_backends.base import FileHalf, Lock
-from sparklog.types import TopicPartition
+from sparklog.types import NO_BROKER_EPOCH, TopicPartition
 
 META_PROPERTIES = "meta.properties"
 LOCK_FILE = ".lock"
@@ -97,14 +97,25 @@ def _read_id(text: str) -> UUID:
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
+def _read_epoch(marker: bytes) -> int:
+    """Of a clean stop; -1 when the marker does not tell."""
+    try:
+        epoch = json.loads(marker)["brokerEpoch"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return NO_BROKER_EPOCH
+    return epoch if type(epoch) is int else NO_BROKER_EPOCH
+
+
 class BrokerFolder:
-    """A locked folder.  ``clean``: the last broker stopped cleanly here; its marker is gone now."""
+    """A locked folder.  ``clean``: the last broker stopped cleanly here, in the registration of
+    ``clean_epoch``; its marker is gone now."""
 
     def __init__(self, half: FileHalf, path: str, meta: MetaProperties, lock: Lock) -> None:
         self.half = half
         self.path = path
         self.meta = meta
         self.clean = False
+        self.clean_epoch = NO_BROKER_EPOCH
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.partition_names: tuple[str, ...] = ()
@@ -198,6 +209,7 @@ class BrokerFolder:
         marker = f"{self.path}/{CLEAN_MARKER}"
         self.clean = self.half.exists(marker)
         if self.clean:
+            self.clean_epoch = _read_epoch(self.half.read(marker))
             self.half.delete(marker)
             self.half.flush_folder(self.path)
 

@@ -4,10 +4,8 @@ Owns: how far its log reaches, where it starts, and when it last had all that th
 (``Replica.updateFetchStateOrThrow``).  Must not know what follows from it.
 """
 
-from sparklog.types import NO_OFFSET
+from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET
 
-#: Where no epoch of a broker's registration is known.
-NO_BROKER_EPOCH = -1
 #: Longer ago than any lag.
 NEVER_MS = -(2**62)
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.followers import NEVER_MS, NO_BROKER_EPOCH, Follower
+from sparklog.executors.followers import NEVER_MS, Follower
 from sparklog.executors.partition_values import IsrProposal
 from sparklog.metadata import PartitionImage
-from sparklog.types import NO_OFFSET
+from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET
 
 #: The epoch of a broker that is alive, -1 where that is not known; None of one that is not alive.
 LiveEpoch: TypeAlias = Callable[[int], int | None]

@@ -18,7 +18,7 @@ from sparklog.errors import LockedError, StorageError
 from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError, location_of, read_meta
 from sparklog.executors.partition_folders import parse_folder
 from sparklog.storage_backends.base import FileHalf, MissingPathError
-from sparklog.types import TopicPartition
+from sparklog.types import NO_BROKER_EPOCH, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +60,15 @@ class LogFolders:
 
     @property
     def clean(self) -> bool:
-        """Whether the last broker stopped cleanly in all of them."""
-        return not self.failed and all(folder.clean for folder in self._taken)
+        """Whether the last broker stopped cleanly in all of them, and in all at once."""
+        stops = {folder.clean_epoch for folder in self._taken}
+        whole = not self.failed and all(folder.clean for folder in self._taken)
+        return whole and len(stops) <= 1
+
+    @property
+    def clean_epoch(self) -> int:
+        """The broker epoch of that stop; -1 when it is not known."""
+        return self._taken[0].clean_epoch if self._taken else NO_BROKER_EPOCH
 
     @property
     def missing(self) -> tuple[UUID, ...]:

@@ -15,7 +15,6 @@ from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.append_draft import AppendDraft
 from sparklog.executors.follower_role import FollowerRole
-from sparklog.executors.followers import NO_BROKER_EPOCH
 from sparklog.executors.insync import InSyncReplicas, LiveEpoch
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.steps import Steps
@@ -40,7 +39,7 @@ from sparklog.executors.producer_state import ProducerStateManager, TransactionE
 from sparklog.executors.readable import ReadableReplica
 from sparklog.executors.replica import DISK_ERRORS
 from sparklog.metadata import PartitionImage
-from sparklog.types import NO_OFFSET, TopicPartition
+from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET, TopicPartition
 from sparklog.wire.batch import Buffer
 
 #: Kafka's default of ``replica.lag.time.max.ms``.

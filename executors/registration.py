@@ -73,6 +73,7 @@ class BrokerIdentity:
     job: str
     rack: str
     clean_stop: bool
+    clean_epoch: int
 
 
 class Registration:
@@ -163,6 +164,7 @@ class Registration:
             job=identity.job,
             rack=identity.rack,
             clean_stop=identity.clean_stop,
+            clean_epoch=identity.clean_epoch,
         )
         response = await self._link.call(request, RegisterBrokerResponse, CALL_TIMEOUT_S)
         self.broker_epoch = response.broker_epoch

@@ -29,7 +29,7 @@ from sparklog.metadata import (
     ClusterImage,
     Record,
 )
-from sparklog.types import CONTROLLER_NODE_ID
+from sparklog.types import CONTROLLER_NODE_ID, NO_BROKER_EPOCH
 from sparklog.wire.private import (
     AssignBrokersRequest,
     AssignBrokersResponse,
@@ -88,7 +88,7 @@ def register_broker(
     _check_registration(image, sessions, former, request)
     continued = former.registered and former.incarnation == request.incarnation
     new_directory = former.registered and former.directory_id != request.directory_id
-    clean = continued or (not new_directory and (request.clean_stop or not former.registered))
+    clean = continued or (not new_directory and _stopped_cleanly(former, request))
     broker = BrokerImage(
         broker_id=request.broker_id,
         directory_id=request.directory_id,
@@ -122,6 +122,16 @@ def register_broker(
         ),
         effects=tuple(_registration_effects(broker.broker_id, loss, partitions)),
     )
+
+
+def _stopped_cleanly(former: BrokerImage, request: RegisterBrokerRequest) -> bool:
+    """Whether the directory is as the former process left it (KIP-966).
+
+    The marker of an earlier stop shows that it was put back from a copy: it lacks what came since.
+    """
+    if not former.registered:
+        return True
+    return request.clean_stop and request.clean_epoch in (NO_BROKER_EPOCH, former.broker_epoch)
 
 
 def _check_registration(

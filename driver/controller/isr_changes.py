@@ -17,7 +17,7 @@ from sparklog.driver.controller.partition_changes import PartitionChanges
 from sparklog.driver.controller.sessions import Sessions, check_broker_epoch
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
-from sparklog.types import TopicPartition
+from sparklog.types import NO_BROKER_EPOCH, TopicPartition
 from sparklog.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -26,9 +26,6 @@ from sparklog.wire.messages.alter_partition import (
     ResponseTopicData,
     TopicData,
 )
-
-#: "The epoch is not known": it is not checked.
-_NO_EPOCH = -1
 
 
 def alter_partitions(
@@ -114,7 +111,11 @@ class _Proposals:
 
     def _is_eligible(self, broker_id: int, broker_epoch: int, joins: bool) -> bool:
         broker = self._image.broker(broker_id)
-        if broker is None or broker.fenced or broker_epoch not in (_NO_EPOCH, broker.broker_epoch):
+        if (
+            broker is None
+            or broker.fenced
+            or broker_epoch not in (NO_BROKER_EPOCH, broker.broker_epoch)
+        ):
             return False
         return not (joins and broker_id in self._sessions.stopping)
 
@@ -124,7 +125,7 @@ def _members(proposal: PartitionData) -> dict[int, int]:
     with_epochs = [
         (member.broker_id, member.broker_epoch) for member in proposal.new_isr_with_epochs
     ]
-    members = dict(with_epochs or [(broker_id, _NO_EPOCH) for broker_id in proposal.new_isr])
+    members = dict(with_epochs or [(broker_id, NO_BROKER_EPOCH) for broker_id in proposal.new_isr])
     if len(members) < len(with_epochs or proposal.new_isr):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a replica is named twice")
     return members

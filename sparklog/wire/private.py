@@ -77,7 +77,10 @@ class MemberProofResponse(Response):
 
 @message
 class RegisterBrokerRequest(Request):
-    """A broker announces itself after every start."""
+    """A broker announces itself after every start.
+
+    ``clean_epoch`` is its broker epoch when it stopped cleanly; -1 if that is not known.
+    """
 
     API_KEY: ClassVar[int] = 20002
 
@@ -92,6 +95,7 @@ class RegisterBrokerRequest(Request):
     job: str = field(default="", metadata=one("string"))
     rack: str = field(default="", metadata=one("string"))
     clean_stop: bool = field(default=False, metadata=one("bool"))
+    clean_epoch: int = field(default=-1, metadata=one("int64"))
 
 
 @message

@@ -110,11 +110,22 @@ def test_the_marker_is_read_once() -> None:
     assert half.read("broker-1/recovery-point-offset-checkpoint") == b"0\n1\nt-x 1 5\n"
     folder.release()
     folder = take(half)
-    assert folder.clean
+    assert (folder.clean, folder.clean_epoch) == (True, 7)
     assert folder.recovery_points == {TopicPartition("t-x", 1): 5}
     assert folder.log_starts == {TopicPartition("t-x", 1): 2}
     folder.release()
     assert not take(half).clean
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{}", b"[]", b'{"brokerEpoch": "7"}', b"\xff", b"[" * 100_000]
+)
+def test_a_marker_that_does_not_tell_its_epoch_is_a_marker_all_the_same(text: bytes) -> None:
+    half = MemoryBackend()
+    take(half).release()
+    half.put("broker-1/.kafka_cleanshutdown", text)
+    folder = take(half)
+    assert (folder.clean, folder.clean_epoch) == (True, -1)
 
 
 def test_a_recovery_point_is_never_found_without_the_log_start_that_moved_it() -> None:

@@ -47,6 +47,7 @@ def test_a_clean_stop_leaves_the_marker_and_the_next_start_recovers_nothing() ->
             0,
             0,
         )
+        assert rig.control.unclean_recoveries == 0
         client = await rig.client()
         assert await client.fetch("t") == (0, [b"a", b"b"])
 

@@ -171,6 +171,22 @@ def test_a_crashed_and_fenced_broker_is_recovered_from_what_was_known_last() -> 
     assert decision.effects[1:] == (CountUncleanRecoveries(partitions=1),)
 
 
+def test_a_directory_that_was_put_back_from_a_copy_did_not_stop_cleanly() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    under_test.place("a", partition(1, 2), min_insync_replicas="2")
+    copied_at = under_test.epoch_of(1)
+    for process, clean_epoch, eligible in (
+        (8, copied_at, (1,)),
+        (9, copied_at, ()),
+    ):
+        under_test.heartbeat(1, stopping=True)
+        under_test.register(
+            1, incarnation=incarnation(process), clean_stop=True, clean_epoch=clean_epoch
+        )
+        assert under_test.state("a").eligible == eligible
+
+
 def test_a_new_directory_never_leads_what_the_old_one_held() -> None:
     under_test = with_topic()
     under_test.handle(ReportLossRequest(brokers=(LostBroker(broker_id=1),)))
