@@ -152,9 +152,11 @@ class ReplicaFetcher:
                 self._woken.clear()
                 while under_way and under_way[0].answer.done():
                     correlation_id, answer = under_way.popleft()
-                    answered_id, response = decode_fetch_response(version, answer.result())
+                    received = answer.result()
+                    answered_id, response = decode_fetch_response(version, received)
                     connection.check_correlation(correlation_id, answered_id)
                     self._take(response)
+                    connection.give_back(received)
                 request = self._fetch.next_request(self._tools.broker_epoch(), self._now_ms())
                 if request is not None:
                     under_way.append(self._send(connection, version, request))

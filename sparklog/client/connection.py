@@ -133,6 +133,10 @@ class Connection:
                 f"{self.endpoint} did not answer api key {api_key} within {timeout_s:.1f} s",
             ) from None
 
+    def give_back(self, answer: memoryview) -> None:
+        """Nobody uses this answer, or anything of it, any more: a later one may have its memory."""
+        self._channel.give_back(answer)
+
     async def send(self, payload: Sequence[Buffer]) -> None:
         """Send an encoded request that has no answer (Produce with acks=0)."""
         await self._channel.send(payload)

@@ -23,7 +23,8 @@ class ClientConnection(Channel):
     """The client's end: pipelined requests, answers in their order."""
 
     def __init__(self, endpoint: Endpoint, frame_bytes_max: int) -> None:
-        super().__init__(OwnedFrameDecoder(frame_bytes_max))
+        self._frames = OwnedFrameDecoder(frame_bytes_max)
+        super().__init__(self._frames)
         self.endpoint = endpoint
         self._waiting: deque[asyncio.Future[memoryview]] = deque()
         self._blocked: deque[asyncio.Future[None]] = deque()
@@ -49,6 +50,10 @@ class ClientConnection(Channel):
         """Send one frame that has no answer.  Raises ConnectError."""
         await self._room()
         self._put(payload)
+
+    def give_back(self, answer: memoryview) -> None:
+        """Nobody uses this answer, or anything of it, any more: a later one may have its memory."""
+        self._frames.give_back(answer)
 
     def close(self) -> None:
         """Close; requests under way fail."""

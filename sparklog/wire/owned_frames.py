@@ -13,13 +13,15 @@ from sparklog.errors import FrameError
 
 LENGTH_BYTES: Final = 4
 SHARED_BYTES: Final = 64 * 1024
+#: Memory that was given back and is kept for the next large frame.
+SPARE_BYTES_MAX: Final = 4 * 1024 * 1024
 _LENGTH: Final = Struct(">i")
 
 
 class OwnedFrameDecoder:
     """A shared buffer for small frames, and one of its own for a large frame under way."""
 
-    __slots__ = ("_end", "_large", "_large_end", "_max_frame_bytes", "_shared")
+    __slots__ = ("_end", "_large", "_large_end", "_max_frame_bytes", "_shared", "_spare")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -27,6 +29,7 @@ class OwnedFrameDecoder:
         self._end = 0
         self._large: memoryview | None = None
         self._large_end = 0
+        self._spare = bytearray()
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -48,6 +51,15 @@ class OwnedFrameDecoder:
         self._end += byte_count
         return self._cut()
 
+    def give_back(self, frame: memoryview) -> None:
+        """Nobody uses this frame, or anything of it, any more: the next one may have its memory.
+
+        Fresh memory costs more than receiving into it.
+        """
+        memory = frame.obj
+        if isinstance(memory, bytearray) and len(self._spare) < len(memory) <= SPARE_BYTES_MAX:
+            self._spare = memory
+
     def _cut(self) -> list[memoryview]:
         frames = []
         shared, start, end = self._shared, 0, self._end
@@ -68,7 +80,10 @@ class OwnedFrameDecoder:
         return frames
 
     def _begin_large(self, first: memoryview, size: int) -> None:
-        self._large = memoryview(bytearray(size))
+        memory = bytearray(size) if len(self._spare) < size else self._spare
+        if memory is self._spare:
+            self._spare = bytearray()
+        self._large = memoryview(memory)[:size]
         self._large[: len(first)] = first
         self._large_end = len(first)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import FrameError
-from sparklog.wire.owned_frames import SHARED_BYTES, OwnedFrameDecoder
+from sparklog.wire.owned_frames import SHARED_BYTES, SPARE_BYTES_MAX, OwnedFrameDecoder
 
 SIZES = st.integers(0, 50) | st.integers(SHARED_BYTES - 10, SHARED_BYTES + 10) | st.just(200_000)
 
@@ -46,3 +46,33 @@ def test_frames_come_whole_byte_by_byte() -> None:
 def test_lengths_that_cannot_be_are_refused_before_anything_is_allocated(length: int) -> None:
     with pytest.raises(FrameError):
         feed(OwnedFrameDecoder(100), struct.pack(">i", length), 4)
+
+
+def test_memory_that_was_given_back_is_used_again() -> None:
+    decoder = OwnedFrameDecoder(10_000_000)
+    small, large, larger = 100_000, 200_000, 300_000
+
+    def receive(size: int, content: bytes) -> memoryview:
+        (frame,) = feed(decoder, struct.pack(">i", size) + content * size, 70_000)
+        assert frame == content * size
+        return frame
+
+    first, second = receive(large, b"a"), receive(large, b"b")
+    assert first == b"a" * large
+    decoder.give_back(first)
+    decoder.give_back(second)
+    third = receive(small, b"c")
+    assert third.obj is first.obj
+    assert receive(small, b"d").obj is not first.obj
+    decoder.give_back(third)
+    assert receive(larger, b"e").obj is not first.obj
+    assert second == b"b" * large
+
+
+def test_not_much_memory_is_kept() -> None:
+    decoder = OwnedFrameDecoder(10_000_000)
+    for size in (10, SPARE_BYTES_MAX + 1):
+        (frame,) = feed(decoder, struct.pack(">i", size) + bytes(size), 1_000_000)
+        decoder.give_back(frame)
+    (frame,) = feed(decoder, struct.pack(">i", 100_000) + bytes(100_000), 1_000_000)
+    assert len(frame.obj) == 100_000
