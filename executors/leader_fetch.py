@@ -350,7 +350,7 @@ class LeaderFetch(Generic[ReplicaT]):
     def _check(self, code: int, asked: _Asked) -> None:
         overtaken = code == ErrorCode.INVALID_FETCH_SESSION_EPOCH and bool(self._asked)
         if asked.full or code not in _SESSION_ERRORS:
-            raise KafkaError(ErrorCode(code), "the leader refuses the whole fetch")
+            raise KafkaError(ErrorCode.of(code), "the leader refuses the whole fetch")
         if not overtaken:
             self._forget_session()
 

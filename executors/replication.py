@@ -116,7 +116,7 @@ class Replication:
     def _isr_answered(
         self, partition: Partition, proposal: IsrProposal, answer: ResponsePartitionData
     ) -> None:
-        error, before, after = ErrorCode(answer.error_code), partition.state, None
+        error, before, after = ErrorCode.of(answer.error_code), partition.state, None
         if error is not ErrorCode.NONE:
             tp = partition.topic_partition
             logger.debug("%s keeps its in-sync replicas: %s", tp, error.name)

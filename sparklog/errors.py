@@ -147,6 +147,11 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def of(cls, code: int) -> "ErrorCode":
+        """A code from the wire; UNKNOWN_SERVER_ERROR stands for one that is not known here."""
+        return cls(code) if code in cls._value2member_map_ else cls.UNKNOWN_SERVER_ERROR
+
 
 #: Codes after which a client may retry unchanged (``RetriableException`` in Kafka).
 RETRIABLE_CODES: frozenset[ErrorCode] = frozenset(
