@@ -10,6 +10,7 @@ control plane keeps them in memory only.  Logs that do not work are part of ever
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from sparklog.errors import ConnectError, KafkaError
 from sparklog.executors.partitions import PartitionTable
@@ -31,7 +32,9 @@ class LogEndReports:
         self._table = table
         self._tell = tell
         self._changed = asyncio.Event()
-        self._told: tuple[object, ...] | None = None
+        #: What this controller knows, by leader epoch, of this registration.
+        self._told: set[tuple[int, LogEnd]] = set()
+        self._told_as: object = None
 
     def look(self) -> None:
         """The image has changed, or this broker has registered anew."""
@@ -39,49 +42,60 @@ class LogEndReports:
 
     async def run(self) -> None:
         """For ever."""
+        loop = asyncio.get_running_loop()
+        repeat_at = loop.time() + REPEAT_S
         while True:
-            pause_s = await self._report()
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._changed.wait()
-            except TimeoutError:
-                self._told = None
+            if loop.time() >= repeat_at:
+                self._told.clear()
+                repeat_at = loop.time() + REPEAT_S
+            done = await self._report()
+            pause_s: float | None = RETRY_S
+            if done:
+                pause_s = max(repeat_at - loop.time(), 0) if self._told else None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause_s)
             self._changed.clear()
 
-    async def _report(self) -> float | None:
-        """How long to wait for news; None when there is nothing to repeat."""
+    async def _report(self) -> bool:
+        """Tell what is new; whether there is nothing left to tell."""
         ends, image = log_ends(self._table), self._table.image
-        news = (image.controller_epoch, image.broker(self._table.node_id), ends)
-        if not ends:
-            self._told = None
-            return None
-        if news != self._told:
-            try:
-                await self._tell(ends)
-            except (ConnectError, KafkaError) as error:
-                logger.info("log ends of %d partitions not reported: %s", len(ends), error)
-                return RETRY_S
-            self._told = news
-        return REPEAT_S
+        told_as = image.controller_epoch, image.broker(self._table.node_id)
+        if told_as != self._told_as:
+            self._told, self._told_as = set(), told_as
+        self._told &= ends
+        news = ends - self._told
+        if not news:
+            return True
+        try:
+            await self._tell(tuple(end for _, end in sorted(news, key=_by_partition)))
+        except (ConnectError, KafkaError) as error:
+            logger.info("log ends of %d partitions not reported: %s", len(news), error)
+            return False
+        self._told |= news
+        return True
 
 
-def log_ends(table: PartitionTable) -> tuple[LogEnd, ...]:
-    """Of partitions whose role says that nobody leads: nothing is appended to them any more."""
-    ends: list[LogEnd] = []
+def log_ends(table: PartitionTable) -> set[tuple[int, LogEnd]]:
+    """Of partitions whose role says that nobody leads, with its epoch: nothing is appended to them
+    any more."""
+    ends: set[tuple[int, LogEnd]] = set()
     for tp in table.image.partitions_led_by(NO_NODE):
         partition = table.get(tp)
         if partition is None or partition.log.offline is not None:
             continue
         if partition.state is not None and partition.state.offline:
-            ends.append(
-                LogEnd(
-                    topic_id=partition.topic_id,
-                    partition=tp.partition,
-                    leader_epoch=partition.log.leader_epochs.latest_epoch,
-                    log_end_offset=partition.log.log_end_offset,
-                )
+            end = LogEnd(
+                topic_id=partition.topic_id,
+                partition=tp.partition,
+                leader_epoch=partition.log.leader_epochs.latest_epoch,
+                log_end_offset=partition.log.log_end_offset,
             )
-    return tuple(ends)
+            ends.add((partition.leader_epoch, end))
+    return ends
+
+
+def _by_partition(epoch_and_end: tuple[int, LogEnd]) -> tuple[str, int]:
+    return str(epoch_and_end[1].topic_id), epoch_and_end[1].partition
 
 
 def offline_replicas(table: PartitionTable) -> tuple[OfflineReplica, ...]:

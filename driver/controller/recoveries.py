@@ -14,7 +14,7 @@ in one epoch is in the log of the leader of every later one.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
@@ -25,6 +25,9 @@ from sparklog.driver.controller.sessions import Sessions, check_broker_epoch
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.types import TopicPartition
 from sparklog.wire.private import LogEnd, ReportLogEndsRequest, ReportLogEndsResponse
+
+#: Topic id and partition.
+PartitionKey: TypeAlias = tuple[UUID, int]
 
 
 class _Report(NamedTuple):
@@ -48,7 +51,7 @@ class Recoveries:
     that has just started."""
 
     def __init__(self) -> None:
-        self._lost: dict[tuple[UUID, int], _Lost] = {}
+        self._lost: dict[PartitionKey, _Lost] = {}
 
     def add(self, image: ClusterImage, broker_id: int, broker_epoch: int, end: LogEnd) -> None:
         found = _find_offline(image, end.topic_id, end.partition)
@@ -66,15 +69,20 @@ class Recoveries:
         return _best(reports, topic.partitions[tp.partition].replicas)
 
     def recover(
-        self, image: ClusterImage, changes: PartitionChanges, timeout_ms: int, now_ms: int
+        self,
+        image: ClusterImage,
+        changes: PartitionChanges,
+        timeout_ms: int,
+        now_ms: int,
+        only: Collection[PartitionKey] | None,
     ) -> list[TopicPartition]:
         """Elect where all that are waited for have reported, or the wait is over.
 
         The partitions whose wait begins.
         """
         waiting: list[TopicPartition] = []
-        for key, lost in list(self._lost.items()):
-            found = _find_offline(image, *key)
+        for key in list(self._lost) if only is None else self._lost.keys() & only:
+            lost, found = self._lost[key], _find_offline(image, *key)
             if found is None:
                 del self._lost[key]
                 continue
@@ -105,7 +113,8 @@ def report_log_ends(
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     for end in request.ends:
         recoveries.add(image, broker.broker_id, broker.broker_epoch, end)
-    decision = recover(image, sessions, recoveries, config, now_ms)
+    reported = {(end.topic_id, end.partition) for end in request.ends if end.topic_id is not None}
+    decision = recover(image, sessions, recoveries, config, now_ms, reported)
     return replace(decision, response=ReportLogEndsResponse())
 
 
@@ -115,10 +124,12 @@ def recover(
     recoveries: Recoveries,
     config: BrokerConfig,
     now_ms: int,
+    only: Collection[PartitionKey] | None = None,
 ) -> Decision:
+    """Look at all partitions that wait, or at some of them ``only``."""
     changes = PartitionChanges(image, config, stopping=sessions.stopping)
     timeout_ms = config.unclean_recovery_timeout_ms
-    waiting = recoveries.recover(image, changes, timeout_ms, now_ms)
+    waiting = recoveries.recover(image, changes, timeout_ms, now_ms, only)
     effects: list[Effect] = []
     if waiting:
         effects.append(

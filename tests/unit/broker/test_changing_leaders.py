@@ -13,7 +13,7 @@ from sparklog.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
-from sparklog.wire.private import LostBroker, ReportLossRequest
+from sparklog.wire.private import LostBroker, ReportLogEndsRequest, ReportLossRequest
 
 
 async def with_replicas(rig: Rig, *replicas: int) -> Client:
@@ -112,6 +112,24 @@ def test_log_ends_are_told_again_to_a_new_controller() -> None:
         await until(lambda: state_of(rig).leader == 2)
 
     run(test, unclean_recovery_timeout_ms="200")
+
+
+def test_log_ends_are_told_once_while_nothing_new_is_to_be_told() -> None:
+    async def test(rig: Rig) -> None:
+        await with_replicas(rig, 1, 2)
+        await rig.crash_broker(1)
+        await rig.crash_broker(2)
+        await lose(rig, 1, 2)
+        await rig.start_broker(2, new=False)
+        told = str(ReportLogEndsRequest.API_KEY)
+        await until(lambda: rig.control.status()["requests"].get(told) == 1)
+        client = await rig.client(2)
+        for name in ("u", "v"):
+            await client.create_topic(name)
+        await rig.leads(2, 2)
+        assert rig.control.status()["requests"][told] == 1
+
+    run(test)
 
 
 def test_any_broker_passes_elections_on() -> None:
