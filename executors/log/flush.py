@@ -121,10 +121,12 @@ class FlushState:
         self._before_cut = self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)
 
-    def forget_cut(self) -> None:
-        """It was not made, or it was and ``cut`` was told."""
+    def forget_cut(self) -> bool:
+        """It is not made; False when it was, and ``cut`` was told, or none was announced."""
+        announced = self._before_cut != NO_OFFSET
         self.recovery_point = max(self.recovery_point, self._before_cut)
         self._before_cut = NO_OFFSET
+        return announced
 
     def cut(self, log_end_offset: int) -> None:
         """The log was truncated: what is below its new end stays durable."""

@@ -81,6 +81,7 @@ class Log:
         self._cutter = Cutter(half, folder, loaded.epochs, self._roller)
         #: Between ``begin_truncation`` and ``end_truncation``.
         self.truncating = False
+        self._start_before_cut = loaded.log_start_offset
         #: Whether anything but the epochs is not as a clean stop left it.
         self._changed = not (clean and loaded.report == RecoveryReport())
         self._log_start_offset = loaded.log_start_offset
@@ -306,17 +307,20 @@ class Log:
     # truncating
 
     def begin_truncation(self, offset: int, *, start_over: bool = False) -> None:
-        """The log is about to be cut at ``offset``: by then write down its recovery point.
+        """The log is about to be cut at ``offset``: first write down its recovery point and start.
 
-        It is lowered here, because a recovery point on the disk above the log's end would be taken
-        for loss.  Until ``end_truncation`` nothing else writes to this log, and the cut may run in
-        another thread once flushes that are under way have ended.
+        They are lowered here, because a recovery point on the disk above the log's end would be
+        taken for loss, and what is below a log start that was found there for deleted.  Until
+        ``end_truncation`` nothing else writes to this log, and the cut may run in another thread
+        once flushes that are under way have ended.
         """
         self._require_writable()
         first = max(self._log_start_offset, self._segments[0].base_offset)
         self.truncating = True
+        self._start_before_cut = self._log_start_offset
         if start_over or offset <= first:
-            self._flush.announce_cut(min(self._log_start_offset, offset))
+            self._log_start_offset = min(self._log_start_offset, offset)
+            self._flush.announce_cut(self._log_start_offset)
         else:
             self._flush.announce_cut(self._segments.base_below(offset))
 
@@ -329,8 +333,8 @@ class Log:
     def end_truncation(self) -> None:
         """It was cut, or is not to be after all; undoes ``detach``."""
         self.truncating = False
-        if self.offline is None:
-            self._flush.forget_cut()
+        if self.offline is None and self._flush.forget_cut():
+            self._log_start_offset = self._start_before_cut
         self._segments.use(self._files)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:

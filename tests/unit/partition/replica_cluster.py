@@ -438,8 +438,9 @@ class Cluster(Trio):
             self.lag(1, 0)
             self.alter(1, 2)
             self.tell()
-            ends = {self[node].high_watermark for node in self.replicas}
-            if len(self.state.isr) == 3 and ends == {self.leader.log.log_end_offset}:
+            end = self.leader.log.log_end_offset
+            ends = {(self[i].log.log_end_offset, self[i].high_watermark) for i in self.replicas}
+            if len(self.state.isr) == 3 and ends == {(end, end)}:
                 break
         else:
             raise AssertionError(f"no progress: {self.state}")
