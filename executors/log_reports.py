@@ -52,8 +52,10 @@ class LogEndReports:
             pause_s: float | None = RETRY_S
             if done:
                 pause_s = max(repeat_at - loop.time(), 0) if self._told else None
+            # Not wait_for, which takes no notice of a cancellation when the event is set as well.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
             self._changed.clear()
 
     async def _report(self) -> bool:

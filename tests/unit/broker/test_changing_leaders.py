@@ -1,11 +1,14 @@
 """Brokers and elections: handing over before a stop, and whose log leads after all have died."""
 
+import asyncio
 from typing import Any
 
+import pytest
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.driver.controller import Event
 from sparklog.errors import StorageError
+from sparklog.executors.log_reports import LogEndReports
 from sparklog.metadata import PartitionImage
 from sparklog.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -130,6 +133,32 @@ def test_log_ends_are_told_once_while_nothing_new_is_to_be_told() -> None:
         assert rig.control.status()["requests"][told] == 1
 
     run(test)
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_broker_that_ends_while_there_are_news_ends(steps: int) -> None:
+    async def test(rig: Rig) -> None:
+        await with_replicas(rig, 1, 2)
+        await rig.crash_broker(1)
+        await rig.crash_broker(2)
+        await lose(rig, 1, 2)
+        await rig.start_broker(2, new=False)
+        reports = LogEndReports(rig.brokers[2].table, tell_nobody)
+        running = asyncio.create_task(reports.run())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        reports.look()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait((running,), timeout=1)
+        assert running.cancelled()
+
+    run(test)
+
+
+async def tell_nobody(_: object) -> None:
+    """Believes everything."""
 
 
 def test_any_broker_passes_elections_on() -> None:
