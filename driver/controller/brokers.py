@@ -180,9 +180,9 @@ def _registration_effects(
             "failed too, records that were not on disk yet are lost (unclean recovery)"
         )
         yield CountUncleanRecoveries(partitions=len(partitions.unclean))
-    if loss is Loss.ALL and partitions.offline:
+    gone = [tp for tp in partitions.offline if not partitions.state(tp).last_known]
+    if loss is Loss.ALL and gone:
         yield WarnOperator(
             message=f"broker {broker_id} came back with a new directory; offline for good, because "
-            f"only the former one held them: {named(partitions.offline)}; delete and create the "
-            "topics again"
+            f"only the former one held them: {named(gone)}; delete and create the topics again"
         )

@@ -154,6 +154,21 @@ def test_a_new_directory_is_neither_waited_for_nor_elected() -> None:
     assert under_test.leaders() == {"a-0": -1}
 
 
+def test_only_what_nobody_else_had_is_called_offline_for_good() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    under_test.place("a", partition(1), partition(1, 2))
+    under_test.lose(1, 2)
+    decision = under_test.crash(1, directory_id=directory(7))
+    assert decision.effects == (
+        WarnOperator(
+            message="broker 1 came back with a new directory; offline for good, because only the "
+            "former one held them: a-0; delete and create the topics again"
+        ),
+    )
+    assert under_test.state("a", 1).eligible == (2,)
+
+
 def test_the_last_that_knew_everything_leads_as_soon_as_it_is_heard_again() -> None:
     under_test, _ = all_crashed(min_insync_replicas="2")
     under_test.crash(1)
