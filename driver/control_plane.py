@@ -42,6 +42,7 @@ from sparklog.metadata import (
 )
 from sparklog.process import descriptors_max
 from sparklog.service.dispatch import Dispatcher
+from sparklog.service.doubts import Doubts
 from sparklog.service.settings import changed_config, server_limits
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
@@ -89,6 +90,7 @@ class ControlPlane:
         self.secret = b""
         self.unclean_recoveries = 0
         self.spare_desk = SpareDesk(surroundings.monotonic_ms)
+        self.doubts = Doubts(surroundings.monotonic_ms)
         self._journal = Journal(open_backend(options.journal_dir, options.storage_options))
         self._end: asyncio.Future[None]
         self._started_ms = surroundings.wall_ms()

@@ -30,6 +30,7 @@ from sparklog.service import (
     metadata,
 )
 from sparklog.service import status as node_status
+from sparklog.service.doubts import Doubts
 from sparklog.service.handler import ApiHandler
 from sparklog.wire.codec import decode_response, encode_request
 from sparklog.wire.messages.create_topics import (
@@ -49,6 +50,7 @@ def broker_handlers(
     secret: bytes,
     random_bytes: Callable[[int], bytes],
     auto_create: bool,
+    doubts: Doubts,
     forward: Forward,
     allocate_producer_ids: Allocate,
     ask_to_stop: Callable[[str], None],
@@ -60,7 +62,7 @@ def broker_handlers(
         produce.handler(table),
         fetch.handler(table),
         list_offsets.handler(table),
-        metadata.handler(lambda: table.image, create_topic),
+        metadata.handler(lambda: table.image, create_topic, doubts),
         find_coordinator.handler(),
         *forward_handlers(forward),
         delete_records.handler(table),

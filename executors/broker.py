@@ -282,6 +282,7 @@ class Broker:
             secret=self._secret,
             random_bytes=self.surroundings.random_bytes,
             auto_create=self.config.auto_create_topics_enable,
+            doubts=self.replication.doubts,
             forward=registration.forward,
             allocate_producer_ids=registration.allocate_producer_ids,
             ask_to_stop=self.ask_to_stop,

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias, assert_never
 
 from sparklog.client.connection import Connection
@@ -24,6 +25,7 @@ from sparklog.executors.leader_fetch import (
 from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
 from sparklog.metadata import BrokerImage
+from sparklog.service.doubts import Doubts
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.codec import encode_request
 from sparklog.wire.fetch import decode_fetch_response
@@ -49,13 +51,15 @@ class _UnderWay(NamedTuple):
 class FetcherTools:
     """What every fetcher of a broker works with.
 
-    ``broker``: as the image has it.  ``broker_epoch``: of this one.
+    ``broker``: as the image has it.  ``broker_epoch``: of this one.  ``doubts`` hears of leaders
+    whose connection breaks.
     """
 
     table: PartitionTable
     connect: Callable[[Endpoint], Awaitable[Connection]]
     broker: Callable[[int], BrokerImage | None]
     broker_epoch: Callable[[], int]
+    doubts: Doubts
 
 
 class ReplicaFetcher:
@@ -128,6 +132,9 @@ class ReplicaFetcher:
         if leader is None or not leader.registered:
             raise ConnectError(f"it is not known where broker {self.leader_id} listens")
         connection = await self._tools.connect(leader.endpoint)
+        doubts = self._tools.doubts
+        doubts.heard(self.leader_id)
+        connection.call_on_loss(partial(doubts.lost, self.leader_id, leader.broker_epoch))
         try:
             await self._converse(connection)
         finally:

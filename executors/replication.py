@@ -19,6 +19,7 @@ from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.replica_fetcher import FetcherTools
 from sparklog.executors.replica_fetchers import ReplicaFetchers
 from sparklog.metadata import PartitionImage
+from sparklog.service.doubts import Doubts
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.messages.alter_partition import ResponsePartitionData
 
@@ -40,11 +41,14 @@ class Replication:
         alter_partitions: AlterPartitions,
     ) -> None:
         self._table = table
+        #: Leaders whose connection has just broken.
+        self.doubts = Doubts(table.monotonic_ms)
         tools = FetcherTools(
             table=table,
             connect=connect,
             broker=lambda broker_id: table.image.broker(broker_id),
             broker_epoch=broker_epoch,
+            doubts=self.doubts,
         )
         self._fetchers = ReplicaFetchers(tools)
         self._sender = IsrSender(alter_partitions, self._isr_answered)

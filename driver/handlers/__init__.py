@@ -60,7 +60,6 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         alter_configs,
         init_producer_id,
         register_broker,
-        broker_heartbeat,
         allocate_producer_ids,
         assign_brokers,
         report_loss,
@@ -69,7 +68,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         report_log_ends,
     )
     return (
-        metadata.handler(lambda: node.image, create),
+        metadata.handler(lambda: node.image, create, node.doubts),
         describe_log_dirs.handler(node.journal_url),
         describe_cluster.handler(lambda: node.image),
         describe_topic_partitions.handler(
@@ -83,6 +82,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         *leads_nothing.handlers(),
         *(module.handler(node.decide) for module in decided),
         *members.handlers(node.secret, node.surroundings.random_bytes),
+        broker_heartbeat.handler(node.decide, node.doubts),
         watch_metadata.handler(node.feed),
         await_work.handler(node.spare_desk),
         give_work.handler(node.spare_desk),

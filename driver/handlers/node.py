@@ -11,6 +11,7 @@ from sparklog.driver.controller import Event
 from sparklog.driver.feed import MetadataFeed
 from sparklog.driver.spare_desk import SpareDesk
 from sparklog.metadata import ClusterImage
+from sparklog.service.doubts import Doubts
 from sparklog.service.handler import ApiHandler
 from sparklog.surroundings import Surroundings
 from sparklog.transport import Parked, Reply, ServerConnection
@@ -46,6 +47,9 @@ class Node(Protocol):
 
     @property
     def spare_desk(self) -> SpareDesk: ...
+
+    @property
+    def doubts(self) -> Doubts: ...
 
     def decide(self, event: Event) -> Response | Awaitable[Response | None] | None: ...
 

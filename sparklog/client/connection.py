@@ -5,7 +5,7 @@ node which misses a deadline loses its connection.  Must not know which node to 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 from sparklog import __version__
@@ -88,6 +88,10 @@ class Connection:
     @property
     def in_flight(self) -> int:
         return self._channel.in_flight
+
+    def call_on_loss(self, callback: Callable[[], None]) -> None:
+        """Have somebody told at once when the peer goes away."""
+        self._channel.call_on_loss(callback)
 
     def close(self) -> None:
         self._channel.close()

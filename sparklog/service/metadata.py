@@ -3,15 +3,19 @@
 Topics by name (all: null, in v0 an empty list), from v12 also by id.  A topic that is missing is
 created when client and node allow it; until the image has it the answer is LEADER_NOT_AVAILABLE,
 which clients retry.  The control plane is node 0 and named as controller.
+A leader whose connections have just ended is not named as one (``doubts``).
 Deviation: authorized operations are all of them, because there are no access rules.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from sparklog.service.doubts import Doubts
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.types import CONTROLLER_NODE_ID, NO_NODE
 from sparklog.wire.codec import RequestHeader, decode_request
@@ -27,6 +31,8 @@ from sparklog.wire.schema import Request
 
 #: Creates a topic with the cluster's defaults, or raises KafkaError.
 CreateTopic = Callable[[str], Awaitable[None]]
+#: As things are now; topics that could not be created have an error.
+Answer = Callable[[RequestContext, MetadataRequest, dict[str, ErrorCode]], MetadataResponse]
 
 #: Bits of ``AclOperation`` that a topic, or the cluster, has at all.
 TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -39,17 +45,27 @@ _CREATE_MAX: Final = 1000
 
 
 def handler(
-    image: Callable[[], ClusterImage], create_topic: CreateTopic | None = None
+    image: Callable[[], ClusterImage],
+    create_topic: CreateTopic | None = None,
+    doubts: Doubts | None = None,
 ) -> ApiHandler:
     """``create_topic`` is None where missing topics are never created."""
+
+    def answer(
+        context: RequestContext, request: MetadataRequest, refusals: dict[str, ErrorCode]
+    ) -> MetadataResponse:
+        return _without_doubted(_response(image(), context, request, refusals), image(), doubts)
 
     def handle(context: RequestContext, request: MetadataRequest) -> Handled:
         if context.version < _IDS_FROM:
             _check_names(request)
+        wait_ms = doubts.hesitation_ms(context.connection.state) if doubts is not None else 0
         names = _missing_names(image(), context, request) if create_topic is not None else []
-        if not names or create_topic is None:
-            return _response(image(), context, request, {})
-        return _create_and_answer(image, create_topic, names, context, request)
+        if names and create_topic is not None:
+            return _create_and_answer(answer, create_topic, names, context, request)
+        if wait_ms:
+            return _answer_later(wait_ms, answer, context, request)
+        return answer(context, request, {})
 
     return ApiHandler(
         api_key=MetadataRequest.API_KEY,
@@ -72,8 +88,15 @@ def _decode(header: RequestHeader, body: memoryview) -> Request:
     return decode_request(header, body)
 
 
+async def _answer_later(
+    wait_ms: int, answer: Answer, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse:
+    await asyncio.sleep(wait_ms / 1000)
+    return answer(context, request, {})
+
+
 async def _create_and_answer(
-    image: Callable[[], ClusterImage],
+    answer: Answer,
     create_topic: CreateTopic,
     names: list[str],
     context: RequestContext,
@@ -87,7 +110,7 @@ async def _create_and_answer(
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS and not error.retriable:
                 refusals[name] = error.code
-    return _response(image(), context, request, refusals)
+    return answer(context, request, refusals)
 
 
 def _check_names(request: MetadataRequest) -> None:
@@ -213,6 +236,26 @@ def _partition(
         isr_nodes=state.isr,
         offline_replicas=tuple(r for r in state.replicas if not image.is_alive(r)),
     )
+
+
+def _without_doubted(
+    response: MetadataResponse, image: ClusterImage, doubts: Doubts | None
+) -> MetadataResponse:
+    """Nobody is told to write to a leader whose connections have just ended."""
+    if doubts is None or not doubts:
+        return response
+    doubted = {id_ for id_, broker in image.brokers.items() if doubts.about(broker)}
+    topics = tuple(
+        replace(topic, partitions=tuple(_unless(doubted, p) for p in topic.partitions))
+        for topic in response.topics
+    )
+    return replace(response, topics=topics) if doubted else response
+
+
+def _unless(doubted: set[int], partition: MetadataResponsePartition) -> MetadataResponsePartition:
+    if partition.leader_id not in doubted:
+        return partition
+    return replace(partition, error_code=ErrorCode.LEADER_NOT_AVAILABLE, leader_id=NO_NODE)
 
 
 def _is_legal(name: str) -> bool:

@@ -6,7 +6,7 @@ Must not know what a frame means.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparklog.errors import ConnectError, FrameError
 from sparklog.transport.channel import UNSENT_BYTES_MAX, Channel
@@ -29,6 +29,7 @@ class ClientConnection(Channel):
         self._waiting: deque[asyncio.Future[memoryview]] = deque()
         self._blocked: deque[asyncio.Future[None]] = deque()
         self._error: str | None = None
+        self._loss_callbacks: list[Callable[[], None]] = []
 
     @property
     def in_flight(self) -> int:
@@ -55,8 +56,13 @@ class ClientConnection(Channel):
         """Nobody uses this answer, or anything of it, any more: a later one may have its memory."""
         self._frames.give_back(answer)
 
+    def call_on_loss(self, callback: Callable[[], None]) -> None:
+        """Have somebody told, before anything else that arrived, when the peer goes away."""
+        self._loss_callbacks.append(callback)
+
     def close(self) -> None:
         """Close; requests under way fail."""
+        self._loss_callbacks.clear()
         self._fail("closed by this side")
         self.abort()
 
@@ -76,9 +82,18 @@ class ClientConnection(Channel):
             return
         self._unblock()
 
+    def eof_received(self) -> None:
+        self._tell_loss()
+
     def connection_lost(self, error: Exception | None) -> None:
+        self._tell_loss()
         super().connection_lost(error)
         self._fail(str(error) if error else "closed by the peer")
+
+    def _tell_loss(self) -> None:
+        callbacks, self._loss_callbacks = self._loss_callbacks, []
+        for callback in callbacks:
+            callback()
 
     def _put(self, payload: Sequence[Buffer]) -> None:
         assert self._out is not None

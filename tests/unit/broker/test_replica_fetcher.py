@@ -254,3 +254,20 @@ def test_who_leads_itself_follows_nobody() -> None:
         assert follower.replication.as_json()["leaders_followed"] == 0
 
     run(test, IDLE)
+
+
+def test_a_leader_whose_connection_breaks_is_doubted_until_it_is_reached_again() -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+        await until(lambda: len(leader.asked) == 2)
+        doubts = follower.replication.doubts
+        assert not doubts.about(follower.table.image.broker(LEADER))
+        await leader.server.close(0)
+        await until(lambda: doubts.about(follower.table.image.broker(LEADER)))
+        other = await ScriptedLeader([IDLE]).start()
+        follower.locate(other)
+        await until(lambda: not doubts)
+        await follower.replication.close()
+        await other.server.close(0)
+        assert not doubts
+
+    run(test, IDLE)

@@ -1,0 +1,111 @@
+"""A leader whose connections have just ended is not named to clients, for a moment."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import pytest
+from small_node import HOST, image, run_node
+
+from sparklog.client.connection import Connection
+from sparklog.errors import ErrorCode
+from sparklog.metadata import BrokerImage, BrokerRegistered
+from sparklog.service import metadata
+from sparklog.service.doubts import DOUBT_MS_MAX, HESITATION_MS, QUIET_MS, Doubts
+from sparklog.transport import Server
+from sparklog.types import Endpoint
+from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+
+@dataclass
+class Clock:
+    now_ms: int = 0
+    doubts: Doubts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.doubts = Doubts(lambda: self.now_ms)
+
+
+def broker(epoch: int) -> BrokerImage:
+    return BrokerImage(broker_id=1, broker_epoch=epoch)
+
+
+def test_a_doubt_ends_with_time_a_word_of_the_broker_or_its_new_registration() -> None:
+    clock = Clock()
+    doubts = clock.doubts
+    assert not doubts
+    doubts.lost(1, 5)
+    assert doubts
+    assert doubts.about(broker(5))
+    assert not doubts.about(None)
+    clock.now_ms += DOUBT_MS_MAX
+    assert doubts.about(broker(5))
+    clock.now_ms += 1
+    assert not doubts.about(broker(5))
+    assert not doubts
+    doubts.lost(1, 5)
+    doubts.heard(1)
+    assert not doubts.about(broker(5))
+    doubts.lost(1, 5)
+    assert not doubts.about(broker(6))
+
+
+def test_only_who_asks_again_after_a_while_waits_and_all_that_it_asks_meanwhile() -> None:
+    clock, asker = Clock(), {}
+    waits = []
+    for pause in (0, QUIET_MS - 1, 1, QUIET_MS, 5, HESITATION_MS - 5, 1):
+        clock.now_ms += pause
+        waits.append(clock.doubts.hesitation_ms(asker))
+    assert waits == [0, 0, 0, HESITATION_MS, HESITATION_MS - 5, 0, 0]
+
+
+def leader_of_flights(answer: MetadataResponse) -> tuple[int, int, int]:
+    [topic] = answer.topics
+    [partition] = topic.partitions
+    return partition.error_code, partition.leader_id, partition.leader_epoch
+
+
+@pytest.mark.parametrize("version", [1, 13])
+def test_a_doubted_leader_is_not_named_until_its_new_registration(version: int) -> None:
+    clock, whole = Clock(), image()
+
+    async def test(server: Server) -> None:
+        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=5)
+        connection.versions[MetadataRequest.API_KEY] = (version, version)
+
+        async def ask() -> tuple[int, int, int]:
+            request = MetadataRequest(topics=(MetadataRequestTopic(name="flights"),))
+            return leader_of_flights(await connection.request(request))
+
+        epoch = 4 if version >= 7 else -1
+        assert await ask() == (ErrorCode.NONE, 1, epoch)
+        clock.doubts.lost(1, 1)
+        assert await ask() == (ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch)
+        clock.doubts.lost(2, 2)
+        clock.doubts.heard(1)
+        assert await ask() == (ErrorCode.NONE, 1, epoch)
+        clock.doubts.lost(1, 1)
+        again = replace(whole.brokers[1], broker_epoch=9)
+        whole.replay(BrokerRegistered(broker=again, clean=False))
+        assert await ask() == (ErrorCode.NONE, 1, epoch)
+        connection.close()
+
+    run_node([metadata.handler(lambda: whole, None, clock.doubts)], test)
+
+
+def test_an_answer_that_waited_knows_what_happened_meanwhile() -> None:
+    clock, whole = Clock(), image()
+
+    async def test(server: Server) -> None:
+        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=5)
+        request = MetadataRequest(topics=(MetadataRequestTopic(name="flights"),))
+        first = await connection.request(request)
+        clock.now_ms += QUIET_MS
+        asking = asyncio.create_task(connection.request(request))
+        while not any(each.parked for each in server.connections):
+            await asyncio.sleep(0)
+        clock.doubts.lost(1, 1)
+        assert leader_of_flights(first) == (ErrorCode.NONE, 1, 4)
+        assert leader_of_flights(await asking) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 4)
+        connection.close()
+
+    run_node([metadata.handler(lambda: whole, None, clock.doubts)], test)
