@@ -26,6 +26,7 @@ class ReplicaFetchers:
         self._leaders: dict[TopicPartition, int] = {}
         self._truncations: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: dict[ReplicaFetcher, asyncio.Task[None]] = {}
+        self._closed = False
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __len__(self) -> int:
@@ -46,6 +47,8 @@ class ReplicaFetchers:
         tp, leader_id = partition.topic_partition, partition.leader
         if partition.is_leader or leader_id == NO_NODE:
             self.leave(tp)
+            return
+        if self._closed:  # a flush or a truncation has ended since
             return
         if self._leaders.get(tp, leader_id) != leader_id:
             self.leave(tp)
@@ -77,6 +80,7 @@ class ReplicaFetchers:
 
     async def close(self) -> None:
         """Copy nothing any more; nothing is done to the logs afterwards."""
+        self._closed = True
         self._fetchers.clear()
         self._leaders.clear()
         tasks = list(self._tasks.values())

@@ -145,7 +145,7 @@ def test_what_an_old_leader_alone_had_is_truncated_when_it_follows() -> None:
         assert (await client.produce("t", batch(b"a"))).error_code == 0
         await same_logs(rig, IDS)
         for i in others:
-            await rig.brokers[i].replication.close()
+            await rig.brokers[i].replication.let_go(TP)
         # Nobody copies this one, and the leader dies with it.
         assert (await client.produce("t", batch(b"lost"), acks=1)).error_code == 0
         await rig.crash_broker(leader)
@@ -199,6 +199,21 @@ def test_a_replica_that_ends_before_the_leader_begins_starts_over() -> None:
         log = replica(rig, follower).log
         await until(lambda: (log.log_start_offset, log.log_end_offset) == (3, 4))
         assert await client.fetch("t", 3) == (0, [b"d"])
+
+    run(test)
+
+
+def test_a_broker_that_stops_follows_nobody_again_when_a_late_flush_ends() -> None:
+    """It would truncate logs that are closed, below what the checkpoint of the stop says."""
+
+    async def test(rig: Rig) -> None:
+        await three(rig)
+        leader = await in_sync(rig, IDS)
+        follower = rig.brokers[next(i for i in IDS if i != leader)]
+        assert follower.replication.as_json()["leaders_followed"] == 1
+        await follower.replication.close()
+        follower.replication.resume(TP)
+        assert follower.replication.as_json()["leaders_followed"] == 0
 
     run(test)
 
