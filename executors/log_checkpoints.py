@@ -35,12 +35,15 @@ class LogCheckpoints:
         self._writing = asyncio.Lock()
         #: What is on the disk, where it was written since the start.
         self._written: dict[BrokerFolder, _Offsets] = {}
+        #: Where a write is under way, or has failed.
+        self._unsure: set[BrokerFolder] = set()
 
     def allow(self, log: Log) -> bool:
         """Whether a log may end, and start, where it says that it is sure to, as to the disk."""
         tp = log.topic_partition
         folder = self._folders.find(tp)
-        assert folder is not None
+        if folder is None or folder in self._unsure:
+            return False
         points, starts = self._written.get(folder, (folder.recovery_points, folder.log_starts))
         return points.get(tp, 0) <= log.recovery_point and starts.get(tp, 0) <= log.log_start_offset
 
@@ -62,6 +65,7 @@ class LogCheckpoints:
                     tp = log.topic_partition
                     points[tp] = log.recovery_point
                     starts[tp] = max(log.log_start_offset, log_starts.get(tp, 0))
+                self._unsure.add(folder)
                 try:
                     await run_blocking(folder.write_checkpoints, points, starts)
                 except StorageError as error:
@@ -69,6 +73,7 @@ class LogCheckpoints:
                     self._suspect(folder)
                 else:
                     self._written[folder] = points, starts
+                    self._unsure.discard(folder)
             if failure is not None:
                 raise failure
             then()

@@ -434,6 +434,7 @@ class PartitionTable:
 
     async def _settle(self, partition: Partition) -> None:
         """Nothing works on the partition's log any more."""
+        await self.truncations.settle(partition.topic_partition)
         await self._flusher.settle(partition)
         await self.log_work.settle(partition.topic_partition)
 

@@ -11,9 +11,21 @@ follower's log is refused whole.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
-from sparklog.types import MAX_INT32
-from sparklog.wire.batch import BatchHeader, Buffer, check_batch, iter_batches
+from sparklog.types import MAX_INT32, MAX_INT64
+from sparklog.wire.batch import (
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    CRC_START,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
 from sparklog.wire.control import ControlType, EndTxnMarker, read_marker
 
 
@@ -38,21 +50,18 @@ def read_replicated(
     KafkaError: CORRUPT_MESSAGE, INVALID_RECORD.
     """
     batches: list[ReplicatedBatch] = []
-    try:
-        for header, position in iter_batches(records):
-            check_batch(records, position, header)
-            marker = read_marker(records, position, header) if header.is_control else None
-            batches.append(ReplicatedBatch(header, position, marker))
-    except DecodeError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"from the leader: {error}") from error
-    end_offset = -1
-    for header, _, _ in batches:
+    view, position, end_offset = memoryview(records), 0, 0
+    while position < len(view):
+        header, size = _read_batch(view, position)
         epoch = header.partition_leader_epoch
         if not last_epoch <= epoch <= leader_epoch:
             raise _impossible(header, f"is of leader epoch {epoch} after {last_epoch}")
-        if header.base_offset < end_offset or header.last_offset_delta < 0:
+        if not end_offset <= header.base_offset <= header.last_offset < MAX_INT64:
             raise _impossible(header, f"comes after offset {end_offset - 1}")
+        marker = _read_marker(view, position, header) if header.attributes & CONTROL_BIT else None
+        batches.append(ReplicatedBatch(header, position, marker))
         last_epoch, end_offset = epoch, header.next_offset
+        position += size
     return batches
 
 
@@ -86,6 +95,31 @@ def split_writes(
         size += header.size
     if begin < len(batches):
         yield batches[begin:]
+
+
+def _read_batch(view: memoryview, position: int) -> tuple[BatchHeader, int]:
+    """The header and size of a whole, undamaged batch.  A glance is mostly enough."""
+    try:
+        header = read_header(view, position)
+        size = header.batch_length + LOG_OVERHEAD
+        data = view[position + CRC_START : position + size]
+        whole = len(data) == size - CRC_START and size >= BATCH_OVERHEAD
+        if not whole or header.magic != MAGIC_V2 or crc32c(data) != header.crc:
+            check_batch(view, position, header)
+    except DecodeError as error:
+        raise _torn(error) from error
+    return header, size
+
+
+def _read_marker(view: memoryview, position: int, header: BatchHeader) -> EndTxnMarker | None:
+    try:
+        return read_marker(view, position, header)
+    except DecodeError as error:
+        raise _torn(error) from error
+
+
+def _torn(error: DecodeError) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"from the leader: {error}")
 
 
 def _impossible(header: BatchHeader, what: str) -> KafkaError:

@@ -15,6 +15,7 @@ from sparklog.executors.log_checkpoints import LogCheckpoints
 from sparklog.executors.log_work import LogWork
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import Effect, EpochEnd, Truncated
+from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Truncations:
         self._log_work = log_work
         self._carry_out = carry_out
         self._now_ms = now_ms
+        self._running: dict[TopicPartition, asyncio.Task[Truncated]] = {}
         self._writing = asyncio.Lock()
         self._next_write: asyncio.Task[None] | None = None
 
@@ -48,7 +50,7 @@ class Truncations:
         """
         if not partition.begin_truncation(diverging, leader_epoch=leader_epoch):
             return None
-        return await self._truncate(partition)
+        return await self._run(partition)
 
     async def start_over(
         self, partition: Partition, offset: int, *, leader_epoch: int
@@ -56,7 +58,27 @@ class Truncations:
         """Drop a follower's log; it goes on at ``offset``.  As ``cut``."""
         if not partition.begin_start_over(offset, leader_epoch=leader_epoch):
             return None
-        return await self._truncate(partition)
+        return await self._run(partition)
+
+    async def settle(self, topic_partition: TopicPartition) -> None:
+        """Nothing is being cut any more of this log."""
+        running = self._running.get(topic_partition)
+        if running is not None:
+            await asyncio.wait([running])
+
+    def _run(self, partition: Partition) -> Awaitable[Truncated]:
+        """To the end, even when nobody waits for it any more: a thread is at work on the log."""
+        tp = partition.topic_partition
+        task = asyncio.get_running_loop().create_task(self._truncate(partition))
+        self._running[tp] = task
+
+        def ended(task: asyncio.Task[Truncated]) -> None:
+            del self._running[tp]
+            if not task.cancelled() and task.exception() is not None:
+                logger.debug("%s was not cut: %s", tp, task.exception())
+
+        task.add_done_callback(ended)
+        return asyncio.shield(task)
 
     async def _truncate(self, partition: Partition) -> Truncated:
         tp = partition.topic_partition

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from partition_maker import NOW, TP
 from replica_trio import Trio
 
@@ -16,15 +18,16 @@ from sparklog.executors.partition_values import (
     WakeReaders,
     WakeWriters,
 )
-from sparklog.types import NO_NODE, Isolation
+from sparklog.types import MAX_INT64, NO_NODE, Isolation
 from sparklog.wire.batch import LOG_OVERHEAD, read_header, stamp
 from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
 
 Damage = Callable[[bytearray], bytes]
 
 
-def elected(count: int = 2, **settings: object) -> Trio:
-    trio = Trio(count, **settings)
+def elected(count: int = 2, **config: object) -> Trio:
+    trio = Trio(count, **config)
     trio.elect(1)
     return trio
 
@@ -145,6 +148,11 @@ def without_length(data: bytearray) -> bytes:
     return bytes(data)
 
 
+def beyond_all_offsets(data: bytearray) -> bytes:
+    stamp(data, MAX_INT64, 1)
+    return bytes(data)
+
+
 def with_a_torn_marker(data: bytearray) -> bytes:
     return stored(2, b"x", epoch=1, control=True, producer_id=1, producer_epoch=0)
 
@@ -160,6 +168,7 @@ def with_a_torn_marker(data: bytearray) -> bytes:
         (twice, ErrorCode.INVALID_RECORD),
         (from_below, ErrorCode.INVALID_RECORD),
         (of_an_older_epoch, ErrorCode.INVALID_RECORD),
+        (beyond_all_offsets, ErrorCode.INVALID_RECORD),
         (of_a_newer_epoch, ErrorCode.INVALID_RECORD),
     ],
 )
@@ -177,6 +186,42 @@ def test_what_cannot_be_the_leaders_next_batch_is_refused(damage: Damage, code: 
     assert (trio[2].log.log_end_offset, dict(trio[2].producers.entries)) == (2, {})
     give(trio, good)
     trio.check()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
+    cut=st.integers(0, 400),
+    extra=st.binary(max_size=80),
+)
+def test_whatever_comes_is_taken_or_refused(
+    changes: list[tuple[int, int]], cut: int, extra: bytes
+) -> None:
+    trio = elected()
+    give(trio, stored(0, b"a", b"b"))
+    sent = bytearray(
+        stored(2, b"c", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+        + encode_marker(
+            EndTxnMarker(control_type=ControlType.ABORT, coordinator_epoch=1),
+            producer_id=1,
+            producer_epoch=0,
+            timestamp=NOW,
+            base_offset=3,
+            leader_epoch=0,
+        )
+        + stored(4, b"d" * 50)
+    )
+    for position, value in changes:
+        sent[position % len(sent)] = value
+    data = bytes(sent[:cut]) + extra
+    try:
+        give(trio, data, high_watermark=9)
+    except KafkaError as error:
+        if error.code not in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
+            raise
+        assert (trio[2].log.log_end_offset, trio[2].high_watermark) == (2, 0)
+    trio[2].check_invariants()
+    trio[2].log.check_invariants()
 
 
 def test_a_write_that_fails_leaves_what_was_written_before_it() -> None:

@@ -1,0 +1,258 @@
+"""Logs of followers are cut in worker threads: first what is written down, then what is cut."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import pytest
+
+from sparklog.errors import StorageError
+from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.counters import BrokerCounters
+from sparklog.executors.log_folders import LogFolders
+from sparklog.executors.partition import Partition
+from sparklog.executors.partition_values import EpochEnd
+from sparklog.executors.partitions import PartitionTable
+from sparklog.metadata import ClusterImage, PartitionImage
+from sparklog.metadata.records import TopicCreated
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.storage_backends.memory_faults import Operation
+from sparklog.types import TopicPartition
+from sparklog.wire.builder import Record, encode_batch
+
+NODE, LEADER, NOW = 1, 2, 1_700_000_000_000
+COUNT = 5
+
+
+class Follower:
+    """A broker whose replicas have ten records each and follow another broker."""
+
+    def __init__(self, backend: MemoryBackend, folder: BrokerFolder) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.table = PartitionTable(
+            node_id=NODE,
+            folders=LogFolders([folder]),
+            settings={},
+            counters=BrokerCounters(),
+            now_ms=lambda: NOW,
+            monotonic_ms=lambda: NOW,
+            random_bytes=bytes,
+        )
+        self.written: list[str] = []
+
+    @classmethod
+    async def start(cls, backend: MemoryBackend, *, new: bool = True) -> "Follower":
+        folder = BrokerFolder.take(
+            backend, "broker-1", cluster_id="c", node_id=NODE, new=new, new_id=UUID(int=1)
+        )
+        follower = cls(backend, folder)
+        both = (NODE, LEADER)
+        state = PartitionImage(replicas=both, isr=both, last_known=both, leader=LEADER)
+        image = ClusterImage()
+        topic = TopicCreated(topic="t", topic_id=UUID(int=7), partitions=(state,) * COUNT)
+        image.replay_commit(1, [topic])
+        await follower.table.apply(image, lead=True)
+        return follower
+
+    def __getitem__(self, number: int) -> Partition:
+        partition = self.table.get(TopicPartition("t", number))
+        assert partition is not None
+        return partition
+
+    def fill(self, *, flushed: bool) -> None:
+        for number in range(COUNT):
+            for offset in range(self[number].log.log_end_offset, 10):
+                self[number].append_as_follower(
+                    stored(offset),
+                    fetch_offset=offset,
+                    leader_epoch=0,
+                    high_watermark=0,
+                    log_start_offset=0,
+                    now_ms=NOW,
+                )
+            if flushed:
+                self[number].log.flush(NOW)
+
+    def watch(self) -> None:
+        """Note every file that is put and cut from now on."""
+
+        def note(operation: Operation, path: str) -> None:
+            if operation in ("put", "truncate"):
+                self.written.append(path.rpartition("broker-1/")[2])
+
+        self.backend.faults.slow = note
+
+    async def cut(self, number: int, end_offset: int) -> object:
+        return await self.table.truncations.cut(
+            self[number], EpochEnd(0, end_offset), leader_epoch=0
+        )
+
+
+def stored(offset: int) -> bytes:
+    return encode_batch(
+        [Record(value=b"v%d" % offset, timestamp=NOW)], base_offset=offset, leader_epoch=0
+    )
+
+
+def run(test: Callable[[Follower], Awaitable[None]], *, flushed: bool = True) -> None:
+    async def within() -> None:
+        follower = await Follower.start(MemoryBackend())
+        follower.fill(flushed=flushed)
+        await follower.table.checkpoints.write()
+        await test(follower)
+
+    asyncio.run(within())
+
+
+POINTS = "recovery-point-offset-checkpoint"
+
+
+def test_the_recovery_point_is_on_the_disk_before_the_log_is_cut() -> None:
+    async def test(follower: Follower) -> None:
+        follower.watch()
+        assert await follower.cut(0, 4) is not None
+        points = follower.written.index(POINTS)
+        assert points < follower.written.index("t-0/00000000000000000000.log")
+        assert follower[0].log.log_end_offset == follower[0].log.recovery_point == 4
+        assert follower[0].fetch_position() is not None
+
+    run(test)
+
+
+def test_many_logs_share_the_writes() -> None:
+    async def test(follower: Follower) -> None:
+        follower.watch()
+        await asyncio.gather(*(follower.cut(number, number) for number in range(COUNT)))
+        assert [follower[number].log.log_end_offset for number in range(COUNT)] == [*range(COUNT)]
+        assert follower.written.count(POINTS) <= 2
+
+    run(test)
+
+
+def test_what_the_disk_allows_already_is_not_written_again() -> None:
+    async def test(follower: Follower) -> None:
+        follower.watch()
+        assert await follower.cut(0, 4) is not None
+        assert POINTS not in follower.written
+        assert await follower.cut(0, 4) is None
+
+    run(test, flushed=False)
+
+
+def test_a_write_under_way_may_say_too_much() -> None:
+    """It has taken the recovery points before the cut, and what it writes is not there yet."""
+
+    async def test(follower: Follower) -> None:
+        follower[0].log.flush(NOW)
+        writing = asyncio.create_task(follower.table.checkpoints.write())
+        await asyncio.sleep(0)
+        assert await follower.cut(0, 4) is not None
+        await writing
+        follower.backend.crash(lose_names=True)
+        again = await Follower.start(follower.backend, new=False)
+        assert again[0].log.log_end_offset == 4
+
+    run(test, flushed=False)
+
+
+def test_a_write_that_failed_may_have_said_too_much() -> None:
+    async def test(follower: Follower) -> None:
+        follower[0].log.flush(NOW)
+        follower.backend.faults.fail_next(operation="put", under=POINTS, after=True)
+        with pytest.raises(StorageError):
+            await follower.table.checkpoints.write()
+        assert await follower.cut(0, 4) is not None
+        follower.backend.crash(lose_names=True)
+        again = await Follower.start(follower.backend, new=False)
+        assert again[0].log.log_end_offset == 4
+
+    run(test, flushed=False)
+
+
+def test_a_flush_under_way_ends_first() -> None:
+    async def test(follower: Follower) -> None:
+        partition = follower[0]
+        table = follower.table
+        go_on = asyncio.Event()
+        order: list[str] = []
+        job = partition.log.start_flush(NOW, force=True)
+        assert job is not None
+
+        async def flush() -> None:
+            await go_on.wait()
+            order.append("flushed")
+            partition.log.finish_flush(job, NOW)
+            del table._flusher._running[partition.topic_partition]
+
+        table._flusher._running[partition.topic_partition] = asyncio.create_task(flush())
+        cut = asyncio.create_task(follower.cut(0, 4))
+        cut.add_done_callback(lambda _: order.append("cut"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (partition.log.truncating, partition.log.log_end_offset) == (True, 10)
+        go_on.set()
+        await cut
+        await asyncio.sleep(0)
+        assert order == ["flushed", "cut"]
+        assert partition.log.recovery_point == 4
+
+    run(test)
+
+
+@pytest.mark.parametrize("operation", ["put", "truncate"])
+def test_trouble_with_the_disk_is_told_and_nothing_else_breaks(operation: Operation) -> None:
+    async def test(follower: Follower) -> None:
+        follower.backend.faults.fail_next(operation=operation)
+        with pytest.raises(Exception, match="fail") as told:
+            await follower.cut(0, 4)
+        log = follower[0].log
+        assert not log.truncating
+        if operation == "put":
+            assert isinstance(told.value, StorageError)
+            assert (log.log_end_offset, log.recovery_point, log.offline) == (10, 10, None)
+            await follower.cut(0, 4)
+            assert log.log_end_offset == 4
+        else:
+            assert log.offline is not None
+            assert follower[0].fetch_position() is None
+            await follower.table.checkpoints.write()
+            assert log.recovery_point <= 4
+        await follower.cut(1, 3)
+        assert follower[1].log.log_end_offset == 3
+
+    run(test)
+
+
+def test_a_role_that_comes_while_it_is_written_down_waits() -> None:
+    async def test(follower: Follower) -> None:
+        partition = follower[0]
+        cut = asyncio.create_task(follower.cut(0, 4))
+        await asyncio.sleep(0)
+        leads = PartitionImage(
+            replicas=(NODE, LEADER), isr=(NODE,), leader=NODE, leader_epoch=1, partition_epoch=1
+        )
+        assert partition.take_role(leads, NOW) == []
+        assert not partition.is_leader
+        await cut
+        assert partition.is_leader
+        assert (partition.epoch_start_offset, partition.high_watermark) == (4, 4)
+
+    run(test)
+
+
+def test_a_table_that_closes_waits_for_what_is_cut() -> None:
+    """Whoever had asked for it may be gone by then."""
+
+    async def test(follower: Follower) -> None:
+        cut = asyncio.create_task(follower.cut(0, 4))
+        while not follower[0].log.truncating:
+            await asyncio.sleep(0)
+        cut.cancel()
+        assert await follower.table.close() == [follower.folder]
+        assert cut.cancelled()
+        follower.backend.end_process()
+        again = await Follower.start(follower.backend, new=False)
+        assert again[0].log.log_end_offset == 4
+
+    run(test)
