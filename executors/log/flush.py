@@ -130,9 +130,10 @@ class FlushState:
 
     def cut(self, log_end_offset: int) -> None:
         """The log was truncated: what is below its new end stays durable."""
-        self.forget_cut()
         self.generation += 1
-        self.recovery_point = min(self.recovery_point, log_end_offset)
+        # At once: others may look, and write down what they see.
+        self.recovery_point = min(max(self.recovery_point, self._before_cut), log_end_offset)
+        self._before_cut = NO_OFFSET
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
 
