@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,8 @@ from sparklog.executors.partition_values import EpochEnd
 from sparklog.executors.partitions import PartitionTable
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.metadata.records import TopicCreated
+from sparklog.storage_backends.base import FileHalf
+from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_faults import Operation
 from sparklog.types import TopicPartition
@@ -27,13 +30,12 @@ COUNT = 5
 class Follower:
     """A broker whose replicas have ten records each and follow another broker."""
 
-    def __init__(self, backend: MemoryBackend, folder: BrokerFolder) -> None:
-        self.backend = backend
+    def __init__(self, folder: BrokerFolder) -> None:
         self.folder = folder
         self.table = PartitionTable(
             node_id=NODE,
             folders=LogFolders([folder]),
-            settings={},
+            settings={"log.open.files.max": "16"},
             counters=BrokerCounters(),
             now_ms=lambda: NOW,
             monotonic_ms=lambda: NOW,
@@ -41,12 +43,17 @@ class Follower:
         )
         self.written: list[str] = []
 
+    @property
+    def backend(self) -> MemoryBackend:
+        assert isinstance(self.folder.half, MemoryBackend)
+        return self.folder.half
+
     @classmethod
-    async def start(cls, backend: MemoryBackend, *, new: bool = True) -> "Follower":
+    async def start(cls, backend: FileHalf, *, new: bool = True) -> "Follower":
         folder = BrokerFolder.take(
             backend, "broker-1", cluster_id="c", node_id=NODE, new=new, new_id=UUID(int=1)
         )
-        follower = cls(backend, folder)
+        follower = cls(folder)
         both = (NODE, LEADER)
         state = PartitionImage(replicas=both, isr=both, last_known=both, leader=LEADER)
         image = ClusterImage()
@@ -168,6 +175,31 @@ def test_a_write_that_failed_may_have_said_too_much() -> None:
         assert again[0].log.log_end_offset == 4
 
     run(test, flushed=False)
+
+
+def test_other_logs_are_used_while_one_is_cut(tmp_path: Path) -> None:
+    """On real files, fewer of which may be open than are in use."""
+
+    async def test() -> None:
+        follower = await Follower.start(LocalBackend(str(tmp_path)))
+        follower.fill(flushed=True)
+        done = 0
+        cuts = [asyncio.create_task(follower.cut(number, 9 - number)) for number in range(4)]
+        while not all(cut.done() for cut in cuts):
+            found = follower[4].log.read(done % 10, 1000, end_offset=10)
+            assert found.region is not None
+            assert len(found.region.read()) == found.size
+            found.region.release()
+            done += 1
+            await asyncio.sleep(0)
+        assert done > 1
+        for number in range(4):
+            log = follower[number].log
+            assert log.log_end_offset == 9 - number
+            log.check_invariants()
+        await follower.table.close()
+
+    asyncio.run(test())
 
 
 def test_a_flush_under_way_ends_first() -> None:
