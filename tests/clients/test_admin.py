@@ -92,7 +92,7 @@ def test_a_topic_from_its_creation_to_its_end(admin: AdminClient, bootstrap: str
     [
         (NewTopic("no/name", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (NewTopic("none", 0), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic("many", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("many", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
         (NewTopic("set", 1, config={"no.such.setting": "1"}), ErrorCode.INVALID_CONFIG),
         (NewTopic("set", 1, config={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
     ],
