@@ -6,9 +6,12 @@ caught up, nor what a change of the ISR does to leaders and reassignments.
 A proposal names the partition's epochs, so that of a leader that was replaced, or that has not
 learned of a change, nothing is taken; and each member's broker epoch, so that a broker is not taken
 into the ISR for what a former process of it had fetched.
+
+A broker that is about to stop, or whose log does not work, joins nowhere: what a leader knows of it
+may show it caught up for ever.  Others that are proposed with it may join all the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.decision import Decision
@@ -83,7 +86,8 @@ class _Proposals:
         self._check_epochs(before, proposal)
         members = _members(proposal)
         self._check_members(before, members)
-        after = self._changes.change(tp, lambda state, rules: isr_changed(state, members, rules))
+        isr = self._admitted(topic, proposal.partition_index, before, members)
+        after = self._changes.change(tp, lambda state, rules: isr_changed(state, isr, rules))
         if after.leader_epoch != before.leader_epoch:  # the change has completed a reassignment
             raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
         return after
@@ -105,19 +109,26 @@ class _Proposals:
         if not members.keys() <= set(state.replicas) or self._leader not in members:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         for broker_id, broker_epoch in members.items():
-            joins = broker_id not in state.isr
-            if not self._is_eligible(broker_id, broker_epoch, joins):
+            broker = self._image.broker(broker_id)
+            if (
+                broker is None
+                or broker.fenced
+                or broker_epoch not in (NO_BROKER_EPOCH, broker.broker_epoch)
+            ):
                 raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
-    def _is_eligible(self, broker_id: int, broker_epoch: int, joins: bool) -> bool:
-        broker = self._image.broker(broker_id)
-        if (
-            broker is None
-            or broker.fenced
-            or broker_epoch not in (NO_BROKER_EPOCH, broker.broker_epoch)
-        ):
-            return False
-        return not (joins and broker_id in self._sessions.stopping)
+    def _admitted(
+        self, topic: TopicImage, number: int, state: PartitionImage, members: Collection[int]
+    ) -> tuple[int, ...]:
+        """Without those that may not join; refused when nothing else is asked for."""
+        admitted = tuple(
+            broker_id
+            for broker_id in members
+            if broker_id in state.isr or self._sessions.may_join(broker_id, topic.topic_id, number)
+        )
+        if len(admitted) < len(members) and set(admitted) == set(state.isr):
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
+        return admitted
 
 
 def _members(proposal: PartitionData) -> dict[int, int]:

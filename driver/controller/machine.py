@@ -134,6 +134,7 @@ class Controller:
         assert self._sessions.last_heard_ms.keys() == alive
         assert self._sessions.met <= alive
         assert self._sessions.stopping <= alive
+        assert self._sessions.failed.keys() <= alive
         for tp, state in self.image.partitions():
             assert alive.issuperset(state.isr), (str(tp), state)
         assert self._own_producer_ids.next_id <= self._own_producer_ids.end

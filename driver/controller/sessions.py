@@ -6,6 +6,7 @@ reached.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.decision import Decision, WarnOperator
@@ -27,12 +28,14 @@ from sparklog.wire.private import (
 class Sessions:
     """When each broker was heard of last.  A controller that just started knows nobody (``met``)
     and gives the brokers of its journal one session's time to be heard.  ``stopping`` are those
-    that have said that they are about to stop."""
+    that have said that they are about to stop; ``failed`` are the replicas, by topic id and
+    partition, that do not work on brokers that live."""
 
     timeout_ms: int
     last_heard_ms: dict[int, int] = field(default_factory=dict)
     met: set[int] = field(default_factory=set)
     stopping: set[int] = field(default_factory=set)
+    failed: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
     last_tick_ms: int | None = None
 
     def grant_grace(self, image: ClusterImage, now_ms: int) -> None:
@@ -45,12 +48,27 @@ class Sessions:
     def begin(self, broker_id: int, now_ms: int) -> None:
         """A process has registered."""
         self.stopping.discard(broker_id)
+        self.failed.pop(broker_id, None)
         self.hear(broker_id, now_ms)
 
     def end(self, broker_id: int) -> None:
         self.last_heard_ms.pop(broker_id, None)
         self.met.discard(broker_id)
         self.stopping.discard(broker_id)
+        self.failed.pop(broker_id, None)
+
+    def note_failed(self, broker_id: int, replicas: Iterable[OfflineReplica]) -> None:
+        """All that does not work there now."""
+        failed = frozenset((replica.topic_id, replica.partition) for replica in replicas)
+        if failed:
+            self.failed[broker_id] = failed
+        else:
+            self.failed.pop(broker_id, None)
+
+    def may_join(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker may come into the partition's ISR."""
+        failed = self.failed.get(broker_id, frozenset())
+        return broker_id not in self.stopping and (topic_id, partition) not in failed
 
     def forgive_stall(self, now_ms: int) -> None:
         """When this process stood still itself, nobody could be heard: sessions last longer."""
@@ -82,6 +100,7 @@ def heartbeat(
     if request.wants_stop:
         return _prepare_stop(image, sessions, config, broker, now_ms)
     sessions.hear(broker.broker_id, now_ms)
+    sessions.note_failed(broker.broker_id, request.offline)
     if not broker.fenced and not request.offline:
         return Decision(response=BrokerHeartbeatResponse(fenced=False))
     partitions = PartitionChanges(

@@ -17,7 +17,12 @@ from sparklog.wire.messages.alter_partition import (
     ResponseTopicData,
     TopicData,
 )
-from sparklog.wire.private import LostBroker, ReportLossRequest
+from sparklog.wire.private import (
+    BrokerHeartbeatRequest,
+    LostBroker,
+    OfflineReplica,
+    ReportLossRequest,
+)
 
 LED = PartitionImage(
     replicas=(1, 2, 3),
@@ -132,6 +137,43 @@ def test_a_fenced_follower_is_not_taken() -> None:
     under_test, topic_id = three_brokers()
     under_test.handle(ReportLossRequest(brokers=(LostBroker(broker_id=3),)))
     assert error_of(under_test, proposal(topic_id, 1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_replica_that_does_not_work_is_not_taken_though_its_broker_lives() -> None:
+    """Its last fetch may have been at the end of an idle log: a leader sees it caught up for ever,
+    and once in the ISR it would lead in the place of those that have everything."""
+    under_test, topic_id = three_brokers()
+    failed = OfflineReplica(topic_id=topic_id, partition=0)
+    under_test.handle(BrokerHeartbeatRequest(broker_id=3, broker_epoch=0, offline=(failed,)))
+    assert error_of(under_test, proposal(topic_id, 1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
+    under_test.heartbeat(3)  # it works again
+    under_test.handle(proposal(topic_id, 1, 2, 3))
+    assert under_test.state("a").isr == (1, 2, 3)
+
+
+def test_others_join_without_the_one_that_may_not() -> None:
+    alone = replace(LED, isr=(1,), last_known=(1,))
+    under_test, topic_id = three_brokers(alone)
+    failed = OfflineReplica(topic_id=topic_id, partition=0)
+    under_test.handle(BrokerHeartbeatRequest(broker_id=3, broker_epoch=0, offline=(failed,)))
+    decision = under_test.handle(proposal(topic_id, 1, 2, 3))
+    assert decision.response == answer(
+        topic_id, leader_id=1, leader_epoch=5, isr=(1, 2), partition_epoch=8
+    )
+    assert under_test.state("a").isr == (1, 2)
+
+
+def test_a_replica_that_does_not_work_never_takes_the_lead_from_one_that_does() -> None:
+    under_test, topic_id = three_brokers(replace(LED, replicas=(1, 2), isr=(1, 2)))
+    failed = OfflineReplica(topic_id=topic_id, partition=0)
+    beat = BrokerHeartbeatRequest(broker_id=2, broker_epoch=0, offline=(failed,))
+    under_test.handle(beat)
+    assert under_test.state("a").isr == (1,)
+    under_test.handle(proposal(topic_id, 1, 2, partition_epoch=8))  # the leader sees it caught up
+    under_test.lose(1)
+    under_test.handle(beat)
+    under_test.register(1, incarnation=incarnation(9), clean_stop=True)
+    assert under_test.state("a").leader == 1
 
 
 def test_version_2_gives_ids_alone() -> None:
