@@ -3,8 +3,9 @@
 Owns: what draining brokers lose next, and who may be unregistered.  Must not know how replicas
 catch up, nor who stops the processes.
 
-A limited number of partitions move at a time; the rest follow as those arrive, driven by the clock,
-so that draining survives whoever asked for it, and the controller itself.
+A limited number of partitions move at a time, those aside that go to where nobody is; the rest
+follow as those arrive, driven by the clock, so that draining survives whoever asked for it, and the
+controller itself.
 """
 
 from collections.abc import Collection
@@ -58,7 +59,10 @@ def go_on_draining(image: ClusterImage, config: BrokerConfig) -> tuple[Partition
     if not leaving:
         return ()
     hosted = {tp: state for b in sorted(leaving) for tp, state in image.partitions_of(b).items()}
-    moving = sum(not leaving.isdisjoint(state.removing) for state in hosted.values())
+    moving = sum(
+        not leaving.isdisjoint(state.removing) and not _is_stuck(image, state, leaving)
+        for state in hosted.values()
+    )
     changes = PartitionChanges(image, config)
     draft: PlacementDraft | None = None
     for tp, state in hosted.items():

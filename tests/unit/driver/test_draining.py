@@ -53,7 +53,7 @@ def progress(under_test: ControllerUnderTest, *broker_ids: int) -> list[tuple[in
 def catch_up(under_test: ControllerUnderTest) -> None:
     """Every replica that is being added gets into the ISR."""
     for tp, state in list(under_test.image.partitions()):
-        if state.adding and not state.offline:
+        if all(map(under_test.image.is_alive, state.adding)) and state.adding and not state.offline:
             _propose(under_test, tp, state)
 
 
@@ -117,6 +117,24 @@ def test_a_limited_number_of_partitions_moves_at_a_time(monkeypatch: pytest.Monk
         catch_up(under_test)
     assert moving == [2, 2, 1]
     assert sorted(replicas(under_test)) == [(2,), (2,), (2,), (3,), (3,)]
+
+
+def test_moves_to_where_nobody_is_do_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draining_module, "MOVES_MAX", 1)
+    under_test = brokers(3, *(on(1) for _ in range(3)))
+    drain(under_test, 1)
+    under_test.handle(TimePassed())
+    assert replicas(under_test) == [(2, 1), (1,), (1,)]
+    under_test.lose(2)
+    for _ in range(3):
+        under_test.handle(TimePassed())
+        catch_up(under_test)
+    assert progress(under_test, 1) == [(1, 1, 1)]
+    under_test.register(2, incarnation=incarnation(12))
+    catch_up(under_test)
+    assert progress(under_test, 1) == [(1, 0, 0)]
 
 
 def test_a_draining_broker_gets_no_new_replicas_even_after_a_restart() -> None:
