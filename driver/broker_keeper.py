@@ -183,6 +183,8 @@ class BrokerKeeper:
                 if not self._replacing:
                     self._pause()
                 self._refused_by = frozenset()
+            else:
+                self._replacing = False  # who leads its records now may not when there is room
             self._stopping.wait(LOOK_SECONDS)
         return None
 

@@ -157,8 +157,9 @@ class Fleet:
         return True
 
     def _may_replace(self, broker_id: int) -> bool:
+        nobody_else = (NO_NODE, broker_id)  # the cluster may not have noticed that it is gone
         partitions = self._partitions_of(broker_id)
-        return partitions is not None and all(each.leader != NO_NODE for each in partitions)
+        return partitions is not None and all(each.leader not in nobody_else for each in partitions)
 
     def _partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...] | None:
         """None when that cannot be told now."""

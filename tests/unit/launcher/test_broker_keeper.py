@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,6 +37,7 @@ class Case:
         self.failures: list[str | None] = []
         self.replaceable = True
         self.asked = 0
+        self.when_asked: Callable[[], object] = lambda: None
         options = KeeperOptions(
             make_payload=self.payload,
             on_loss=lambda broker_id, reason: self.losses.append((broker_id, reason)),
@@ -59,6 +61,7 @@ class Case:
     def may_replace(self, broker_id: int) -> bool:
         assert broker_id == 1
         self.asked += 1
+        self.when_asked()
         return self.replaceable
 
     @staticmethod
@@ -184,6 +187,23 @@ def test_what_nobody_else_can_lead_is_never_replaced() -> None:
             engine.end(NAME, NOT_HERE)
         wait_for(lambda: case.asked >= 3)
         assert not any(payload["new"] for payload in case.payloads())
+
+
+def test_a_replacement_that_finds_no_room_is_thought_over_again() -> None:
+    """Those that led its records may be gone when there is room at last."""
+    engine = FakeEngine(executor("1", "a"))
+    case = Case(engine, host="a", new=False, delay=0.0)
+    case.when_asked = engine.present.clear
+    with running(case):
+        case.keeper.accept_absence()
+        case.submitted(1)
+        engine.end(NAME, NOT_HERE)
+        wait_for(lambda: case.asked == 1)
+        time.sleep(0.1)  # several looks, none of which finds an executor
+        case.replaceable = False
+        engine.present = [executor("2", "a")]
+        case.submitted(2)
+        assert not case.payloads()[-1]["new"]
 
 
 def test_a_disk_that_failed_is_replaced_on_another_executor() -> None:

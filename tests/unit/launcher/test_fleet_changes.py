@@ -181,6 +181,15 @@ def test_a_start_does_not_do_without_records_that_nobody_else_has() -> None:
             case.fleet.await_registered((1, 2), 20)
 
 
+def test_a_directory_is_not_replaced_while_its_broker_counts_as_the_leader() -> None:
+    """A loss that the control plane was not told of: its session has not run out."""
+    with running(1) as case:
+        case.calls.partitions = [replicas(1, 2, leader=2)]
+        assert case.fleet._may_replace(1)
+        case.calls.partitions = [replicas(1, 2, leader=1)]
+        assert not case.fleet._may_replace(1)
+
+
 def test_a_start_waits_for_records_that_only_an_absent_broker_has_all_of() -> None:
     with running() as case:
         case.calls.silent.add(2)
