@@ -72,7 +72,7 @@ class InSyncReplicas:
         #: What is pending is answered, but the answer does not say what the ISR is.
         self._overtaken = False
         self._quiet_until_ms = NEVER_MS
-        #: How many in-sync replicas there must be, never more than there are replicas.
+        #: How many in-sync replicas there must be, as the controller counts them.
         self.needed = 1
         #: Whether the ISR is smaller: nothing is acknowledged then that waits for all (KIP-966).
         self.too_few = False
@@ -274,8 +274,7 @@ class InSyncReplicas:
     def _measure(self) -> None:
         state, pending = self._state, self._pending
         isr = state.isr if state else ()
-        replicas = len(state.replicas) if state else 1
         joining = (replica_id for replica_id, _ in pending.isr) if pending else ()
         self._maximal = frozenset((*isr, *joining)) - {self._node_id}
-        self.needed = min(self._min_isr, replicas)
+        self.needed = state.required_isr(self._min_isr) if state else 1
         self.too_few = state is not None and len(isr) < self.needed

@@ -355,3 +355,14 @@ def test_replicas_that_are_added_count_when_they_have_joined() -> None:
     assert trio[1].high_watermark == 2
     trio[1].record_follower(4, 3, 0, broker_epoch=1, now_ms=trio.now_ms)
     assert trio[1].high_watermark == 3
+
+
+def test_while_a_lone_replica_moves_it_goes_on_acknowledging() -> None:
+    """The new one does not count before it is in sync, as for the controller."""
+    trio = elected(min_insync_replicas=2)
+    trio[1].take_role(led(partition_epoch=1), trio.now_ms)
+    trio.append(b"a", acks=-1)
+    moving = led(replicas=(2, 1), adding=(2,), removing=(1,), partition_epoch=2)
+    assert trio[1].take_role(moving, trio.now_ms) == []
+    trio.append(b"b", acks=-1)
+    assert trio[1].high_watermark == 2
