@@ -19,6 +19,7 @@ class Follower:
         "broker_epoch",
         "caught_up_ms",
         "end_offset",
+        "expelled",
         "log_start_offset",
     )
 
@@ -27,6 +28,8 @@ class Follower:
         self.log_start_offset = NO_OFFSET
         self.broker_epoch = NO_BROKER_EPOCH
         self.caught_up_ms = caught_up_ms
+        #: The controller took it out of the ISR, and it has not fetched since.
+        self.expelled = False
         #: When it last fetched, and where the leader's log ended then.
         self._fetched_ms = NEVER_MS
         self._leader_end = 0
@@ -40,6 +43,7 @@ class Follower:
         elif offset >= self._leader_end:
             # By now it has what there was at the time of its previous fetch.
             self.caught_up_ms = max(self.caught_up_ms, self._fetched_ms)
+        self.expelled = False
         self.end_offset = offset
         self.log_start_offset = log_start_offset
         self.broker_epoch = broker_epoch
@@ -51,5 +55,6 @@ class Follower:
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
 
     def is_about_to_join(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        """It has fetched in this epoch, and is caught up."""
-        return self.end_offset >= 0 and self.is_caught_up(leader_end, now_ms, lag_time_max_ms)
+        """It has fetched in this epoch, and since it left the ISR, and is caught up."""
+        known = self.end_offset >= 0 and not self.expelled
+        return known and self.is_caught_up(leader_end, now_ms, lag_time_max_ms)

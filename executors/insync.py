@@ -113,6 +113,9 @@ class InSyncReplicas:
         self._state, self._min_isr = state, min_isr
         known = self._followers
         self._followers = {i: known.get(i) or Follower() for i in self._others(state)}
+        for replica_id in held.isr if held else ():
+            if replica_id not in state.isr and replica_id in self._followers:
+                self._followers[replica_id].expelled = True
         self._measure()
 
     def stop(self) -> None:

@@ -366,3 +366,20 @@ def test_while_a_lone_replica_moves_it_goes_on_acknowledging() -> None:
     assert trio[1].take_role(moving, trio.now_ms) == []
     trio.append(b"b", acks=-1)
     assert trio[1].high_watermark == 2
+
+
+def test_who_was_taken_out_is_not_waited_for_before_it_fetches_again() -> None:
+    """Its log may have failed: on an idle partition it looks caught up all the same."""
+    trio = elected()
+    trio.append(b"a")
+    trio.catch_up(2, 3)
+    trio[1].take_role(replace(trio.state, isr=(1, 2), partition_epoch=1), trio.now_ms)
+    trio.append(b"b")
+    trio.fetch(2)
+    trio.fetch(2)
+    assert trio[1].high_watermark == 2
+    trio.append(b"c")
+    trio.fetch(3)  # it is back
+    trio.fetch(2)
+    trio.fetch(2)
+    assert trio[1].high_watermark == 2
