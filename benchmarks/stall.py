@@ -59,11 +59,15 @@ class SteadyLoad:
         self._thread.join()
         self._producer.flush(30)
 
-    def stall(self, partitions: Sequence[int], since: float) -> float:
-        """The longest gap of those partitions, once all of them work again."""
+    def stall(self, partitions: Sequence[int], since: float, broken: float | None = None) -> float:
+        """The longest gap of those partitions from ``since`` on, once all of them work again.
+
+        ``broken`` (default: ``since``) is a time at which they certainly did not.
+        """
         end = time.monotonic() + STALL_SECONDS_MAX
+        after = since if broken is None else broken
         with self._changed:
-            while not all(self._works(number, since) for number in partitions):
+            while not all(self._works(number, after) for number in partitions):
                 if not self._changed.wait(end - time.monotonic()):
                     return STALL_SECONDS_MAX
             now = time.monotonic()
