@@ -339,13 +339,17 @@ class Partition(ReadableReplica):
         ]
 
     def check_lag(self, now_ms: int) -> list[Effect]:
-        """Who may have to leave the ISR, or may join it because its broker is alive again."""
+        """Who may have to leave the ISR, or may join it because its broker is alive again, and
+        who is no longer waited for."""
         if not self.is_leader or self.log.offline is not None:
             return []
         end = self.log.log_end_offset
-        if not self._insync.consider_all(end, self._joining_end, now_ms):
-            return []
-        return [ProposeIsr(topic_partition=self.topic_partition)]
+        proposes = self._insync.consider_all(end, self._joining_end, now_ms)
+        # Who was about to join may have been waited for in vain; no fetch and no append tells it.
+        effects = self._advance_high_watermark()
+        if proposes:
+            effects.append(ProposeIsr(topic_partition=self.topic_partition))
+        return effects
 
     def isr_proposal(self) -> IsrProposal | None:
         """What to ask the controller for; the same again until it is answered or overtaken."""

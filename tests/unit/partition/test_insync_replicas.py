@@ -8,7 +8,7 @@ from replica_trio import LAG_MS, Trio
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.insync import RETRY_MS
-from sparklog.executors.partition_values import IsrProposal, ProposeIsr, WakeWriters
+from sparklog.executors.partition_values import AckWait, IsrProposal, ProposeIsr, WakeWriters
 
 
 def elected(**settings: object) -> Trio:
@@ -140,6 +140,41 @@ def test_who_is_about_to_join_is_waited_for() -> None:
     trio.fetch(2)
     trio.fetch(2)
     assert trio.proposed == [proposed(trio, 1, 2)]
+
+
+def waiting_for_a_third() -> tuple[Trio, AckWait]:
+    """Replica 3 was about to join and fetches no more; 2 has what an answer waits for."""
+    trio = elected(min_insync_replicas=2)
+    trio.elect(1, isr=[1, 2])
+    trio.append(b"a")
+    trio.catch_up(2, 3)
+    trio.answer(ErrorCode.INELIGIBLE_REPLICA)
+    parked = trio[1].append_as_leader(batch(b"b"), acks=-1, now_ms=NOW)
+    trio.catch_up(2)
+    assert parked.wait is not None
+    assert not trio[1].is_settled(parked.wait)
+    return trio, parked.wait
+
+
+def test_who_was_about_to_join_and_died_is_waited_for_no_more() -> None:
+    trio, wait = waiting_for_a_third()
+    del trio.broker_epochs[3]
+    woken = WakeWriters(topic_partition=trio[1].topic_partition)
+    assert woken in trio[1].check_lag(trio.now_ms + 1000)
+    assert trio[1].is_settled(wait)
+
+
+def test_who_was_about_to_join_and_hangs_is_waited_for_as_long_as_any_lag() -> None:
+    trio, wait = waiting_for_a_third()
+    for after_ms in range(1000, LAG_MS + 1, 1000):
+        trio.carry_out(trio[1], trio[1].check_lag(after_ms))
+        while trio.proposed:
+            trio.now_ms = after_ms
+            trio.answer(ErrorCode.INELIGIBLE_REPLICA)
+        assert not trio[1].is_settled(wait)
+    trio[1].check_lag(LAG_MS + 1000)
+    assert trio[1].is_settled(wait)
+    trio.check()
 
 
 def test_a_lone_leader_waits_for_nobody() -> None:
