@@ -89,7 +89,9 @@ class Partition(ReadableReplica):
         about followers, is of a clock that does not jump.
         """
         if self.log.truncating:
-            self._next_role = state, now_ms
+            waiting = self._next_role
+            if waiting is None or state.partition_epoch >= waiting[0].partition_epoch:
+                self._next_role = state, now_ms
             return []
         held = self.state
         if held is not None and state.partition_epoch < held.partition_epoch:

@@ -8,7 +8,7 @@ from replica_trio import EVERYTHING, Trio
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition_values import EpochEnd, ResumeFetching, WakeWriters
+from sparklog.executors.partition_values import EpochEnd, IsrProposal, ResumeFetching, WakeWriters
 from sparklog.storage_backends.memory_faults import Operation
 from sparklog.types import NO_NODE
 
@@ -114,6 +114,17 @@ def test_a_role_that_comes_meanwhile_is_taken_afterwards() -> None:
     trio.catch_up(2)
     assert trio.values(1) == trio.values(2) == [b"c0", b"c1", b"c2", b"mine"]
     trio.check()
+
+
+def test_a_late_answer_to_a_proposal_takes_no_role_away_that_waits() -> None:
+    trio = diverged()
+    follower, old = trio[1], trio.state
+    assert follower.begin_truncation(answer(trio), leader_epoch=1)
+    trio.elect(1, isr=[1])
+    proposal = IsrProposal(leader_epoch=0, partition_epoch=0, isr=((1, 11), (2, 12)))
+    assert follower.isr_answered(proposal, ErrorCode.NONE, old, trio.now_ms) == []
+    trio.finish_truncation(1)
+    assert (follower.is_leader, follower.leader_epoch) == (True, 2)
 
 
 def test_a_right_to_serve_that_ends_meanwhile_stays_ended() -> None:
