@@ -53,6 +53,21 @@ class EpochCache:
         for header in headers:
             self.assign(header.partition_leader_epoch, header.base_offset)
 
+    def correct(self, epoch: int, offset: int) -> None:
+        """A batch at ``offset`` is of ``epoch``: drop what says that a later one had begun there.
+
+        A leader that wrote nothing says so, and may have written that down; what it copied of an
+        older epoch afterwards tells.
+        """
+        if epoch < 0 or self.epoch_at(offset) <= epoch:
+            return
+        begun = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        kept = [entry for entry in self._entries[:begun] if entry.epoch <= epoch]
+        if not kept or kept[-1].epoch < epoch:
+            kept.append(EpochEntry(epoch, offset))
+        self._entries[:begun] = kept
+        self.dirty = True
+
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote ``offset``; -1 when it lies before all that is known."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)

@@ -217,6 +217,8 @@ class _Loader:
     def _note_epoch(self, header: BatchHeader) -> None:
         if header.partition_leader_epoch > self.epochs.latest_epoch:
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+        else:
+            self.epochs.correct(header.partition_leader_epoch, header.base_offset)
 
     # trusted segments
 

@@ -37,6 +37,18 @@ def test_entries_that_the_log_contradicts_are_dropped() -> None:
     assert pairs(epochs) == [(0, 0), (2, 50)]
 
 
+def test_what_a_batch_says_of_its_offset_is_believed() -> None:
+    epochs = cache((5, 50), (7, 100), (8, 110))
+    for epoch, offset in ((5, 50), (5, 99), (7, 105), (8, 110), (9, 99), (4, 40), (-1, 50)):
+        epochs.correct(epoch, offset)
+    assert pairs(epochs) == [(5, 50), (7, 100), (8, 110)]
+    told = []
+    for epoch, offset in ((5, 100), (6, 115), (4, 50)):
+        epochs.correct(epoch, offset)
+        told.append(pairs(epochs))
+    assert told == [[(5, 50), (8, 110)], [(5, 50), (6, 115)], [(4, 50), (6, 115)]]
+
+
 def test_an_offset_has_an_epoch() -> None:
     epochs = cache((1, 10), (4, 20))
     assert [epochs.epoch_at(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 1, 1, 4, 4]

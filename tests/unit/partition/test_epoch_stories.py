@@ -11,6 +11,7 @@ import pytest
 from replica_trio import EVERYTHING, Trio
 
 from sparklog.executors.follower_role import FollowerRole
+from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.partition_values import EpochEnd
 
 
@@ -128,3 +129,29 @@ def test_fast_leader_changes_need_the_epoch_and_not_only_its_end(
     monkeypatch.setattr(FollowerRole, "_common_end", only_its_end)
     with pytest.raises(AssertionError, match="b'"):
         leaders_change_fast(Trio(2))
+
+
+def test_an_epoch_without_a_record_that_was_written_down_claims_no_record_after_a_crash() -> None:
+    trio = Trio()
+    trio.elect(1)
+    trio.append(b"a")
+    trio.catch_up(2, 3)
+    trio.append(b"b")
+    trio.fetch(2)
+    trio.elect(3, tell=False)
+    trio.tell(3)
+    trio.hosts[3].flush()
+    assert trio[3].log.leader_epochs.entries == (EpochEntry(0, 0), EpochEntry(1, 1))
+    trio.elect(2)
+    trio.fetch(3)
+    trio.crash(3, EVERYTHING)
+    trio.restart(3, tell=False)
+    assert trio.values(3) == [b"a", b"b"]
+    assert trio[3].log.leader_epochs.entries == (EpochEntry(0, 0),)
+    trio.tell(3)
+    position = trio[3].fetch_position()
+    assert position is not None
+    read = trio.ask(3, position)
+    assert read is not None
+    assert read.diverging is None
+    trio.check()
