@@ -169,17 +169,22 @@ class FollowerRole:
         # Recovery takes a gap in what was never flushed for damage, but in a compacted log.
         gap = has_gap(batches, log.log_end_offset)
         gap = gap and "compact" not in replica.config.cleanup_policy
-        for part in split_writes(batches, log.config.segment_bytes):
-            last = part[-1]
-            aborted = None
-            if last.marker is not None and last.is_abort:
-                aborted = producers.aborted_by(last.header, last.marker)
-            data = records[part[0].position : last.position + last.header.size]
-            log.append([data], [batch.header for batch in part], now_ms, aborted)
-            for header, _, marker in part:
-                producers.replay(header, now_ms, marker)
-            replica.appended(len(data))
-        return replica.promise_flush(now_ms, at_once=gap)
+        effects: list[Effect] = []
+        try:
+            for part in split_writes(batches, log.config.segment_bytes):
+                last = part[-1]
+                aborted = None
+                if last.marker is not None and last.is_abort:
+                    aborted = producers.aborted_by(last.header, last.marker)
+                data = records[part[0].position : last.position + last.header.size]
+                log.append([data], [batch.header for batch in part], now_ms, aborted)
+                for header, _, marker in part:
+                    producers.replay(header, now_ms, marker)
+                replica.appended(len(data))
+        finally:
+            # Also for what was written before a write that failed: it is fetched behind now.
+            effects += replica.promise_flush(now_ms, at_once=gap)
+        return effects
 
     def _begin_inside(self, base_offset: int, last_offset: int, now_ms: int) -> None:
         """The leader's log starts inside a batch, so this empty one begins where that does."""

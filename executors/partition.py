@@ -254,7 +254,7 @@ class Partition(ReadableReplica):
 
         What was overtaken by another role or a truncation changes nothing.  Raises KafkaError:
         CORRUPT_MESSAGE and INVALID_RECORD for what is not the continuation of this log, and
-        KAFKA_STORAGE_ERROR, after which some of the batches may be in the log.
+        KAFKA_STORAGE_ERROR, after which some of the batches may be in the log; then ``plan_flush``.
         """
         return self._follower.append(
             records,

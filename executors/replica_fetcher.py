@@ -232,6 +232,7 @@ class ReplicaFetcher:
         except KafkaError as error:
             logger.warning("records of %s are not taken: %s", tp, error)
             self._table.hear(tp, error)
+            self._table.carry_out(partition.plan_flush(self._table.now_ms()))
             self._fetch.delay(tp, self._now_ms())
             return
         self._table.carry_out(effects)

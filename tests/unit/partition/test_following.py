@@ -294,6 +294,21 @@ def test_a_promised_flush_comes_before_the_fetch_that_says_so() -> None:
     assert position.offset == 1
 
 
+def test_a_promise_holds_for_what_was_written_before_a_write_that_failed() -> None:
+    trio = elected(flush_messages=1, segment_bytes=300)
+    sent = [stored(n, b"v" * 100) for n in range(4)]
+    follower, host = trio[2], trio.hosts[2]
+    host.backend.faults.fail_next(operation="writev", under="00000000000000000002.log")
+    with pytest.raises(KafkaError):
+        give(trio, b"".join(sent))
+    assert (follower.log.log_end_offset, follower.fetch_position()) == (2, None)
+    assert follower.plan_flush(NOW) == [FlushLog(topic_partition=TP, at_ms=NOW)]
+    assert ResumeFetching(topic_partition=TP) in host.flush()
+    position = follower.fetch_position()
+    assert position is not None
+    assert (position.offset, follower.log.recovery_point) == (2, 2)
+
+
 def test_a_role_tells_that_there_is_somebody_to_fetch_from() -> None:
     trio = Trio(2)
     trio.elect(1, tell=False)
