@@ -64,8 +64,11 @@ class FetchedPartition:
         return NO_OFFSET < self.high_watermark < data.high_watermark
 
     def want(self, wanted: FetchPartition) -> None:
-        """Another request names it; a follower says which high watermark it has (KIP-1166)."""
+        """Another request names it; a follower says which high watermark it has (KIP-1166), and
+        where its log starts: it may not have taken what it was told."""
         self.wanted = wanted
+        if wanted.log_start_offset != NO_OFFSET:
+            self.log_start_offset = wanted.log_start_offset
         if wanted.high_watermark != MAX_INT64:
             self.high_watermark = wanted.high_watermark
 

@@ -127,6 +127,21 @@ def test_what_a_follower_says_it_has_is_told_again_when_it_was_lost() -> None:
     lead(test)
 
 
+def test_a_log_start_that_was_told_in_vain_is_told_again() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a", b"b")
+        session_id = leader.ask((0, 0), 2, high_watermark=0, log_start_offset=0).session_id
+        leader.table.carry_out(leader.partition.delete_records(2))
+        assert told_in(leader.ask((session_id, 1))) == {0: ((0, 2, 2), [])}
+        # Its own retention came first, so it asks again instead of taking the answer.
+        answer = leader.ask((session_id, 2), 2, high_watermark=2, log_start_offset=1)
+        assert told_in(answer) == {0: ((0, 2, 2), [])}
+        answer = leader.ask((session_id, 3), 2, high_watermark=2, log_start_offset=2)
+        assert told_in(answer) == {}
+
+    lead(test)
+
+
 def test_a_follower_that_is_out_of_range_learns_where_the_log_starts() -> None:
     async def test(leader: Leader) -> None:
         leader.append(b"a", b"b")
