@@ -288,10 +288,10 @@ class Partition(ReadableReplica):
             role = self._end_truncation()
         return truncated._replace(effects=(*self.wake_all(), *truncated.effects, *role))
 
-    def abandon_truncation(self) -> list[Effect]:
-        """It could not even be written down."""
+    def abandon_truncation(self, now_ms: int) -> list[Effect]:
+        """It could not even be written down; flushes that were planned are planned again."""
         self.log.end_truncation()
-        return self._end_truncation()
+        return [*self._end_truncation(), *self.plan_flush(now_ms)]
 
     def _end_truncation(self) -> list[Effect]:
         role, self._next_role = self._next_role, None

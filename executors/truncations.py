@@ -87,7 +87,7 @@ class Truncations:
             if not self._checkpoints.allow(partition.log):
                 await self._write_down()
         except (SparklogError, asyncio.CancelledError):
-            self._carry_out(partition.abandon_truncation())
+            self._carry_out(partition.abandon_truncation(self._now_ms()))
             raise
         truncated = await self._log_work.run(tp, partition.truncate(self._now_ms()))
         self._carry_out(truncated.effects)

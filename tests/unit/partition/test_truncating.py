@@ -8,7 +8,13 @@ from replica_trio import EVERYTHING, Trio
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition_values import EpochEnd, IsrProposal, ResumeFetching, WakeWriters
+from sparklog.executors.partition_values import (
+    EpochEnd,
+    FlushLog,
+    IsrProposal,
+    ResumeFetching,
+    WakeWriters,
+)
 from sparklog.storage_backends.memory_faults import Operation
 from sparklog.types import NO_NODE
 
@@ -154,16 +160,23 @@ def test_what_could_not_be_written_down_is_not_cut() -> None:
     assert follower.begin_truncation(answer(trio), leader_epoch=1)
     assert follower.log.recovery_point == 0
     trio.elect(2)
-    assert ResumeFetching(topic_partition=TP) in follower.abandon_truncation()
+    assert ResumeFetching(topic_partition=TP) in follower.abandon_truncation(NOW)
     assert (follower.log.recovery_point, follower.log.log_end_offset) == (8, 8)
     assert follower.leader_epoch == 2
     follower.log.advance_log_start(2)
     assert follower.begin_start_over(1, leader_epoch=2)
     assert follower.log.log_start_offset == 1
-    follower.abandon_truncation()
+    follower.abandon_truncation(NOW)
     assert (follower.log.log_start_offset, follower.log.recovery_point) == (2, 8)
     trio.catch_up(1)
     trio.check()
+
+
+def test_what_is_not_cut_after_all_is_flushed_when_it_was_to_be() -> None:
+    trio = diverged(flush_ms=1000)
+    assert trio[1].begin_truncation(answer(trio), leader_epoch=1)
+    planned = FlushLog(topic_partition=TP, at_ms=NOW + 1000)
+    assert planned in trio[1].abandon_truncation(NOW)
 
 
 def test_the_recovery_point_is_lowered_before_and_where_it_may_after() -> None:
