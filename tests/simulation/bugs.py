@@ -1,15 +1,16 @@
 """Deliberate bugs: what the checkers must catch, each as a patch of the real code.
 
-Owns: the bugs by name, and how long they are in place.  Must not know how they are caught.  A patch
-names what it replaces, so one that has nothing to replace any more fails.
+Owns: those of one broker and of the journal; ``replication_bugs`` has the others.  Must not know
+how they are caught.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 from uuid import UUID
+
+import replication_bugs
+from planting import BUGS, Patch, bug, planted
 
 import sparklog.executors.log.log as log_module
 import sparklog.executors.log.recovery as recovery_module
@@ -31,31 +32,12 @@ from sparklog.storage_backends.base import FileHalf, FileHandle
 from sparklog.types import TopicPartition
 from sparklog.wire.batch import BatchHeader, Buffer
 
-#: One attribute of one object, and what stands there meanwhile.
-Patch = tuple[Any, str, Any]
-Bug = Callable[[], list[Patch]]
-
-BUGS: dict[str, Bug] = {}
-
-
-def _bug(make: Bug) -> Bug:
-    BUGS[make.__name__] = make
-    return make
-
-
-@contextmanager
-def planted(name: str | None) -> Iterator[None]:
-    """The bug is in the code meanwhile; None: there is none."""
-    with ExitStack() as stack:
-        for target, attribute, substitute in BUGS[name]() if name is not None else ():
-            stack.enter_context(patch.object(target, attribute, substitute))
-        yield
-
+__all__ = ["BUGS", "planted", "replication_bugs"]
 
 # the append
 
 
-@_bug
+@bug
 def acknowledge_before_the_write() -> list[Patch]:
     """A write that fails is acknowledged all the same."""
     real = Log.append
@@ -82,13 +64,13 @@ def acknowledge_before_the_write() -> list[Patch]:
     return [(Log, "append", append)]
 
 
-@_bug
+@bug
 def acknowledge_before_the_flush() -> list[Patch]:
     """Nobody waits for a flush that was promised."""
     return [(Partition, "flush_owed", property(lambda self: False))]
 
 
-@_bug
+@bug
 def accept_a_duplicate() -> list[Patch]:
     """A batch that comes again is written again."""
     return [
@@ -100,7 +82,7 @@ def accept_a_duplicate() -> list[Patch]:
 # flush
 
 
-@_bug
+@bug
 def believe_a_failed_flush() -> list[Patch]:
     """What could not be flushed counts as flushed."""
     real = FlushJob.run
@@ -114,7 +96,7 @@ def believe_a_failed_flush() -> list[Patch]:
     return [(FlushJob, "run", run)]
 
 
-@_bug
+@bug
 def count_later_appends_as_flushed() -> list[Patch]:
     """What is appended while a flush runs counts as flushed by it."""
     real = FlushState.finished
@@ -125,7 +107,7 @@ def count_later_appends_as_flushed() -> list[Patch]:
     return [(FlushState, "finished", finished)]
 
 
-@_bug
+@bug
 def forget_the_folder_at_a_roll() -> list[Patch]:
     """The names of new segments are not flushed."""
     real = log_module.make_job
@@ -139,13 +121,13 @@ def forget_the_folder_at_a_roll() -> list[Patch]:
 # recovery
 
 
-@_bug
+@bug
 def skip_the_crc_in_recovery() -> list[Patch]:
     """Torn bytes of the right length count as a batch."""
     return [(ScanWindow, "checksum_damage", lambda self, header, position: None)]
 
 
-@_bug
+@bug
 def truncate_one_batch_too_many() -> list[Patch]:
     """With a torn tail goes the sound batch in front of it."""
     real = recovery_module.scan_batches
@@ -168,7 +150,7 @@ def truncate_one_batch_too_many() -> list[Patch]:
     return [(recovery_module, "scan_batches", scan_batches)]
 
 
-@_bug
+@bug
 def believe_in_a_clean_stop() -> list[Patch]:
     """Every start trusts what is on the disk."""
     real = BrokerFolder._read_notes
@@ -180,7 +162,7 @@ def believe_in_a_clean_stop() -> list[Patch]:
     return [(BrokerFolder, "_read_notes", read_notes)]
 
 
-@_bug
+@bug
 def forget_the_producer_snapshot() -> list[Patch]:
     """Producers are known only from the batches behind the snapshot."""
     real = ProducerStateManager.load_snapshot
@@ -192,7 +174,7 @@ def forget_the_producer_snapshot() -> list[Patch]:
     return [(ProducerStateManager, "load_snapshot", load_snapshot)]
 
 
-@_bug
+@bug
 def forget_the_log_start() -> list[Patch]:
     """Deleted records come back with the next start."""
     real = BrokerFolder.write_checkpoints
@@ -210,7 +192,7 @@ def forget_the_log_start() -> list[Patch]:
 # reading
 
 
-@_bug
+@bug
 def index_one_entry_too_far() -> list[Patch]:
     """A lookup gives the entry behind the one that it should."""
     real = OffsetIndex.lookup
@@ -223,7 +205,7 @@ def index_one_entry_too_far() -> list[Patch]:
     return [(OffsetIndex, "lookup", lookup)]
 
 
-@_bug
+@bug
 def read_past_the_high_watermark() -> list[Patch]:
     """Clients read what replicas may read."""
     real = Partition.read
@@ -234,7 +216,7 @@ def read_past_the_high_watermark() -> list[Patch]:
     return [(Partition, "read", read)]
 
 
-@_bug
+@bug
 def high_watermark_past_the_log_end() -> list[Patch]:
     """The high watermark names the record that comes next."""
     real = Partition.own_end.fget
@@ -242,7 +224,7 @@ def high_watermark_past_the_log_end() -> list[Patch]:
     return [(Partition, "own_end", property(lambda self: real(self) + 1))]
 
 
-@_bug
+@bug
 def deletion_leaves_the_records() -> list[Patch]:
     """A topic that comes back under its name finds the records of the deleted one."""
     real = log_module.claim_folder
@@ -263,7 +245,7 @@ def deletion_leaves_the_records() -> list[Patch]:
 # the journal
 
 
-@_bug
+@bug
 def journal_without_a_nonce() -> list[Patch]:
     """A number that is taken counts as written by the one who asks."""
     real = Journal.commit
@@ -277,7 +259,7 @@ def journal_without_a_nonce() -> list[Patch]:
     return [(Journal, "commit", commit)]
 
 
-@_bug
+@bug
 def stale_controller_keeps_deciding() -> list[Patch]:
     """A controller that finds its number taken goes on with the next one."""
     real = Journal.commit
@@ -292,7 +274,7 @@ def stale_controller_keeps_deciding() -> list[Patch]:
     return [(Journal, "commit", commit)]
 
 
-@_bug
+@bug
 def answer_before_the_commit() -> list[Patch]:
     """What the controller decides is answered before it is in the journal."""
     real = Committer.add

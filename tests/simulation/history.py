@@ -259,6 +259,28 @@ class ReplicaSeen:
     batches: tuple[SeenBatch, ...]
 
 
+class ReplicaEnd(NamedTuple):
+    """How far a broker's log of a partition reaches, and how far it is flushed."""
+
+    broker: int
+    end: int
+    flushed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighWatermarkSeen:
+    """A leader's high watermark, when it was raised or the partition was changed.
+
+    ``ends`` are those of all replicas then, as far as they are known.
+    """
+
+    log: LogId
+    broker: int
+    leader_epoch: int
+    high_watermark: int
+    ends: tuple[ReplicaEnd, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Healed:
     """From here on nothing is done to the cluster any more."""
@@ -309,6 +331,7 @@ Event: TypeAlias = (
     | Committed
     | UncleanElectionAsked
     | ReplicaSeen
+    | HighWatermarkSeen
     | Healed
     | Probed
     | InSync

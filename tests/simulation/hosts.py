@@ -113,6 +113,8 @@ class BrokerHost(Host):
     def __init__(self, world: Home, broker_id: int, disk: HostDisk) -> None:
         super().__init__(world, f"broker-{broker_id}", disk)
         self.broker: Broker | None = None
+        #: One that was killed, while its disk is as it left it.
+        self.remains: Broker | None = None
         #: Of the process, where it has come so far as to have one.
         self.incarnation: UUID | None = None
         #: Entered around the end of every process.
@@ -148,6 +150,7 @@ class BrokerHost(Host):
             self._end(self.node, loss)
         else:
             with self.around_end(loss):
+                self.remains = self.remains if loss is Loss.NOTHING else None
                 self._end_on_disk(loss)
 
     async def stop(self) -> None:
@@ -159,6 +162,8 @@ class BrokerHost(Host):
     def _end(self, node: Node, loss: Loss) -> None:
         with self.around_end(loss):
             super()._end(node, loss)
+            if self.broker is not None or loss is not Loss.NOTHING:
+                self.remains = self.broker if loss is Loss.NOTHING else None
             self.broker = self.incarnation = None
             self._end_on_disk(loss)
 

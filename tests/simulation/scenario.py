@@ -94,10 +94,10 @@ def run(seed: int, *, bug: str | None = None) -> Verdict:
 def _settings(chance: random.Random) -> dict[str, str]:
     return {
         "broker.heartbeat.interval.ms": "500",
-        "broker.session.timeout.ms": str(chance.choice((2000, 6000))),
+        "broker.session.timeout.ms": str(chance.choice((1500, 2000, 6000))),
         "log.flush.offset.checkpoint.interval.ms": str(chance.choice((500, 3000, 60000))),
         "log.retention.check.interval.ms": str(chance.choice((500, 3000))),
-        "replica.lag.time.max.ms": str(chance.choice((1500, 4000))),
+        "replica.lag.time.max.ms": str(chance.choice((700, 1500, 4000))),
         "replica.fetch.backoff.ms": "300",
         "unclean.recovery.timeout.ms": str(chance.choice((1000, 20000))),
         "auto.create.topics.enable": "false",
@@ -191,6 +191,7 @@ def _remembered(scene: Scene) -> Iterator[None]:
         patch("hosts.ControlPlane", RememberedControlPlane),
         patch("hosts.Broker", RememberedBroker),
         commits.noted(scene),
+        observe.high_watermarks(scene),
     ):
         yield
 

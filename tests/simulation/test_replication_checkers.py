@@ -4,6 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from checkers import acknowledged, elections, leaders, monotone, progress, replicas
+from checkers import committed as committed_check
 from checkers.promises import promises_of
 from final_state import FinalLog, FinalState
 from history import (
@@ -13,11 +14,13 @@ from history import (
     EndListed,
     Event,
     Healed,
+    HighWatermarkSeen,
     History,
     InSync,
     LogId,
     ProduceAcked,
     ProduceInvoked,
+    ReplicaEnd,
     ReplicaSeen,
     SeenBatch,
     UncleanElectionAsked,
@@ -209,7 +212,8 @@ def test_who_asks_for_unclean_elections_gets_them() -> None:
     assert may_be_lost(allowed, *events, unclean)
     assert elections.check(History.of(allowed, *events, unclean), FinalState()) == []
     assert elections.check(History.of(created(), *events, unclean), FinalState()) == [
-        f"{NAME}: broker 2 was elected, which never held or has lost what was acknowledged"
+        f"{NAME}: broker 2 was elected after 0 ms, [1] were not waited for",
+        f"{NAME}: broker 2 was elected, which never held or has lost what was acknowledged",
     ]
 
 
@@ -258,13 +262,56 @@ def test_who_stopped_uncleanly_does_not_count() -> None:
     left = committed(registered(2), Told().now(1, (1, 3)))
     assert elections.check(History.of(created(), died, left), FinalState()) == []
     eligible = committed(registered(2), Told().now(1, (1, 3), (2,)))
-    assert elections.check(History.of(created(), died, eligible), FinalState()) == [
+    assert elections.check(History.of(created(3), died, eligible), FinalState()) == [
         f"{NAME}: broker 2 stopped uncleanly and counts as eligible"
     ]
     first = committed(registered(2, clean=True))
     other_disk = committed(registered(2, clean=True, disk=2), Told().now(1, (1, 3)))
     assert elections.check(History.of(created(), first, other_disk), FinalState()) == [
         "broker 2 came with another disk and counts as clean"
+    ]
+
+
+def test_nobody_is_eligible_beside_an_isr_of_the_size_that_is_wanted() -> None:
+    eligible = committed(Told().now(1, (1, 3), (2,)))
+    assert elections.check(History.of(created(3), eligible), FinalState()) == []
+    assert elections.check(History.of(created(2), eligible), FinalState()) == [
+        f"{NAME}: [2] are eligible beside the in-sync [1, 3], of which there are enough"
+    ]
+
+
+def test_what_is_committed_is_in_every_log_that_counts() -> None:
+    def found(*events: Event, **configs: str) -> list[str]:
+        return committed_check.check(History.of(created(**configs), *events), FinalState())
+
+    def moved(mark: int, *ends: ReplicaEnd, epoch: int = 0) -> HighWatermarkSeen:
+        return HighWatermarkSeen(
+            log=LOG, broker=1, leader_epoch=epoch, high_watermark=mark, ends=ends
+        )
+
+    whole, short = ReplicaEnd(1, 5, 5), ReplicaEnd(2, 3, 3)
+    behind = [f"{NAME}: broker 1 has the high watermark at 4, broker 2 has the log up to 3"]
+    assert found(moved(3, whole, short)) == []
+    assert found(moved(4, whole, short)) == behind
+    told = Told()
+    assert found(committed(told.now(1, (1, 3))), moved(4, whole, short)) == []
+    assert found(committed(told.now(1, (1,), (2,))), moved(4, whole, short)) == behind
+    assert found(committed(told.now(3, (3,))), moved(4, whole, short)) == []
+    unflushed = ReplicaEnd(2, 5, 3)
+    assert found(moved(4, whole, unflushed)) == []
+    assert found(moved(4, whole, unflushed), flush_messages="1") == behind
+
+
+def test_what_is_acknowledged_was_committed_before() -> None:
+    def found(acks: int, mark: int) -> list[str]:
+        write = ProduceInvoked(op=1, log=LOG, producer="p", values=(b"a", b"b"), acks=acks)
+        moved = HighWatermarkSeen(log=LOG, broker=1, leader_epoch=0, high_watermark=mark, ends=())
+        acked = ProduceAcked(op=1, base_offset=0)
+        return committed_check.check(History.of(created(), write, moved, acked), FinalState())
+
+    assert [found(-1, 2), found(1, 1)] == [[], []]
+    assert found(-1, 1) == [
+        f"{NAME}: offset 1 was acknowledged before any high watermark was above it"
     ]
 
 

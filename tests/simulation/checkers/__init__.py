@@ -11,6 +11,7 @@ from history import History
 
 from checkers import (
     acknowledged,
+    committed,
     deletions,
     duplicates,
     elections,
@@ -31,6 +32,7 @@ Check: TypeAlias = Callable[[History, FinalState], list[str]]
 
 CHECKERS: Mapping[str, Check] = {
     "acknowledged": acknowledged.check,
+    "committed": committed.check,
     "deletions": deletions.check,
     "duplicates": duplicates.check,
     "elections": elections.check,

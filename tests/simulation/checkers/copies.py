@@ -30,7 +30,9 @@ from history import (
 )
 
 from sparklog.metadata import (
+    BrokerFenced,
     BrokerRegistered,
+    BrokerUnfenced,
     ConfigChanged,
     PartitionChanged,
     PartitionImage,
@@ -67,6 +69,7 @@ class Copies:
     state: PartitionImage
     #: Positions and what the partition was from there on.
     changes: list[tuple[int, PartitionImage]]
+    min_isr: int = 1
     #: Whether it has promised a flush since it was created.
     durable: bool = False
     #: In sync or eligible, without those that stopped uncleanly since.
@@ -78,6 +81,8 @@ class Copies:
     leaderless_since_ms: int = 0
     unclean_allowed: bool = False
     recoveries: list[Recovery] = field(default_factory=list)
+    #: What the journal itself says wrongly.
+    wrong: list[str] = field(default_factory=list)
     deleted_at: int = NEVER
     #: Every broker that ever had a replica.
     brokers: set[int] = field(default_factory=set)
@@ -128,6 +133,8 @@ class _Walk:
         self._topics: dict[str, UUID] = {}
         self._configs: dict[tuple[str, str], str | None] = {}
         self._registered: dict[int, BrokerRegistered] = {}
+        self._alive: set[int] = set()
+        self._touched: dict[LogId, None] = {}
         #: Incarnations of processes that have ended, by broker.
         self._dead: dict[int, set[UUID | None]] = {}
 
@@ -146,17 +153,18 @@ class _Walk:
                     copies = self._find(record.topic, record.partition)
                     if copies is not None:
                         self._change(copies, at, now_ms, record.state)
+                case TopicDeleted():
+                    self._delete(at, record)
                 case ConfigChanged(resource_type=ResourceType.TOPIC):
                     self._configs[record.resource_name, record.name] = record.value
                     self._reconfigure(record.resource_name)
-                case BrokerRegistered():
-                    self._register(record)
-                case TopicDeleted():
-                    for log, copies in self.copies.items():
-                        if log.topic_id == record.topic_id:
-                            copies.deleted_at = at
+                case BrokerRegistered() | BrokerUnfenced() | BrokerFenced():
+                    self._hear_of(record)
         for log in created:
             self.copies[log].durable = self._config(log.topic, "flush.messages") == "1"
+        for log in self._touched:
+            self._check(self.copies[log])
+        self._touched.clear()
 
     def died(self, event: BrokerDied) -> None:
         """Its incarnation may come into the journal later; nothing it copied counts any more."""
@@ -201,17 +209,34 @@ class _Walk:
             copies.durable &= self._config(topic, "flush.messages") == "1"
             if self._config(topic, "unclean.leader.election.enable") == "true":
                 copies.unclean_allowed = True
+            self._touched[log] = None
             self._count_holders(copies)
 
-    def _register(self, record: BrokerRegistered) -> None:
-        self._registered[record.broker.broker_id] = record
+    def _delete(self, at: int, record: TopicDeleted) -> None:
+        for log, copies in self.copies.items():
+            if log.topic_id == record.topic_id:
+                copies.deleted_at = at
+        for topic, name in [key for key in self._configs if key[0] == record.topic]:
+            del self._configs[topic, name]
+
+    def _hear_of(self, record: BrokerRegistered | BrokerUnfenced | BrokerFenced) -> None:
+        if isinstance(record, BrokerUnfenced):
+            self._alive.add(record.broker_id)
+            return
+        if isinstance(record, BrokerFenced):
+            self._alive.discard(record.broker_id)
+            return
+        broker_id = record.broker.broker_id
+        self._registered[broker_id] = record
+        self._alive.discard(broker_id)
         if not record.clean:
             for copies in self.copies.values():
-                copies.complete.discard(record.broker.broker_id)
+                copies.complete.discard(broker_id)
 
     def _change(self, copies: Copies, at: int, now_ms: int, state: PartitionImage) -> None:
         before, copies.state = copies.state, state
         copies.changes.append((at, state))
+        self._touched[copies.log] = None
         copies.brokers |= set(state.replicas)
         elected = state.leader != NO_NODE and (
             (state.leader, state.leader_epoch) != (before.leader, before.leader_epoch)
@@ -236,11 +261,20 @@ class _Walk:
 
     def _count_holders(self, copies: Copies) -> None:
         state = copies.state
-        needed = int(self._config(copies.log.topic, "min.insync.replicas") or 1)
-        if len(state.isr) >= state.required_isr(needed):
+        copies.min_isr = int(self._config(copies.log.topic, "min.insync.replicas") or 1)
+        if len(state.isr) >= state.required_isr(copies.min_isr):
             copies.holders = set(copies.complete)
         else:
             copies.holders = (copies.holders | copies.complete) & set(state.replicas)
+
+    def _check(self, copies: Copies) -> None:
+        """After a commit."""
+        state = copies.state
+        if state.eligible and len(state.isr) >= state.required_isr(copies.min_isr):
+            copies.wrong.append(
+                f"{list(state.eligible)} are eligible beside the in-sync {list(state.isr)}, of "
+                f"which there are enough"
+            )
 
     def _recover(self, copies: Copies, at: int, now_ms: int, leader: int) -> None:
         sound = copies.holders - copies.damaged
@@ -250,6 +284,12 @@ class _Walk:
             or not sound
             or (leader not in sound and waited >= self.unclean_recovery_ms)
         )
+        unasked = copies.holders - copies.emptied - self._alive - {leader}
+        if unasked and waited < self.unclean_recovery_ms and not copies.unclean_allowed:
+            copies.wrong.append(
+                f"broker {leader} was elected after {waited} ms, {sorted(unasked)} were not waited "
+                "for"
+            )
         held = leader in copies.holders - copies.emptied
         copies.recoveries.append(
             Recovery(

@@ -32,6 +32,7 @@ def check(history: History, final: FinalState) -> list[str]:
                 for story in stories:
                     found += _counts(story, broker_id, at)
     for story in stories:
+        found += [f"{story.log}: {wrong}" for wrong in story.wrong]
         found += [
             f"{story.log}: broker {recovery.leader} was elected, which never held or has lost what "
             "was acknowledged"

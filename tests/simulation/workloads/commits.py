@@ -22,6 +22,8 @@ from sparklog.metadata import (
 from sparklog.metadata.records import from_json
 from sparklog.storage_backends.base import Buffer
 from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.types import TopicPartition
+from workloads import observe
 from workloads.scene import Scene
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -62,6 +64,10 @@ def noted(scene: Scene) -> Iterator[None]:
                 known.add(int(found[1]))
                 records = tuple(map(from_json, json.loads(bytes(data))["records"]))
                 scene.history.record(Committed(number=int(found[1]), records=records))
+                for record in records:
+                    if isinstance(record, PartitionChanged):
+                        tp = TopicPartition(record.topic, record.partition)
+                        observe.high_watermark(scene, tp, record.state.leader)
                 told = "; ".join(filter(None, map(_told, records)))
                 scene.world.note(f"commit {int(found[1])}: {told}")
 

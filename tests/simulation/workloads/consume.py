@@ -4,6 +4,7 @@ Owns: what is written down of an answer.  Must not know how it is checked.
 """
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 
 from history import EndListed, FetchDamaged, Fetched, LogId
@@ -39,6 +40,8 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
                 await _look(scene, cluster, name, log, place, chance)
             except SparklogError:
                 cluster.expire_topics()
+                with suppress(SparklogError):  # from a leader that has just been elected, perhaps
+                    await list_end(scene, cluster, log)
             await scene.pause(chance, 200)
 
 
@@ -51,7 +54,7 @@ async def _look(
     chance: random.Random,
 ) -> None:
     what = chance.random()
-    if what < 0.1:
+    if what < 0.2:
         await list_end(scene, cluster, log)
         return
     if what < 0.4:

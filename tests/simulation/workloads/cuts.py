@@ -10,7 +10,7 @@ from workloads.scene import Scene
 
 #: Longest pauses between troubles, and longest troubles, in milliseconds of virtual time.
 CALM_MS = 3000
-TROUBLE_MS = 5000
+TROUBLE_MS = 8000
 
 
 async def network(scene: Scene, chance: random.Random) -> None:
@@ -22,7 +22,7 @@ async def network(scene: Scene, chance: random.Random) -> None:
         servers = ["control", *brokers]
         one = chance.choice(servers)
         other = chance.choice([name for name in [*servers, *scene.client_hosts] if name != one])
-        what = chance.randrange(9)
+        what = chance.randrange(11)
         if what == 0:
             world.partition_network(one, other)
         elif what == 1:
@@ -35,6 +35,8 @@ async def network(scene: Scene, chance: random.Random) -> None:
             _cut_off(scene, chance.choice(brokers), brokers)
         elif what == 5:
             _cut_off(scene, chance.choice(brokers), [*servers, *scene.client_hosts])
+        elif what in (7, 8):  # clients go on with a leader that is replaced, unknown to both
+            _cut_off(scene, chance.choice(brokers), servers)
         elif what == 6:
             half = chance.sample(servers, len(servers) // 2)
             for name in half:

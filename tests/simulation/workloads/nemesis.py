@@ -25,6 +25,7 @@ CALM_MS = 3000
 TROUBLE_MS = 2500
 START_TIMEOUT_S = 30.0
 
+End = Callable[[Scene, int, random.Random], Coroutine[Any, Any, None]]
 Fault = Callable[[Scene, random.Random], Coroutine[Any, Any, None]]
 
 
@@ -65,12 +66,24 @@ async def brokers(scene: Scene, chance: random.Random) -> None:
         up = [broker_id for broker_id in scene.world.brokers if scene.world.is_up(broker_id)]
         if scene.over or not up:
             continue
+        if chance.random() < 0.2:
+            await _hit(scene, chance.choice(_worth_losing(scene, up)), _lose_disk, chance)
+            continue
         count = min(chance.choice((1, 1, 1, 2, 5)), len(up))
-        await asyncio.gather(*(_hit(scene, each, chance) for each in chance.sample(up, count)))
+        victims = chance.sample(up, count)
+        await asyncio.gather(*(_hit(scene, v, chance.choice(_ENDS), chance) for v in victims))
 
 
-async def _hit(scene: Scene, broker_id: int, chance: random.Random) -> None:
-    await chance.choice(_ENDS)(scene, broker_id, chance)
+def _worth_losing(scene: Scene, brokers: list[int]) -> list[int]:
+    """Those that stay eligible when they go, or all."""
+    there = [copies for copies in follow(scene.history).values() if copies.deleted_at == NEVER]
+    shrinking = [c.state.isr for c in there if len(c.state.isr) == c.state.required_isr(c.min_isr)]
+    found = [b for b in brokers if any(b in isr for isr in shrinking if len(isr) > 1)]
+    return found or brokers
+
+
+async def _hit(scene: Scene, broker_id: int, end: End, chance: random.Random) -> None:
+    await end(scene, broker_id, chance)
     await scene.pause(chance, TROUBLE_MS)
     host = scene.world.brokers[broker_id]
     if host.node is None and not host.is_supervised and chance.random() < 0.2:
@@ -137,7 +150,7 @@ async def _pause(scene: Scene, broker_id: int, chance: random.Random) -> None:
 
 _ENDS = (
     *(_kill, _kill, _lose_power, _lose_power_at_work, _lose_power_at_work, _lose_power_at_work),
-    *(_lose_disk, _stop, _stop, _pause),
+    *(_stop, _stop, _pause),
 )
 
 

@@ -4,22 +4,21 @@ Owns: reading without being noticed, no operation on a disk and no draw from a s
 what replicas ought to hold.
 """
 
-import struct
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
-from history import LogId, ReplicaSeen, SeenBatch
+from history import HighWatermarkSeen, LogId, ReplicaEnd, ReplicaSeen
 from hosts import BrokerHost
 
 from sparklog.executors.partition import Partition
+from sparklog.executors.partition_values import Effect
+from sparklog.types import TopicPartition
+from workloads import platter
 from workloads.scene import Scene
 
 #: Virtual seconds between two looks.
 EVERY_S = 1.5
-#: Of a batch: its base offset, its length behind these two, and its last offset delta.
-_HEAD = struct.Struct(">qi")
-_LAST_DELTA = struct.Struct(">i")
-_LAST_DELTA_AT = 23
 
 
 async def run(scene: Scene) -> None:
@@ -40,15 +39,59 @@ def replicas(scene: Scene) -> Iterator[ReplicaSeen]:
                 yield _seen(broker_id, host, partition)
 
 
+@contextmanager
+def high_watermarks(scene: Scene) -> Iterator[None]:
+    """Meanwhile every step of a leader's high watermark is an event."""
+    real = Partition.move_high_watermark
+
+    def move_high_watermark(self: Partition, reached: int) -> list[Effect]:
+        if self.is_leader and reached > self.high_watermark:
+            _look_at(scene, self, reached)
+        return real(self, reached)
+
+    with patch.object(Partition, "move_high_watermark", move_high_watermark):
+        yield
+
+
+def high_watermark(scene: Scene, topic_partition: TopicPartition, leader: int) -> None:
+    """Look at it where this broker leads."""
+    host = scene.world.brokers.get(leader)
+    led = host.broker.table.get(topic_partition) if host is not None and host.broker else None
+    if led is not None and led.is_leader:
+        _look_at(scene, led, led.high_watermark)
+
+
+def _look_at(scene: Scene, led: Partition, high_watermark: int) -> None:
+    tp = led.topic_partition
+    scene.history.record(
+        HighWatermarkSeen(
+            log=LogId(tp.topic, led.topic_id, tp.partition),
+            broker=led.node_id,
+            leader_epoch=led.leader_epoch,
+            high_watermark=high_watermark,
+            ends=tuple(_ends(scene, led)),
+        )
+    )
+
+
+def _ends(scene: Scene, led: Partition) -> Iterator[ReplicaEnd]:
+    for broker_id, host in scene.world.brokers.items():
+        broker = host.broker or host.remains
+        one = broker.table.get(led.topic_partition) if broker is not None else None
+        if one is not None and one.topic_id == led.topic_id:
+            log = one.log
+            if log.offline is None and not log.truncating:
+                end = flushed = log.log_end_offset
+                if host.broker is not None and one.config.flush_messages == 1:
+                    disk = host.disk.backend.disk
+                    flushed = platter.safe_end(disk, broker_id, led.topic_partition, end)
+                yield ReplicaEnd(broker_id, end, flushed)
+
+
 def _seen(broker_id: int, host: BrokerHost, partition: Partition) -> ReplicaSeen:
     tp, log = partition.topic_partition, partition.log
-    prefix = f"broker-{broker_id}/{tp.topic}-{tp.partition}/"
-    files = [
-        node.data
-        for path, node in host.disk.backend.files(".log")
-        if path.removeprefix("/").startswith(prefix)
-    ]
     start, end = log.log_start_offset, log.log_end_offset
+    found = platter.batches(host.disk.backend.disk, broker_id, tp)
     return ReplicaSeen(
         broker=broker_id,
         log=LogId(tp.topic, partition.topic_id, tp.partition),
@@ -56,18 +99,5 @@ def _seen(broker_id: int, host: BrokerHost, partition: Partition) -> ReplicaSeen
         leader_epoch=partition.leader_epoch,
         start=start,
         high_watermark=partition.high_watermark,
-        batches=tuple(b for b in _batches(files) if b.next_offset > start and b.base_offset < end),
+        batches=tuple(b for b in found if b.next_offset > start and b.base_offset < end),
     )
-
-
-def _batches(files: Iterable[bytearray]) -> Iterator[SeenBatch]:
-    for data in files:
-        at = 0
-        while at + _HEAD.size <= len(data):
-            base_offset, length = _HEAD.unpack_from(data, at)
-            stop = at + _HEAD.size + length
-            if length <= 0 or stop > len(data):
-                break  # being written, or cut off by whoever recovers it
-            next_offset = base_offset + _LAST_DELTA.unpack_from(data, at + _LAST_DELTA_AT)[0] + 1
-            yield SeenBatch(base_offset, next_offset, zlib.crc32(data[at:stop]))
-            at = stop

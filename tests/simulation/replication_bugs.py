@@ -1,0 +1,295 @@
+"""Deliberate bugs of replication: of leaders, of followers, and of the controller's elections.
+
+Owns: the patches.  Must not know how they are caught.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from planting import Patch, bug
+
+import sparklog.driver.controller.elections as elections_module
+import sparklog.driver.controller.recoveries as recoveries_module
+import sparklog.executors.readable as readable_module
+from sparklog.driver.controller.brokers import Loss
+from sparklog.driver.controller.elections import Rules, Settled
+from sparklog.executors.follower_role import FollowerRole
+from sparklog.executors.followers import Follower
+from sparklog.executors.insync import InSyncReplicas
+from sparklog.executors.log.epoch_cache import EpochCache
+from sparklog.executors.partition import Partition
+from sparklog.executors.partition_values import AckWait, Effect
+from sparklog.executors.readable import ReadableReplica
+from sparklog.metadata import PartitionImage
+from sparklog.types import NO_NODE
+
+# leaders
+
+
+@bug
+def acknowledge_before_replication() -> list[Patch]:
+    """An answer that is to wait for all in-sync replicas waits for the leader."""
+    real = Partition._wait_for
+
+    def wait_for(self: Partition, acks: int, end_offset: int) -> AckWait | None:
+        return real(self, min(abs(acks), 1), end_offset)
+
+    return [(Partition, "_wait_for", wait_for)]
+
+
+@bug
+def commit_without_the_followers() -> list[Patch]:
+    """The high watermark follows the leader's log."""
+    return [(InSyncReplicas, "bound", lambda self, own_end, leader_end: own_end)]
+
+
+@bug
+def commit_below_min_insync_replicas() -> list[Patch]:
+    """The high watermark goes on however few replicas are in sync."""
+    real = InSyncReplicas._measure
+
+    def measure(self: InSyncReplicas) -> None:
+        real(self)
+        self.too_few = False
+
+    return [(InSyncReplicas, "_measure", measure)]
+
+
+@bug
+def leave_out_who_is_proposed_to_leave() -> list[Patch]:
+    """Who is to leave the ISR does not count before the controller has agreed."""
+    real = InSyncReplicas._measure
+
+    def measure(self: InSyncReplicas) -> None:
+        real(self)
+        if self._pending is not None:
+            wanted = {replica_id for replica_id, _ in self._pending.isr}
+            self._maximal = self._maximal & wanted
+            self.too_few = len(wanted) < self.needed
+
+    def is_not_about_to_join(self: Follower, *_: int) -> bool:
+        return False
+
+    return [
+        (InSyncReplicas, "_measure", measure),
+        (Follower, "is_about_to_join", is_not_about_to_join),
+    ]
+
+
+@bug
+def leave_out_who_is_about_to_join() -> list[Patch]:
+    """Who is to join the ISR does not count before the leader has heard that it did."""
+    real = InSyncReplicas._measure
+
+    def measure(self: InSyncReplicas) -> None:
+        real(self)
+        members = self._state.isr if self._state is not None else ()
+        self._maximal = frozenset(members) - {self._node_id}
+
+    def is_not_about_to_join(self: Follower, *_: int) -> bool:
+        return False
+
+    return [
+        (InSyncReplicas, "_measure", measure),
+        (Follower, "is_about_to_join", is_not_about_to_join),
+    ]
+
+
+@bug
+def join_from_anywhere() -> list[Patch]:
+    """A follower joins the ISR with its first fetch."""
+    real = InSyncReplicas._may_join
+
+    def may_join(self: InSyncReplicas, replica_id: int, least_end: int) -> bool:
+        return real(self, replica_id, min(least_end, 0))
+
+    return [(InSyncReplicas, "_may_join", may_join)]
+
+
+@bug
+def acknowledge_when_replaced() -> list[Patch]:
+    """A leader that learns that it was replaced says yes to all who wait."""
+    real = Partition.is_settled
+
+    def is_settled(self: Partition, wait: AckWait) -> bool:
+        return self.leader_epoch != wait.leader_epoch or real(self, wait)
+
+    return [(Partition, "is_settled", is_settled)]
+
+
+@bug
+def commit_all_that_a_new_leader_has() -> list[Patch]:
+    """Whoever is elected takes its whole log for committed."""
+    real = Partition.take_role
+
+    def take_role(self: Partition, state: PartitionImage, now_ms: int) -> list[Effect]:
+        epoch = self.leader_epoch
+        effects = real(self, state, now_ms)
+        if self.is_leader and self.leader_epoch != epoch:
+            effects += self.move_high_watermark(self.log.log_end_offset)
+        return effects
+
+    return [(Partition, "take_role", take_role)]
+
+
+@bug
+def tell_the_latest_offset_too_early() -> list[Patch]:
+    """A new leader tells its high watermark before that has caught up (KIP-207)."""
+    return [(ReadableReplica, "_require_known_end", lambda self: None)]
+
+
+@bug
+def trust_the_fetch_offset() -> list[Patch]:
+    """Nobody looks whether a follower's log is the leader's, only whether it is long enough."""
+    return [(readable_module, "find_divergence", lambda *_: None)]
+
+
+@bug
+def forget_an_epoch() -> list[Patch]:
+    """A log does not note where a leader epoch began, but at every third."""
+    real = EpochCache.assign
+
+    def assign(self: EpochCache, epoch: int, start_offset: int) -> None:
+        if epoch % 3 == 0:
+            real(self, epoch, start_offset)
+
+    return [(EpochCache, "assign", assign)]
+
+
+# followers
+
+
+@bug
+def truncate_by_the_high_watermark() -> list[Patch]:
+    """A follower cuts what it does not know to be committed (before KIP-101)."""
+    real = FollowerRole.begin
+
+    def begin(self: FollowerRole) -> None:
+        real(self)
+        replica = self._replica
+        replica.log.begin_truncation(replica.high_watermark)
+        replica.log.truncate_to(replica.high_watermark, 0)
+        replica.log.end_truncation()
+        replica.was_cut()
+
+    return [(FollowerRole, "begin", begin)]
+
+
+@bug
+def fetch_before_the_flush() -> list[Patch]:
+    """A follower says that it has what it has not flushed, where a flush was promised."""
+    return [(Partition, "flush_owed", property(lambda self: self.is_leader and _owed(self)))]
+
+
+def _owed(partition: Partition) -> bool:
+    return partition.log.recovery_point < partition.flush_promised
+
+
+# the controller
+
+
+@bug
+def elect_outside_the_isr() -> list[Patch]:
+    """Any living replica leads when no better one is there."""
+    real = elections_module._choose_leader
+
+    def choose(
+        state: PartitionImage, rules: Rules, lost_leaders: Collection[int]
+    ) -> tuple[int, bool]:
+        leader, unclean = real(state, rules, lost_leaders)
+        living = [broker_id for broker_id in state.replicas if rules.is_alive(broker_id)]
+        return (living[0], False) if leader == NO_NODE and living else (leader, unclean)
+
+    return [(elections_module, "_choose_leader", choose)]
+
+
+def _with_loss(change: Callable[[Loss], Loss]) -> list[Patch]:
+    """Brokers leave with another loss than they had."""
+    import sparklog.driver.controller.partition_changes as changes_module
+
+    real = changes_module.brokers_left
+
+    def brokers_left(
+        before: PartitionImage, gone: Collection[int], loss: Loss, rules: Rules
+    ) -> Settled:
+        return real(before, gone, change(loss), rules)
+
+    return [(changes_module, "brokers_left", brokers_left)]
+
+
+@bug
+def keep_an_unclean_broker_in_the_isr() -> list[Patch]:
+    """A broker that was killed comes back as if it had stopped cleanly."""
+    return _with_loss(lambda loss: Loss.NONE if loss is Loss.TAIL else loss)
+
+
+@bug
+def elect_a_new_directory() -> list[Patch]:
+    """A broker with an empty disk comes back as if it had stopped cleanly."""
+    return _with_loss(lambda loss: Loss.NONE if loss is Loss.ALL else loss)
+
+
+@bug
+def know_nobody_eligible() -> list[Patch]:
+    """Who leaves an ISR that is too small is forgotten."""
+    real = elections_module.settle
+
+    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
+        settled = real(replace(state, eligible=()), rules, **more)
+        known = settled.state.isr or settled.state.last_known
+        return replace(settled, state=replace(settled.state, last_known=known))
+
+    return [(elections_module, "settle", settle)]
+
+
+@bug
+def keep_the_eligible_for_ever() -> list[Patch]:
+    """Who was eligible stays so when the ISR is back at its size."""
+    real = elections_module.settle
+
+    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
+        settled = real(state, rules, **more)
+        after = settled.state
+        kept = tuple(b for b in state.eligible if b not in after.isr and b in after.replicas)
+        known = tuple(sorted({*after.last_known, *kept}))
+        return replace(settled, state=replace(after, eligible=kept, last_known=known))
+
+    return [(elections_module, "settle", settle)]
+
+
+@bug
+def recover_from_the_worst_log() -> list[Patch]:
+    """An unclean recovery takes the shortest log of those that were reported."""
+    real = recoveries_module._best
+
+    def best(reports: Any, candidates: Any) -> int | None:
+        reported = [broker_id for broker_id in candidates if broker_id in reports]
+        return min(reported, key=lambda b: reports[b].end, default=real(reports, candidates))
+
+    return [(recoveries_module, "_best", best)]
+
+
+@bug
+def recover_without_waiting() -> list[Patch]:
+    """An unclean recovery takes the first log that is reported."""
+    real = recoveries_module._wanted
+
+    def wanted(state: PartitionImage, rules: Rules, reported: Collection[int]) -> frozenset[int]:
+        return real(state, rules, reported) & frozenset(reported)
+
+    return [(recoveries_module, "_wanted", wanted)]
+
+
+@bug
+def move_before_it_has_arrived() -> list[Patch]:
+    """A reassignment is complete as soon as its new replicas are there, in sync or not."""
+    real = elections_module._without_completed_reassignment
+
+    def complete(state: PartitionImage, rules: Rules) -> PartitionImage:
+        arrived = [b for b in state.adding if rules.is_alive(b)]
+        if state.adding and len(arrived) == len(state.adding):
+            state = replace(state, isr=tuple(dict.fromkeys((*state.isr, *state.adding))))
+        return real(state, rules)
+
+    return [(elections_module, "_without_completed_reassignment", complete)]
