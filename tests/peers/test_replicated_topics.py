@@ -76,7 +76,7 @@ def election(kind: int, wanted: dict[str, tuple[int, ...]] | None) -> ElectLeade
         topics = tuple(
             TopicPartitions(topic=name, partitions=numbers) for name, numbers in wanted.items()
         )
-    return ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=10_000)
+    return ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=4_000)
 
 
 @pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN, 2, -1])

@@ -12,6 +12,8 @@ _ERRORS = re.compile(r"errors\.(\w+(?:Exception|Error))")
 _SETTINGS = re.compile(r"(?<=Configs: ).*")
 #: Kafka has it in the settings of a fresh cluster (KIP-966).
 _MIN_INSYNC = "min.insync.replicas=1"
+#: Partitions of an election, as they come out of a hash map.
+_ELECTED = re.compile(r"(?<= for partitions )\S.*")
 _WORDS = re.compile(r"(?<=Error while executing topic command : ).*")
 #: A set; Kafka's comes out of a hash map once it has changed.
 _INSYNC = re.compile(r"(?<=\tIsr: )[\d,]+")
@@ -37,6 +39,7 @@ def said(run: ToolRun) -> tuple[int, list[str], list[str]]:
 def _plain(line: str) -> str:
     for words, instead in ((_IDS, "TopicId"), (_WORDS, "(words)"), (_FOLDERS, "folders")):
         line = words.sub(instead, line)
+    line = _ELECTED.sub(lambda found: ", ".join(sorted(found[0].split(", "))), line)
     line = _INSYNC.sub(lambda found: ",".join(sorted(found[0].split(","))), line)
     return _SETTINGS.sub(_in_order, _NO_DEFAULT.sub("", _NODE_ZERO.sub("", line)))
 
