@@ -111,6 +111,16 @@ class FollowerRole:
         self._replica.log.begin_truncation(offset, start_over=True)
         return True
 
+    def begin_repair(self, leader_epoch: int) -> bool:
+        """See ``Partition.begin_repair``."""
+        log = self._replica.log
+        offset = log.leader_epochs.start_after(leader_epoch)
+        if log.offline is not None or offset is None or offset < log.recovered_from:
+            return False
+        self._target, self._start_over = offset, False
+        log.begin_truncation(offset)
+        return True
+
     def truncate(self, now_ms: int) -> Steps[Truncated]:
         """See ``Partition.truncate``."""
         replica, log = self._replica, self._replica.log

@@ -280,6 +280,13 @@ class Partition(ReadableReplica):
         """
         return self._follower.begin_start_over(offset, leader_epoch=leader_epoch)
 
+    def begin_repair(self, leader_epoch: int) -> bool:
+        """Before a role is taken: what recovery left is of a later epoch than there ever was.
+
+        No checksum covers a batch's epoch, so a torn one may have any.  See ``begin_truncation``.
+        """
+        return self._follower.begin_repair(leader_epoch)
+
     def truncate(self, now_ms: int) -> Steps[Truncated]:
         """Do what was begun, as steps; no flush may be under way.  Raises KAFKA_STORAGE_ERROR."""
         try:

@@ -239,6 +239,8 @@ class PartitionTable:
         for tp, (_, state) in wanted.items():
             partition = self._partitions.get(tp)
             if partition is not None:
+                if lead and partition.state is None:
+                    await self.truncations.repair(partition, state.leader_epoch)
                 self._update(partition, state, lead)
         self.waits.deleters.wake_all()  # brokers that are gone are not waited for
         self._applied = (version, lead)

@@ -80,6 +80,16 @@ class Truncations:
         task.add_done_callback(ended)
         return asyncio.shield(task)
 
+    async def repair(self, partition: Partition, leader_epoch: int) -> None:
+        """Cut what a crash made of a log's last writes, when the cluster is at this epoch."""
+        if partition.begin_repair(leader_epoch):
+            tp = partition.topic_partition
+            logger.warning("%s holds what no leader wrote: a torn write is cut off", tp)
+            try:
+                await self._run(partition)
+            except SparklogError as error:
+                logger.error("%s is not repaired: %s", tp, error)
+
     async def _truncate(self, partition: Partition) -> Truncated:
         tp = partition.topic_partition
         try:

@@ -68,6 +68,11 @@ class EpochCache:
         self._entries[:begun] = kept
         self.dirty = True
 
+    def start_after(self, epoch: int) -> int | None:
+        """Where the first epoch begins that is later than that one; None when there is none."""
+        index = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        return self._entries[index].start_offset if index < len(self._entries) else None
+
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote ``offset``; -1 when it lies before all that is known."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)

@@ -85,6 +85,8 @@ class Log:
         #: Whether anything but the epochs is not as a clean stop left it.
         self._changed = not (clean and loaded.report == RecoveryReport())
         self._log_start_offset = loaded.log_start_offset
+        #: What is behind it may be what a crash has made of writes.
+        self.recovered_from = loaded.recovery_point
         self._flush = FlushState(loaded.recovery_point)
         self._flush.owes_indexes = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
         if loaded.recovery_point < self.log_end_offset:

@@ -20,6 +20,7 @@ PINNED = {
     34: "a process was resumed that was not the one paused",
     38: "a consumer's prefetch from before a power loss was blamed",
     211: "a torn base offset was believed: the log leapt from 58 to 31,034",
+    77: "a batch with a torn leader epoch, which no checksum covers, was led and elected",
     40070: "work that failed after its caller was cancelled left an error to nobody",
     20767: "a deletion whose checkpoint met a full disk was seen before it was durable",
     2080: "the same prefetch, found by the check of equal records",

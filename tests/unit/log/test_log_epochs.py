@@ -91,3 +91,9 @@ def test_the_epoch_of_the_log_start_begins_there() -> None:
     assert pairs(epochs) == [(6, 35)]
     epochs.clear()
     assert pairs(epochs) == []
+
+
+def test_where_later_epochs_begin() -> None:
+    epochs = cache((0, 0), (2, 50), (5, 90))
+    asked = (-1, 0, 1, 2, 4, 5, 9)
+    assert [epochs.start_after(epoch) for epoch in asked] == [0, 50, 50, 90, 90, None, None]

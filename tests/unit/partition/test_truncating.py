@@ -353,3 +353,22 @@ def test_a_crash_at_any_point_leaves_a_log_that_opens(cut: Cut, checkpointed: bo
         raise AssertionError("it never ended")
     assert at > 8
     assert harmed == 0 if checkpointed else harmed > 0
+
+
+def test_what_a_crash_left_of_an_epoch_that_never_was_is_cut_before_a_role_is_taken() -> None:
+    trio = Trio(1)
+    trio.elect(1)
+    trio.append(b"flushed")
+    trio[1].log.flush(trio.now_ms)
+    trio.hosts[1].checkpoint()
+    trio.elect(1)
+    trio.append(b"torn")
+    epoch = trio[1].leader_epoch
+    trio.crash(1, EVERYTHING)
+    partition = trio.restart(1, tell=False)
+    assert trio.values(1) == [b"flushed", b"torn"]
+    assert not partition.begin_repair(epoch)
+    assert not partition.begin_repair(epoch - 2), "what was flushed is not for a crash to change"
+    assert partition.begin_repair(epoch - 1)
+    trio.finish_truncation(1)
+    assert trio.values(1) == [b"flushed"]
