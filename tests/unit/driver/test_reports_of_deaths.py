@@ -52,11 +52,16 @@ async def supervised(test: UnderTest, folder: Path, story: Callable[[], Awaitabl
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     try:
-        await until(lambda: supervisor._losses is not None)
+        await until(lambda: supervisor._losses is not None and _has_told_its_pid(folder))
         await story()
     finally:
         supervisor.stop()
         await asyncio.to_thread(thread.join, 20)
+
+
+def _has_told_its_pid(folder: Path) -> bool:
+    lives = folder / "lives"
+    return lives.exists() and '"pid": ' in lives.read_text()
 
 
 def test_a_killed_broker_is_fenced_at_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:
