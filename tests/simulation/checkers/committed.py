@@ -2,7 +2,8 @@
 
 A leader that is in office has its high watermark below what each member of the ISR and each
 eligible replica has, flushed where the topic promises a flush; and only what is below it is
-acknowledged in the name of all.
+acknowledged in the name of all.  Of a history in which nobody watched high watermarks, as one of
+real processes, it says nothing.
 """
 
 from collections import defaultdict
@@ -22,6 +23,8 @@ def check(history: History, final: FinalState) -> list[str]:
         found += _ahead(promises, at, seen)
         highest = max(seen.high_watermark, marks[seen.log][-1][1] if marks[seen.log] else 0)
         marks[seen.log].append((at, highest))
+    if not marks:
+        return []
     for write, base_offset in history.base_offsets():
         end = base_offset + len(write.sent.values)
         if write.sent.acks == ACKS_ALL and not _reached(marks[write.log], write.end, end):
