@@ -17,10 +17,16 @@ from trios import TRIO_SETTINGS, Trio, Trios
 NODES = ("broker", "control plane")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.process)
+    """Last of all: their servers live until the session ends, beside whatever is tested then."""
+    items.sort(key=_is_here)
+    for item in filter(_is_here, items):
+        item.add_marker(pytest.mark.process)
+
+
+def _is_here(item: pytest.Item) -> bool:
+    return Path(__file__).parent in item.path.parents
 
 
 @pytest.fixture(scope="session")

@@ -1,38 +1,29 @@
 """Clusters of processes whose brokers come, go, and lose their slots."""
 
-import json
 import os
 import shutil
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from running import ours, wait_for, waiting_spares
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster, start_processes
-from sparklog.driver.member_calls import ClusterMemberCalls
 from sparklog.errors import KafkaError, StartError
 from sparklog.types import OffsetSpec, TopicPartition
 
 pytestmark = pytest.mark.process
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
+SUPERVISOR = "sparklog.executors.supervisor"
 
 
 def supervisors() -> dict[int, int]:
     """Process ids of our supervisors that run a broker, by its id, which the broker's log tells."""
     found = {}
-    for process in psutil.Process().children():
+    for process in ours(SUPERVISOR):
         with suppress(psutil.Error, OSError):  # one that is just ending
             for broker in process.children():
                 log = os.readlink(f"/proc/{broker.pid}/fd/2")
@@ -44,33 +35,16 @@ def alive(cluster: Cluster) -> list[int]:
     return [node.node_id for node in cluster.brokers() if not node.fenced]
 
 
-def waiting_spares(cluster: Cluster) -> int:
-    launcher = cluster._launcher
-    assert launcher is not None
-    control = launcher.control_plane
-    calls = ClusterMemberCalls(control.endpoint, control.secret)
-    try:
-        found: int = json.loads(calls.node_status(control.endpoint))["spares"]
-        return found
-    finally:
-        calls.close()
-
-
 def test_a_spare_takes_the_broker_of_a_killed_supervisor(tmp_path: Path) -> None:
     with start_processes(2, spares=1, data_dir=tmp_path) as cluster:
         wait_for(lambda: waiting_spares(cluster) == 1)
         running = supervisors()
-        [spare] = [
-            process.pid
-            for process in psutil.Process().children()
-            if "sparklog.executors.supervisor" in process.cmdline()
-            and process.pid not in running.values()
-        ]
+        [spare] = {process.pid for process in ours(SUPERVISOR)} - set(running.values())
         os.kill(running[1], signal.SIGKILL)
         wait_for(lambda: supervisors() == {1: spare, 2: running[2]})
         wait_for(lambda: alive(cluster) == [1, 2])
         wait_for(lambda: waiting_spares(cluster) == 1)
-    assert psutil.Process().children() == []
+    assert ours(SUPERVISOR) == []
     markers = sorted(path.parent.name for path in tmp_path.glob("*/.kafka_cleanshutdown"))
     assert markers == ["broker-1", "broker-2"]
 

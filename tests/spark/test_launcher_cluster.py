@@ -14,12 +14,10 @@ from launcher_rig import (
     clean_markers,
     is_whole,
     kill,
-    ours,
     produce,
     values,
-    wait_for,
-    waiting_spares,
 )
+from running import ours, wait_for, waiting_spares
 
 from sparklog.cluster import Cluster, start
 from sparklog.driver.fleet import Fleet
@@ -63,7 +61,7 @@ def test_brokers_and_spares_spread_over_the_executors(cluster: Cluster, spark: A
     assert values(cluster, 600) == set(range(600))
 
 
-def test_a_killed_executor_is_replaced_and_a_spare_takes_one_of_its_brokers(
+def test_a_killed_executor_is_replaced_and_spares_take_its_brokers(
     cluster: Cluster, spark: Any
 ) -> None:
     before = active_executors(spark.sparkContext)
@@ -76,7 +74,8 @@ def test_a_killed_executor_is_replaced_and_a_spare_takes_one_of_its_brokers(
     assert active_executors(spark.sparkContext) != before
     assert [node.node_id for node in cluster.brokers()] == [1, 2, 3]
     names = [keeper.job_name for keeper in fleet_of(cluster)._keepers.values()]
-    assert sum(name.startswith("spare-") for name in names) == 1
+    taken = [name for name in names if name.startswith("spare-")]
+    assert len(taken) in (1, 2)  # another spare takes the place of the first, perhaps in time
     assert values(cluster, 600) == set(range(600))
 
 

@@ -18,12 +18,11 @@ from launcher_rig import (
     clean_markers,
     is_whole,
     kill,
-    ours,
     produce,
     statuses,
     values,
-    wait_for,
 )
+from running import ours, wait_for
 from s3_server import S3Server
 
 from sparklog.cluster import Cluster, connect, start

@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
-from launcher_rig import PARTITIONS, TOPIC, clean_markers, produce, values, wait_for
+from launcher_rig import PARTITIONS, TOPIC, clean_markers, produce, values
+from running import wait_for
 
 from sparklog.cluster import start
 from sparklog.session import create_session

@@ -1,0 +1,63 @@
+"""A running cluster as the tests that started it see it: its processes, its spares, and waiting.
+
+Owns: finding them.  Must not know who starts clusters or why.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from sparklog.cluster import Cluster
+from sparklog.driver.member_calls import ClusterMemberCalls
+
+LOOK_SECONDS = 0.02
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(LOOK_SECONDS)
+
+
+def ours(word: str) -> list[psutil.Process]:
+    """Running descendants of this process with a word on their command line.
+
+    A cluster that ``sparklog serve`` keeps for another folder's tests is none of ours.
+    """
+    found = []
+    strangers = _served()
+    for process in psutil.Process().children(recursive=True):
+        try:
+            words = process.cmdline()
+            running = process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            continue
+        if word in words and running and process.pid not in strangers:
+            found.append(process)
+    return found
+
+
+def _served() -> set[int]:
+    pids: set[int] = set()
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "sparklog.cli" in child.cmdline():
+                pids |= {child.pid, *(each.pid for each in child.children(recursive=True))}
+    return pids
+
+
+def waiting_spares(cluster: Cluster) -> int:
+    """Spare supervisors that ask for work."""
+    launcher = cluster._launcher
+    assert launcher is not None
+    control = launcher.control_plane
+    calls = ClusterMemberCalls(control.endpoint, control.secret)
+    try:
+        found: int = json.loads(calls.node_status(control.endpoint))["spares"]
+        return found
+    finally:
+        calls.close()
