@@ -63,6 +63,13 @@ class ResourceType(IntEnum):
     BROKER = 4
 
 
+class ElectionType(IntEnum):
+    """PREFERRED: the first replica, if it is in sync.  UNCLEAN: any that lives, if none is."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
 class ConfigSource(IntEnum):
     """Where a setting's value comes from (``DescribeConfigsResponse.ConfigSource``)."""
 

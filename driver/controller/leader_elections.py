@@ -7,7 +7,6 @@ election does to a partition.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.decision import Decision
@@ -17,18 +16,13 @@ from sparklog.driver.controller.recoveries import Recoveries
 from sparklog.driver.controller.sessions import Sessions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage
-from sparklog.types import TopicPartition
+from sparklog.types import ElectionType, TopicPartition
 from sparklog.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-
-
-class ElectionType(IntEnum):
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 def elect_leaders(

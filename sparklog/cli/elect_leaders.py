@@ -56,8 +56,8 @@ def elect_leaders(
 async def _elect(
     admin: "Admin", topics: list[str], wanted: set[int] | None, unclean: bool
 ) -> list[dict[str, Any]]:
-    from sparklog.client.replica_admin import ElectionType
     from sparklog.errors import ErrorCode
+    from sparklog.types import ElectionType
 
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
     partitions = None

@@ -6,13 +6,12 @@ controller decides, nor how a plan is made.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check, kafka_error
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
-from sparklog.types import NO_NODE, TopicPartition
+from sparklog.types import NO_NODE, ElectionType, TopicPartition
 from sparklog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -36,13 +35,6 @@ CONTROLLER_S_MAX: Final = 2.0
 
 #: The refusal of each item, or None.
 Refusals = dict[TopicPartition, KafkaError | None]
-
-
-class ElectionType(IntEnum):
-    """PREFERRED: the first replica, if it is in sync.  UNCLEAN: any that lives, if none is."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

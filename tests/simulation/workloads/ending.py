@@ -22,8 +22,9 @@ from hosts import Loss
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.raw import RawClient
-from sparklog.client.replica_admin import ElectionType, ReplicaAdmin
+from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import SparklogError
+from sparklog.types import ElectionType
 from workloads.consume import tp_of
 from workloads.nemesis import bring_back
 from workloads.scene import Scene, encoded

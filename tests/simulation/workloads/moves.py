@@ -8,8 +8,8 @@ import random
 from history import LogId
 
 from sparklog.client.admin import Admin
-from sparklog.client.replica_admin import ElectionType
 from sparklog.errors import SparklogError
+from sparklog.types import ElectionType
 from workloads.consume import tp_of
 from workloads.scene import Scene
 
