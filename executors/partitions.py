@@ -153,7 +153,7 @@ class PartitionTable:
 
     def topic_name(self, topic_id: UUID | None) -> str:
         """Raises UNKNOWN_TOPIC_ID."""
-        topic = self.image.topic_by_id(topic_id) if topic_id is not None else None
+        topic = self.image.topic_by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
         return topic.name

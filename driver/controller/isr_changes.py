@@ -60,7 +60,7 @@ class _Proposals:
         self._leader = leader
 
     def answers(self, data: TopicData) -> Iterator[ResponsePartitionData]:
-        topic = self._image.topic_by_id(data.topic_id) if data.topic_id is not None else None
+        topic = self._image.topic_by_id(data.topic_id)
         for proposal in data.partitions:
             number = proposal.partition_index
             try:

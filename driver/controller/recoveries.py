@@ -175,7 +175,7 @@ def _find_offline(
     image: ClusterImage, topic_id: UUID | None, partition: int
 ) -> tuple[TopicPartition, PartitionImage] | None:
     """A partition that has no leader, by its topic's id."""
-    topic = image.topic_by_id(topic_id) if topic_id is not None else None
+    topic = image.topic_by_id(topic_id)
     state = topic.partitions.get(partition) if topic is not None else None
     if topic is None or state is None or not state.offline:
         return None

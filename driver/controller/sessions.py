@@ -120,7 +120,7 @@ def heartbeat(
 
 def _known(image: ClusterImage, replicas: Iterable[OfflineReplica]) -> Iterator[TopicPartition]:
     for replica in replicas:
-        topic = image.topic_by_id(replica.topic_id) if replica.topic_id is not None else None
+        topic = image.topic_by_id(replica.topic_id)
         if topic is not None:
             yield TopicPartition(topic.name, replica.partition)
 

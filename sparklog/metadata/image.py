@@ -222,8 +222,9 @@ class ClusterImage:
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
 
-    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        return self.topics_by_id.get(topic_id)
+    def topic_by_id(self, topic_id: UUID | None) -> TopicImage | None:
+        """None, too, for the id that a message leaves out."""
+        return None if topic_id is None else self.topics_by_id.get(topic_id)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(topic_partition.topic)

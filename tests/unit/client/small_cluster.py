@@ -232,7 +232,7 @@ class SmallCluster:
         )
 
     def _name(self, name: str, topic_id: UUID | None) -> str:
-        topic = self.image.topic_by_id(topic_id) if topic_id else None
+        topic = self.image.topic_by_id(topic_id)
         return topic.name if topic else name
 
     def _log(self, node_id: int, name: str, number: int) -> Log:
