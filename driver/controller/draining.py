@@ -15,10 +15,10 @@ from sparklog.driver.controller.assignments import PlacementDraft, targets
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.partition_changes import PartitionChanges
 from sparklog.driver.controller.reassignments import begun
+from sparklog.driver.controller.sessions import require_broker
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
     BrokerDraining,
-    BrokerImage,
     BrokerRemoved,
     ClusterImage,
     PartitionChanged,
@@ -37,7 +37,7 @@ MOVES_MAX = 100
 
 def drain_brokers(image: ClusterImage, request: DrainBrokersRequest) -> Decision:
     """Raises KafkaError when the other brokers could not hold what these have."""
-    brokers = [_require_broker(image, broker_id) for broker_id in dict.fromkeys(request.broker_ids)]
+    brokers = [require_broker(image, broker_id) for broker_id in dict.fromkeys(request.broker_ids)]
     if not request.cancel:
         _check_others_suffice(image, {broker.broker_id for broker in brokers})
     changed = tuple(
@@ -84,7 +84,7 @@ def unregister_broker(image: ClusterImage, request: UnregisterBrokerRequest) -> 
     Deviation: Kafka forgets brokers that live or have replicas, too.  Here an id may be given out
     again, and a new broker must not be taken for one that held records.
     """
-    broker = _require_broker(image, request.broker_id)
+    broker = require_broker(image, request.broker_id)
     if not broker.fenced:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -100,15 +100,6 @@ def unregister_broker(image: ClusterImage, request: UnregisterBrokerRequest) -> 
     return Decision(
         records=(BrokerRemoved(broker_id=broker.broker_id),), response=UnregisterBrokerResponse()
     )
-
-
-def _require_broker(image: ClusterImage, broker_id: int) -> BrokerImage:
-    broker = image.broker(broker_id)
-    if broker is None or not broker.registered:
-        raise KafkaError(
-            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered"
-        )
-    return broker
 
 
 def _check_others_suffice(image: ClusterImage, leaving: Collection[int]) -> None:

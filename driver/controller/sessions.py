@@ -178,13 +178,19 @@ def fence_silent(
     return _fence(image, sessions, config, silent, reason)
 
 
-def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The broker that speaks.  Raises KafkaError when it must register (again) first."""
+def require_broker(image: ClusterImage, broker_id: int) -> BrokerImage:
+    """Raises KafkaError for an id that nobody has registered with."""
     broker = image.broker(broker_id)
     if broker is None or not broker.registered:
         raise KafkaError(
             ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered"
         )
+    return broker
+
+
+def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The broker that speaks.  Raises KafkaError when it must register (again) first."""
+    broker = require_broker(image, broker_id)
     if broker.broker_epoch != broker_epoch:
         raise KafkaError(
             ErrorCode.STALE_BROKER_EPOCH,
