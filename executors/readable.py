@@ -68,7 +68,7 @@ class ReadableReplica(Replica):
         if diverging is None:
             self._require_in_range(offset)
             if replica_id >= 0 and has_forgotten(log, last_fetched_epoch, offset):
-                raise self._out_of_range(offset)
+                raise log.out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):
                 committed = isolation is Isolation.READ_COMMITTED
                 found = self._read_log(offset, max_bytes, end, min_one, committed)
@@ -131,14 +131,7 @@ class ReadableReplica(Replica):
 
     def _require_in_range(self, offset: int) -> None:
         if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
-            raise self._out_of_range(offset)
-
-    def _out_of_range(self, offset: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {offset} of {self.topic_partition} is outside "
-            f"[{self.log.log_start_offset}, {self.log.log_end_offset}]",
-        )
+            raise self.log.out_of_range(offset)
 
     def _read_log(
         self, offset: int, max_bytes: int, end: int, min_one: bool, committed: bool

@@ -248,13 +248,21 @@ class Log:
         where the log is damaged, which then takes no more appends.
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
-            raise self._out_of_range(offset)
+            raise self.out_of_range(offset)
         end_offset = min(end_offset, self.log_end_offset)
         try:
             return self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
         except CorruptLogError as error:
             self._damaged(error)
             raise
+
+    def out_of_range(self, offset: int) -> KafkaError:
+        """The refusal to read there."""
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.topic_partition} is outside "
+            f"[{self._log_start_offset}, {self.log_end_offset}]",
+        )
 
     # deleting
 
@@ -265,7 +273,7 @@ class Log:
         KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
         """
         if offset > self.log_end_offset:
-            raise self._out_of_range(offset)
+            raise self.out_of_range(offset)
         if offset <= self._log_start_offset:
             return False
         self._changed = True
@@ -442,13 +450,6 @@ class Log:
         if self.offline is not None:
             raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
         self._roller.remove_unwanted()
-
-    def _out_of_range(self, offset: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {offset} of {self.topic_partition} is outside "
-            f"[{self._log_start_offset}, {self.log_end_offset}]",
-        )
 
     def _damaged(self, error: CorruptLogError) -> None:
         self.offline = StorageError(str(error))
