@@ -33,7 +33,7 @@ from sparklog.executors.purgatory import Owner
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.storage_backends.base import Region
 from sparklog.transport import Reply
-from sparklog.types import NO_NODE, Isolation, TopicPartition
+from sparklog.types import NO_BROKER_EPOCH, NO_NODE, Isolation, TopicPartition
 from sparklog.wire.codec import RequestHeader
 from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
 from sparklog.wire.messages.fetch import (
@@ -55,8 +55,6 @@ WAIT_MS_MAX = 300_000
 _FIRST_ID_VERSION = 13
 #: From here on consumers may be sent to followers, and may read from them (KIP-392).
 _FIRST_FOLLOWER_VERSION = 11
-#: Of a follower that does not say its own.
-_NO_EPOCH = -1
 #: Regions in one answer; each may hold a file descriptor until it is sent.
 REGIONS_MAX = 64
 #: Cheaper to copy than to send as a region.
@@ -157,7 +155,7 @@ def _check_replica(table: PartitionTable, context: RequestContext, replica: Repl
             "only brokers of the cluster may fetch with a replica id",
         )
     broker = table.image.broker(replica.replica_id)
-    if broker is not None and _NO_EPOCH < replica.replica_epoch < broker.broker_epoch:
+    if broker is not None and NO_BROKER_EPOCH < replica.replica_epoch < broker.broker_epoch:
         raise KafkaError(
             ErrorCode.STALE_BROKER_EPOCH,
             f"broker {replica.replica_id} has registered again since epoch {replica.replica_epoch}",
