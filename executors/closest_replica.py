@@ -5,13 +5,8 @@ Owns: the choice, Kafka's RackAwareReplicaSelector.  Must not know how replicas 
 
 from collections.abc import Iterable
 
-from sparklog.metadata import BrokerImage, ClusterImage
+from sparklog.metadata import ClusterImage
 from sparklog.types import NO_NODE
-
-
-def place_of(broker: BrokerImage) -> str:
-    """The rack of a broker; without one, its host."""
-    return broker.rack or broker.executor_host or broker.host
 
 
 def closest_replica(
@@ -22,12 +17,12 @@ def closest_replica(
     NO_NODE when there is none, or when the leader is there itself.
     """
     leader = image.broker(leader_id)
-    if leader is not None and place_of(leader) == rack:
+    if leader is not None and leader.place == rack:
         return NO_NODE
     best, best_end = NO_NODE, -1
     for broker_id, end in ends:
         broker = image.broker(broker_id)
-        if broker is None or not image.is_alive(broker_id) or place_of(broker) != rack:
+        if broker is None or not image.is_alive(broker_id) or broker.place != rack:
             continue
         if end > best_end:
             best, best_end = broker_id, end

@@ -162,9 +162,8 @@ def check_replication_factor(factor: int) -> None:
 def failure_domains(broker: BrokerImage) -> tuple[str, ...]:
     """What fails with a broker, one name per level of ``DOMAINS``; alone where nothing is told."""
     alone = f"broker {broker.broker_id}"
-    host = broker.executor_host or broker.host
-    executor = f"{host}/{broker.executor_id}" if broker.executor_id else alone
-    return (broker.rack or host, host, executor, broker.job or alone)
+    executor = f"{broker.machine}/{broker.executor_id}" if broker.executor_id else alone
+    return (broker.place, broker.machine, executor, broker.job or alone)
 
 
 def shared_domains(

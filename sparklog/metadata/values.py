@@ -73,6 +73,16 @@ class BrokerImage:
     def registered(self) -> bool:
         return self.directory_id is not None
 
+    @property
+    def machine(self) -> str:
+        """Its executor's host; where no executor is known, the host that it listens on."""
+        return self.executor_host or self.host
+
+    @property
+    def place(self) -> str:
+        """The outermost of what fails with it: its rack; without one, its machine."""
+        return self.rack or self.machine
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerImage:
