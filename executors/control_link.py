@@ -1,8 +1,8 @@
 """A broker's connection to the control plane.
 
-Owns: opening it when it is needed and again when it was lost, and a deadline for every call.  A
-connection answers in request order, so a long poll and heartbeats need a link each.  Must not know
-what is asked.
+Owns: opening it when it is needed and again when it was lost, a deadline for every call, and the
+pauses between those that fail.  A connection answers in request order, so a long poll and
+heartbeats need a link each.  Must not know what is asked.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import check
+from sparklog.client.pauses import GrowingPauses
 from sparklog.errors import ConnectError, DecodeError, ProtocolError
 from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.types import Endpoint
@@ -18,6 +19,13 @@ from sparklog.wire.schema import Request, Response
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 CONNECT_TIMEOUT_S = 5.0
+RETRY_S_MIN = 0.05
+RETRY_S_MAX = 1.0
+
+
+def retry_pauses() -> GrowingPauses:
+    """Between tries to ask the control plane, which may be restarting."""
+    return GrowingPauses(RETRY_S_MIN, RETRY_S_MAX)
 
 
 class ControlLink:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
+from sparklog.executors.control_link import retry_pauses
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import IsrProposal
 from sparklog.types import TopicPartition
@@ -24,8 +25,6 @@ from sparklog.wire.messages.alter_partition import (
     TopicData,
 )
 
-RETRY_S_MIN = 0.05
-RETRY_S_MAX = 1.0
 #: Partitions in one request; the others go with the next.
 PARTITIONS_MAX = 10_000
 #: In place of an answer that is missing.
@@ -57,7 +56,7 @@ class IsrSender:
 
     async def run(self) -> None:
         """Send for ever."""
-        pause_s = RETRY_S_MIN
+        pauses = retry_pauses()
         while True:
             await self._woken.wait()
             sent = self._take_pending()
@@ -70,11 +69,10 @@ class IsrSender:
                 logger.info("in-sync replicas stay as they are: %s", error)
                 open_still = [partition for partition, _ in sent.values()]
             if not open_still:
-                pause_s = RETRY_S_MIN
+                pauses.reset()
                 continue
             self._pending = {p.topic_partition: p for p in open_still} | self._pending
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_S_MAX)
+            await pauses.wait()
 
     def _take_pending(self) -> _Sent:
         """What is still proposed of what was to be sent, as many as fit into a request."""

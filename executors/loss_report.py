@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from sparklog.errors import ConnectError, SparklogError
-from sparklog.executors.control_link import ControlLink
+from sparklog.executors.control_link import ControlLink, retry_pauses
 from sparklog.types import Endpoint
 from sparklog.wire.private import LostBroker, ReportLossRequest, ReportLossResponse
 
@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 #: After so long the broker's session has run out, or its next process has registered.
 REPORT_SECONDS_MAX: Final = 10.0
-RETRY_SECONDS_MIN: Final = 0.05
-RETRY_SECONDS_MAX: Final = 1.0
 
 
 class LossReporter:
@@ -58,7 +56,7 @@ class LossReporter:
 
     async def _deliver(self, lost: LostBroker) -> None:
         link = ControlLink(self._controller, self._secret, client_id="sparklog-supervisor")
-        pause_s = RETRY_SECONDS_MIN
+        pauses = retry_pauses()
         try:
             while True:
                 try:
@@ -67,7 +65,6 @@ class LossReporter:
                     return
                 except ConnectError as error:  # it may be restarting
                     log.info("trying again: %s", error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_SECONDS_MAX)
+                await pauses.wait()
         finally:
             link.close()

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from sparklog.client.deadline import Deadline
 from sparklog.config import BrokerConfig
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError
 from sparklog.executors.broker_folder import BrokerStartError
-from sparklog.executors.control_link import ControlLink
+from sparklog.executors.control_link import RETRY_S_MIN, ControlLink, retry_pauses
 from sparklog.metadata import ClusterImage, decode_records
 from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.types import NO_NODE, Endpoint
@@ -44,8 +45,6 @@ from sparklog.wire.private import (
 WATCH_WAIT_MS = 10_000
 CALL_TIMEOUT_S = 5.0
 FORWARD_TIMEOUT_S = 30.0
-RETRY_S_MIN = 0.05
-RETRY_S_MAX = 1.0
 #: How long a starting broker looks for the control plane.
 FIND_CONTROLLER_S = 30.0
 #: A registration that is refused for good: trying again would not help.
@@ -172,39 +171,35 @@ class Registration:
         logger.info("registered with epoch %d", response.broker_epoch)
 
     async def _until_done(self, step: Callable[[], Awaitable[None]], limit_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + limit_s
-        pause_s = RETRY_S_MIN
+        deadline, pauses = Deadline(limit_s), retry_pauses()
         while True:
             try:
                 return await step()
             except (ConnectError, KafkaError) as error:
                 if isinstance(error, KafkaError) and error.code in _FATAL:
                     raise BrokerStartError(_kind(error), str(error)) from error
-                if loop.time() + pause_s > deadline:
+                if deadline.left_s < pauses.next_s:
                     raise BrokerStartError("other", str(error)) from error
                 logger.info("trying again: %s", error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_S_MAX)
+            await pauses.wait()
 
     # while serving
 
     async def watch(self, changed: Callable[[ClusterImage], Awaitable[None]]) -> None:
         """Follow the image for ever; ``changed`` is awaited after every change."""
-        pause_s = RETRY_S_MIN
+        pauses = retry_pauses()
         while True:
             try:
                 if await self._watch_once(max_wait_ms=WATCH_WAIT_MS):
                     await changed(self.image)
-                if pause_s > RETRY_S_MIN:
+                if pauses.begun:
                     logger.info("the control plane answers again")
-                    pause_s = RETRY_S_MIN
+                    pauses.reset()
                 continue
             except (ConnectError, KafkaError) as error:
-                if pause_s == RETRY_S_MIN:  # say it once, not at every try
+                if not pauses.begun:  # say it once, not at every try
                     logger.warning("the image stays at version %d: %s", self.image.version, error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_S_MAX)
+            await pauses.wait()
 
     async def heartbeat(self) -> None:
         """Keep the session for ever; register again when the control plane asks for it.

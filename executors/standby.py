@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sparklog.errors import ConnectError, KafkaError
-from sparklog.executors.control_link import ControlLink
+from sparklog.executors.control_link import ControlLink, retry_pauses
 from sparklog.types import Endpoint
 from sparklog.wire.private import AwaitWorkRequest, AwaitWorkResponse
 
@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 
 WAIT_MS: Final = 10_000
 ANSWER_SECONDS_MAX: Final = 5.0
-RETRY_SECONDS_MIN: Final = 0.05
-RETRY_SECONDS_MAX: Final = 1.0
 
 
 class Standby:
@@ -57,17 +55,16 @@ class Standby:
     async def _ask(self) -> dict[str, Any]:
         link = ControlLink(self._controller, self._secret, client_id=self._spare)
         request = AwaitWorkRequest(spare=self._spare, max_wait_ms=WAIT_MS)
-        pause_s = RETRY_SECONDS_MIN
+        pauses = retry_pauses()
         try:
             while True:
                 try:
                     limit_s = WAIT_MS / 1000 + ANSWER_SECONDS_MAX
                     answer = await link.call(request, AwaitWorkResponse, limit_s)
-                    pause_s = RETRY_SECONDS_MIN
+                    pauses.reset()
                 except (ConnectError, KafkaError) as error:  # it may be restarting
                     log.info("%s asks again: %s", self._spare, error)
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, RETRY_SECONDS_MAX)
+                    await pauses.wait()
                     continue
                 if answer.work:
                     work: dict[str, Any] = json.loads(answer.work)

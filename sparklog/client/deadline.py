@@ -4,10 +4,10 @@ Owns: the rule that no call waits for ever, and that only retriable errors are r
 know requests.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeVar
 
+from sparklog.client.pauses import GrowingPauses
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.surroundings import clock_s
 
@@ -50,18 +50,17 @@ class Deadline:
 class Backoff:
     """Growing pauses within a deadline."""
 
-    __slots__ = ("_deadline", "_pause_s")
+    __slots__ = ("_deadline", "_pauses")
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._pause_s = FIRST_PAUSE_S
+        self._pauses = GrowingPauses(FIRST_PAUSE_S, PAUSE_S_MAX)
 
     async def pause(self) -> bool:
         """Wait before the next try; False when there is no time for one."""
-        if self._deadline.left_s <= self._pause_s:
+        if self._deadline.left_s <= self._pauses.next_s:
             return False
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+        await self._pauses.wait()
         return True
 
 
