@@ -58,9 +58,10 @@ def go_on_draining(image: ClusterImage, config: BrokerConfig) -> tuple[Partition
     leaving = _draining(image)
     if not leaving:
         return ()
+    alive = _alive(image)
     hosted = {tp: state for b in sorted(leaving) for tp, state in image.partitions_of(b).items()}
     moving = sum(
-        not leaving.isdisjoint(state.removing) and not _is_stuck(image, state, leaving)
+        not leaving.isdisjoint(state.removing) and not _is_stuck(state, alive, leaving)
         for state in hosted.values()
     )
     changes = PartitionChanges(image, config)
@@ -68,7 +69,7 @@ def go_on_draining(image: ClusterImage, config: BrokerConfig) -> tuple[Partition
     for tp, state in hosted.items():
         if moving >= MOVES_MAX:
             break
-        if _is_moving(state) or _is_stuck(image, state, leaving):
+        if _is_moving(state) or _is_stuck(state, alive, leaving):
             continue
         draft = draft or PlacementDraft(image)
         chosen = draft.substitute(state.replicas, leaving)
@@ -122,11 +123,11 @@ def _check_others_suffice(image: ClusterImage, leaving: Collection[int]) -> None
 
 def _progress(image: ClusterImage, broker_id: int) -> DrainedBroker:
     left = image.partitions_of(broker_id)
-    leaving = _draining(image) | {broker_id}
+    alive, leaving = _alive(image), _draining(image) | {broker_id}
     return DrainedBroker(
         broker_id=broker_id,
         partitions_left=len(left),
-        partitions_stuck=sum(_is_stuck(image, state, leaving) for state in left.values()),
+        partitions_stuck=sum(_is_stuck(state, alive, leaving) for state in left.values()),
     )
 
 
@@ -134,15 +135,16 @@ def _is_moving(state: PartitionImage) -> bool:
     return bool(state.adding or state.removing)
 
 
-def _is_stuck(image: ClusterImage, state: PartitionImage, leaving: Collection[int]) -> bool:
+def _is_stuck(state: PartitionImage, alive: frozenset[int], leaving: frozenset[int]) -> bool:
     """Whether the partition cannot move, or goes to where nobody is."""
     if state.offline or _is_moving(state):
-        return state.offline or not all(map(image.is_alive, state.adding))
-    free = sum(
-        broker.broker_id not in leaving and broker.broker_id not in state.replicas
-        for broker in image.alive_brokers()
-    )
+        return state.offline or not alive.issuperset(state.adding)
+    free = len(alive.difference(leaving, state.replicas))
     return free < sum(broker_id in leaving for broker_id in state.replicas)
+
+
+def _alive(image: ClusterImage) -> frozenset[int]:
+    return frozenset(broker.broker_id for broker in image.alive_brokers())
 
 
 def _draining(image: ClusterImage) -> frozenset[int]:
