@@ -26,6 +26,8 @@ from sparklog.types import NO_NODE
 
 # leaders
 
+_NOBODY_IS_ABOUT_TO_JOIN: Patch = (Follower, "is_about_to_join", lambda self, *_: False)
+
 
 @bug
 def acknowledge_before_replication() -> list[Patch]:
@@ -68,13 +70,7 @@ def leave_out_who_is_proposed_to_leave() -> list[Patch]:
             self._maximal = self._maximal & wanted
             self.too_few = len(wanted) < self.needed
 
-    def is_not_about_to_join(self: Follower, *_: int) -> bool:
-        return False
-
-    return [
-        (InSyncReplicas, "_measure", measure),
-        (Follower, "is_about_to_join", is_not_about_to_join),
-    ]
+    return [(InSyncReplicas, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
@@ -87,13 +83,7 @@ def leave_out_who_is_about_to_join() -> list[Patch]:
         members = self._state.isr if self._state is not None else ()
         self._maximal = frozenset(members) - {self._node_id}
 
-    def is_not_about_to_join(self: Follower, *_: int) -> bool:
-        return False
-
-    return [
-        (InSyncReplicas, "_measure", measure),
-        (Follower, "is_about_to_join", is_not_about_to_join),
-    ]
+    return [(InSyncReplicas, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
