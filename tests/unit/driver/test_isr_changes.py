@@ -208,31 +208,26 @@ def test_a_partition_that_is_named_twice_is_changed_once() -> None:
 
 def test_the_isr_that_completes_a_reassignment_may_end_the_leader() -> None:
     moving = replace(LED, replicas=(3, 1, 2), adding=(3,), removing=(1,))
-    under_test, topic_id = three_brokers(moving)
-    decision = under_test.handle(proposal(topic_id, 1, 2, 3))
-    after = PartitionImage(
-        replicas=(3, 2),
-        isr=(3, 2),
-        last_known=(2, 3),
-        leader=3,
-        leader_epoch=6,
-        partition_epoch=8,
-    )
-    assert decision == Decision(
-        records=(PartitionChanged(topic="a", partition=0, state=after),),
-        response=answer(topic_id, error_code=ErrorCode.NEW_LEADER_ELECTED),
-    )
+    ends_with_new_leader(moving, (3, 2), last_known=(2, 3))
 
 
 def test_so_it_may_be_for_a_leader_that_stays() -> None:
     moving = replace(LED, replicas=(1, 3, 2), adding=(3,), removing=(2,))
+    ends_with_new_leader(moving, (1, 3), last_known=(1, 3))
+
+
+def ends_with_new_leader(
+    moving: PartitionImage, replicas: tuple[int, ...], last_known: tuple[int, ...]
+) -> None:
+    """All three being in sync, the reassignment is complete and the first of its replicas leads,
+    in a new epoch."""
     under_test, topic_id = three_brokers(moving)
     decision = under_test.handle(proposal(topic_id, 1, 2, 3))
     after = PartitionImage(
-        replicas=(1, 3),
-        isr=(1, 3),
-        last_known=(1, 3),
-        leader=1,
+        replicas=replicas,
+        isr=replicas,
+        last_known=last_known,
+        leader=replicas[0],
         leader_epoch=6,
         partition_epoch=8,
     )
