@@ -16,7 +16,7 @@ from sparklog.driver.member_calls import ClusterMemberCalls
 LOOK_SECONDS = 0.02
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -6,10 +6,10 @@ Owns: the load, what was acknowledged of it, and the processes of this test.
 import os
 import threading
 import time
-from collections.abc import Callable
 
 import psutil
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from running import wait_for
 
 TOPIC = "load"
 PARTITIONS = 6
@@ -109,13 +109,6 @@ def stored(bootstrap: str) -> dict[int, list[int]]:
             values[partition].append(int(value))
     consumer.close()
     return values
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def kill_one(module: str) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored, wait_for
+from load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored
+from running import wait_for
 from s3_server import S3Server, require_binary
 from served import ServedCluster
 

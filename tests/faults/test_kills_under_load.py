@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored, wait_for
+from load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored
+from running import wait_for
 
 from sparklog.cluster import Cluster, start_processes
 

@@ -1,10 +1,9 @@
-"""An engine, a control plane's answers and a clock-free way to wait, for the launcher's tests."""
+"""An engine and a control plane's answers, for the launcher's tests."""
 
 import json
 import queue
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from sparklog.client.replica_admin import ReplicasDescription
@@ -17,13 +16,6 @@ from sparklog.wire.private import AssignedBroker, DrainedBroker
 
 def executor(executor_id: str, host: str = "h1", slots: int = 2) -> ExecutorSlots:
     return ExecutorSlots(executor_id=executor_id, host=host, slots=slots)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def replicas(*brokers: int, leader: int) -> ReplicasDescription:

@@ -4,7 +4,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
+from launcher_fakes import FakeCalls, FakeEngine, executor
+from running import wait_for
 
 from sparklog.driver import broker_keeper
 from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions

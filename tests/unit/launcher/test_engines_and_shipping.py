@@ -9,7 +9,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from launcher_fakes import executor, wait_for
+from launcher_fakes import executor
+from running import wait_for
 
 from sparklog.driver.engines import Job, JobLost, ProcessEngine
 from sparklog.driver.shipping import fingerprint, write_archive

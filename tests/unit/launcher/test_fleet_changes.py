@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_fakes import FakeCalls, FakeEngine, executor, replicas, wait_for
+from launcher_fakes import FakeCalls, FakeEngine, executor, replicas
+from running import wait_for
 
 from sparklog.driver import fleet as fleet_module
 from sparklog.driver import removal

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
+from launcher_fakes import FakeCalls, FakeEngine, executor
+from running import wait_for
 
 from sparklog.driver import fleet
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions

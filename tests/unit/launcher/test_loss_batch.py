@@ -2,7 +2,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from launcher_fakes import wait_for
+from running import wait_for
 
 from sparklog.driver import loss_batch
 from sparklog.driver.loss_batch import LossBatch

@@ -1,7 +1,8 @@
 from typing import Any
 
 import pytest
-from launcher_fakes import FakeCalls, FakeEngine, executor, wait_for
+from launcher_fakes import FakeCalls, FakeEngine, executor
+from running import wait_for
 
 from sparklog.driver import spares
 from sparklog.driver.engines import JobLost

@@ -4,13 +4,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from running import wait_for
 
 from sparklog.executors.supervisor import (
     Supervisor,
@@ -46,13 +45,6 @@ def payload(folder: Path, mode: str = "serve", **changes: Any) -> SupervisorPayl
 def lives(folder: Path) -> list[dict[str, Any]]:
     path = folder / "lives"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def in_background(supervisor: Supervisor) -> tuple[threading.Thread, list[SupervisorReport]]:
