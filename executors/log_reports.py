@@ -32,8 +32,8 @@ class LogEndReports:
         self._table = table
         self._tell = tell
         self._changed = asyncio.Event()
-        #: What this controller knows, by leader epoch, of this registration.
-        self._told: set[tuple[int, LogEnd]] = set()
+        #: What this controller knows of this registration.
+        self._told: set[LogEnd] = set()
         self._told_as: object = None
 
     def look(self) -> None:
@@ -69,7 +69,7 @@ class LogEndReports:
         if not news:
             return True
         try:
-            await self._tell(tuple(end for _, end in sorted(news, key=_by_partition)))
+            await self._tell(tuple(sorted(news, key=_by_partition)))
         except (ConnectError, KafkaError) as error:
             logger.info("log ends of %d partitions not reported: %s", len(news), error)
             return False
@@ -77,10 +77,10 @@ class LogEndReports:
         return True
 
 
-def log_ends(table: PartitionTable) -> set[tuple[int, LogEnd]]:
-    """Of partitions whose role says that nobody leads, with its epoch: nothing is appended to them
-    any more."""
-    ends: set[tuple[int, LogEnd]] = set()
+def log_ends(table: PartitionTable) -> set[LogEnd]:
+    """Of partitions whose role says that nobody leads: nothing is appended to them any more in its
+    epoch."""
+    ends: set[LogEnd] = set()
     for tp in table.image.partitions_led_by(NO_NODE):
         partition = table.get(tp)
         if partition is None or partition.log.offline is not None:
@@ -89,15 +89,16 @@ def log_ends(table: PartitionTable) -> set[tuple[int, LogEnd]]:
             end = LogEnd(
                 topic_id=partition.topic_id,
                 partition=tp.partition,
+                current_leader_epoch=partition.leader_epoch,
                 leader_epoch=partition.log.leader_epochs.latest_epoch,
                 log_end_offset=partition.log.log_end_offset,
             )
-            ends.add((partition.leader_epoch, end))
+            ends.add(end)
     return ends
 
 
-def _by_partition(epoch_and_end: tuple[int, LogEnd]) -> tuple[str, int]:
-    return str(epoch_and_end[1].topic_id), epoch_and_end[1].partition
+def _by_partition(end: LogEnd) -> tuple[str, int]:
+    return str(end.topic_id), end.partition
 
 
 def offline_replicas(table: PartitionTable) -> tuple[OfflineReplica, ...]:

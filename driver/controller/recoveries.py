@@ -10,6 +10,10 @@ waited for.  Must not know how a log ends, or what the election does to the part
 
 The best log has the highest epoch in its last record, then the highest end: what was acknowledged
 in one epoch is in the log of the leader of every later one.
+
+A report is of one leader epoch of the partition, that in which it has lost its leader: once another
+has been elected the logs go on, and what was told before is not believed any more, nor when it
+comes late.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,6 +39,7 @@ class _Report(NamedTuple):
 
     end: tuple[int, int]
     broker_epoch: int
+    current_leader_epoch: int
 
 
 @dataclass(slots=True)
@@ -57,16 +62,21 @@ class Recoveries:
         found = _find_offline(image, end.topic_id, end.partition)
         if found is None or broker_id not in found[1].replicas:
             return
+        if end.current_leader_epoch != found[1].leader_epoch:
+            return
         assert end.topic_id is not None
         lost = self._lost.setdefault((end.topic_id, end.partition), _Lost())
-        lost.reports[broker_id] = _Report((end.leader_epoch, end.log_end_offset), broker_epoch)
+        lost.reports[broker_id] = _Report(
+            (end.leader_epoch, end.log_end_offset), broker_epoch, end.current_leader_epoch
+        )
 
     def best(self, image: ClusterImage, tp: TopicPartition) -> int | None:
         """The living replica with the best log of those that have reported."""
         topic = image.topics[tp.topic]
+        state = topic.partitions[tp.partition]
         lost = self._lost.get((topic.topic_id, tp.partition))
-        reports = _valid(image, lost) if lost is not None else {}
-        return _best(reports, topic.partitions[tp.partition].replicas)
+        reports = _valid(image, state, lost) if lost is not None else {}
+        return _best(reports, state.replicas)
 
     def recover(
         self,
@@ -87,7 +97,7 @@ class Recoveries:
                 del self._lost[key]
                 continue
             tp, state = found
-            reports = _valid(image, lost)
+            reports = _valid(image, state, lost)
             wanted = _wanted(state, changes.rules(tp.topic), reports)
             begins = wanted != lost.wanted
             if begins:
@@ -161,12 +171,13 @@ def _best(reports: Mapping[int, _Report], candidates: Iterable[int]) -> int | No
     return max(reported, key=lambda broker_id: reports[broker_id].end, default=None)
 
 
-def _valid(image: ClusterImage, lost: _Lost) -> dict[int, _Report]:
-    """Reports of processes that still run."""
+def _valid(image: ClusterImage, state: PartitionImage, lost: _Lost) -> dict[int, _Report]:
+    """Reports of processes that still run, and since when nobody leads."""
     return {
         broker_id: report
         for broker_id, report in lost.reports.items()
         if image.is_alive(broker_id)
+        and report.current_leader_epoch == state.leader_epoch
         and image.brokers[broker_id].broker_epoch == report.broker_epoch
     }
 

@@ -302,10 +302,14 @@ class ForwardRequestResponse(Response):
 
 @message
 class LogEnd(Struct):
-    """How far one replica's log reaches: where it ends, and the epoch of its last record."""
+    """How far one replica's log reaches: where it ends, and the epoch of its last record.
+
+    ``current_leader_epoch`` is that of the partition, without a leader, when this was so (KIP-966).
+    """
 
     topic_id: UUID | None = field(default=None, metadata=one("uuid"))
     partition: int = field(default=0, metadata=one("int32"))
+    current_leader_epoch: int = field(default=-1, metadata=one("int32"))
     leader_epoch: int = field(default=-1, metadata=one("int32"))
     log_end_offset: int = field(default=-1, metadata=one("int64"))
 

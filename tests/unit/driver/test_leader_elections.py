@@ -117,7 +117,9 @@ def test_an_unclean_election_takes_the_best_log_that_is_known() -> None:
     before = under_test.state("a")
     topic_id = under_test.image.topics["a"].topic_id
     for broker_id, end in ((2, 10), (3, 12)):
-        log_end = LogEnd(topic_id=topic_id, partition=0, leader_epoch=0, log_end_offset=end)
+        log_end = LogEnd(
+            topic_id=topic_id, current_leader_epoch=1, leader_epoch=0, log_end_offset=end
+        )
         report = ReportLogEndsRequest(broker_id=broker_id, broker_epoch=0, ends=(log_end,))
         assert under_test.handle(report).records == ()
     after = led_again(replace(before, isr=(3,), eligible=(), last_known=(3,)), 3)

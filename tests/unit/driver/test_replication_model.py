@@ -308,6 +308,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
             return
         end = LogEnd(
             topic_id=self.topic_id,
+            current_leader_epoch=host.state.leader_epoch,
             leader_epoch=host.log[-1][0] if host.log else -1,
             log_end_offset=len(host.log),
         )

@@ -35,10 +35,17 @@ def report(
     *,
     broker_epoch: int | None = None,
     number: int = 0,
+    current: int | None = None,
 ) -> Decision:
+    """``current``: the partition's leader epoch as the broker knows it (default: the present)."""
+    topic = under_test.image.topic_by_id(topic_id)
+    state = topic.partitions.get(number) if topic is not None else None
+    if current is None and state is not None:
+        current = state.leader_epoch
     end = LogEnd(
         topic_id=topic_id,
         partition=number,
+        current_leader_epoch=-1 if current is None else current,
         leader_epoch=leader_epoch,
         log_end_offset=log_end_offset,
     )
@@ -194,6 +201,36 @@ def test_the_report_of_a_former_process_counts_for_nothing() -> None:
     report(under_test, topic_id, 2, 0, 99)
     assert under_test.leaders() == {"a-0": -1}
     report(under_test, topic_id, 1, 0, 98)
+    assert under_test.leaders() == {"a-0": 2}
+
+
+def test_a_report_made_before_another_leader_was_elected_counts_for_nothing() -> None:
+    under_test, topic_id = all_crashed(unclean_leader_election_enable="true")
+    under_test.register(1, incarnation=incarnation(1))
+    under_test.lose(1)
+    under_test.heartbeat(3)
+    assert under_test.leader_epoch("a") == 3  # lost, led by 1 again, and lost again
+    early = report(under_test, topic_id, 3, 9, 999, current=1)
+    assert early == Decision(response=ReportLogEndsResponse())
+    assert under_test.leaders() == {"a-0": -1}
+    report(under_test, topic_id, 3, 0, 40)
+    assert under_test.leaders() == {"a-0": 3}
+
+
+def test_what_was_reported_is_forgotten_when_another_leader_is_elected() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(3)
+    topic_id = under_test.place(
+        "a", partition(1, 2, 3, isr=(1,)), unclean_leader_election_enable="true"
+    )
+    under_test.lose(1)
+    report(under_test, topic_id, 3, 0, 90)
+    under_test.heartbeat(1)
+    assert under_test.leaders() == {"a-0": 1}
+    under_test.lose(1)
+    report(under_test, topic_id, 2, 0, 80)
+    assert under_test.leaders() == {"a-0": -1}
+    report(under_test, topic_id, 3, 0, 70)
     assert under_test.leaders() == {"a-0": 2}
 
 

@@ -95,7 +95,15 @@ REQUESTS = [
     ReportLogEndsRequest(
         broker_id=3,
         broker_epoch=9,
-        ends=(LogEnd(topic_id=A, partition=2, leader_epoch=5, log_end_offset=2**40),),
+        ends=(
+            LogEnd(
+                topic_id=A,
+                partition=2,
+                current_leader_epoch=7,
+                leader_epoch=5,
+                log_end_offset=2**40,
+            ),
+        ),
     ),
     DrainBrokersRequest(broker_ids=(3, 4), cancel=True),
     AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
