@@ -128,7 +128,7 @@ class _Elections:
             )
 
     def _elect_unclean(self, tp: TopicPartition) -> None:
-        """The best log of those that are known, else of a replica that was complete once, leads."""
+        """The best log that is known, or can be hoped for, leads."""
         state = self.changes.state(tp)
         if not state.offline:
             raise KafkaError(
@@ -136,12 +136,9 @@ class _Elections:
             )
         leader = self._recoveries.best(self._image, tp)
         if leader is None:
-            by_hope = sorted(state.replicas, key=lambda b: b not in state.last_known)
-            leader = next(filter(self._image.is_alive, by_hope), None)
-        if leader is None:
             raise KafkaError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-                f"no replica of {tp} is alive; its brokers are {list(state.replicas)}",
+                f"no replica of {tp} is alive and works; its brokers are {list(state.replicas)}",
             )
         chosen = leader
         self.changes.change(tp, lambda state, rules: elect_unclean(state, chosen, rules))

@@ -103,7 +103,7 @@ class Controller:
         self._new_id = new_id
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.grant_grace(image, now_ms)
-        self._recoveries = Recoveries()
+        self._recoveries = Recoveries(self._sessions)
         self._balance = LeaderBalance(
             due_ms=now_ms + config.leader_imbalance_check_interval_seconds * 1000
         )

@@ -7,6 +7,8 @@ waited for.  Must not know how a log ends, or what the election does to the part
   once all have reported, or ``unclean.recovery.timeout.ms`` after the first of them.
 * A topic with ``unclean.leader.election.enable`` takes the best log of those that are alive, as
   soon as all of these have reported, however incomplete they may be.
+* A log that does not work is neither waited for there nor elected anywhere, whatever was told of it
+  before.
 
 The best log has the highest epoch in its last record, then the highest end: what was acknowledged
 in one epoch is in the log of the leader of every later one.
@@ -18,6 +20,7 @@ comes late.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -53,9 +56,10 @@ class _Lost:
 
 class Recoveries:
     """What is known of partitions without a leader.  Volatile: brokers report again to a controller
-    that has just started."""
+    that has just started.  ``sessions`` tells whose logs do not work."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
         self._lost: dict[PartitionKey, _Lost] = {}
 
     def add(self, image: ClusterImage, broker_id: int, broker_epoch: int, end: LogEnd) -> None:
@@ -71,12 +75,17 @@ class Recoveries:
         )
 
     def best(self, image: ClusterImage, tp: TopicPartition) -> int | None:
-        """The living replica with the best log of those that have reported."""
+        """The living replica with the best log of those that have reported, else one that works
+        and was complete once."""
         topic = image.topics[tp.topic]
         state = topic.partitions[tp.partition]
-        lost = self._lost.get((topic.topic_id, tp.partition))
-        reports = _valid(image, state, lost) if lost is not None else {}
-        return _best(reports, state.replicas)
+        key = topic.topic_id, tp.partition
+        lost = self._lost.get(key)
+        best = _best(self._valid(image, key, state, lost), state.replicas) if lost else None
+        if best is None:
+            by_hope = sorted(state.replicas, key=lambda b: b not in state.last_known)
+            best = next((b for b in by_hope if self._works(image, key, b)), None)
+        return best
 
     def recover(
         self,
@@ -97,8 +106,10 @@ class Recoveries:
                 del self._lost[key]
                 continue
             tp, state = found
-            reports = _valid(image, state, lost)
-            wanted = _wanted(state, changes.rules(tp.topic), reports)
+            reports = self._valid(image, key, state, lost)
+            works = partial(self._works, image, key)
+            rules = replace(changes.rules(tp.topic), is_alive=works)
+            wanted = _wanted(state, rules, reports)
             begins = wanted != lost.wanted
             if begins:
                 lost.wanted, lost.since_ms = wanted, now_ms
@@ -110,6 +121,21 @@ class Recoveries:
             elif begins:
                 waiting.append(tp)
         return waiting
+
+    def _valid(
+        self, image: ClusterImage, key: PartitionKey, state: PartitionImage, lost: _Lost
+    ) -> dict[int, _Report]:
+        """Reports of processes that still run, of logs that still work, since nobody leads."""
+        return {
+            broker_id: report
+            for broker_id, report in lost.reports.items()
+            if self._works(image, key, broker_id)
+            and image.brokers[broker_id].broker_epoch == report.broker_epoch
+            and report.current_leader_epoch == state.leader_epoch
+        }
+
+    def _works(self, image: ClusterImage, key: PartitionKey, broker_id: int) -> bool:
+        return image.is_alive(broker_id) and not self._sessions.has_failed(broker_id, *key)
 
 
 def report_log_ends(
@@ -169,17 +195,6 @@ def _best(reports: Mapping[int, _Report], candidates: Iterable[int]) -> int | No
     """Of equals the first."""
     reported = [broker_id for broker_id in candidates if broker_id in reports]
     return max(reported, key=lambda broker_id: reports[broker_id].end, default=None)
-
-
-def _valid(image: ClusterImage, state: PartitionImage, lost: _Lost) -> dict[int, _Report]:
-    """Reports of processes that still run, and since when nobody leads."""
-    return {
-        broker_id: report
-        for broker_id, report in lost.reports.items()
-        if image.is_alive(broker_id)
-        and report.current_leader_epoch == state.leader_epoch
-        and image.brokers[broker_id].broker_epoch == report.broker_epoch
-    }
 
 
 def _find_offline(

@@ -67,8 +67,12 @@ class Sessions:
 
     def may_join(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
         """Whether a living broker may come into the partition's ISR."""
-        failed = self.failed.get(broker_id, frozenset())
-        return broker_id not in self.stopping and (topic_id, partition) not in failed
+        works = not self.has_failed(broker_id, topic_id, partition)
+        return works and broker_id not in self.stopping
+
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker's replica does not work."""
+        return (topic_id, partition) in self.failed.get(broker_id, frozenset())
 
     def forgive_stall(self, now_ms: int) -> None:
         """When this process stood still itself, nobody could be heard: sessions last longer."""

@@ -155,7 +155,7 @@ def test_what_has_a_leader_or_no_living_replica_is_left_alone() -> None:
             refused(
                 1,
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-                "no replica of a-1 is alive; its brokers are [3]",
+                "no replica of a-1 is alive and works; its brokers are [3]",
             ),
         )
     )

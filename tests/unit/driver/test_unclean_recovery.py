@@ -8,7 +8,14 @@ from driver_fakes import ControllerUnderTest, changed, directory, incarnation, p
 from sparklog.driver.controller import CountUncleanRecoveries, Decision, WarnOperator
 from sparklog.errors import ErrorCode
 from sparklog.metadata import PartitionImage
-from sparklog.wire.private import LogEnd, ReportLogEndsRequest, ReportLogEndsResponse
+from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.private import (
+    BrokerHeartbeatRequest,
+    LogEnd,
+    OfflineReplica,
+    ReportLogEndsRequest,
+    ReportLogEndsResponse,
+)
 
 WAIT_MS = 30_000
 WAITS = WarnOperator(
@@ -294,3 +301,48 @@ def test_the_permission_that_comes_later_counts_too() -> None:
     before = under_test.state("a")
     under_test.configure("a", unclean_leader_election_enable="true")
     assert under_test.tick(1_000) == decided(before, 3)
+
+
+def log_fails(under_test: ControllerUnderTest, topic_id: UUID, broker_id: int) -> Decision:
+    """The broker lives, but its disk does not."""
+    return under_test.handle(
+        BrokerHeartbeatRequest(
+            broker_id=broker_id,
+            broker_epoch=under_test.epoch_of(broker_id),
+            offline=(OfflineReplica(topic_id=topic_id, partition=0),),
+        )
+    )
+
+
+def test_a_log_that_does_not_work_is_not_waited_for() -> None:
+    under_test, topic_id = all_crashed(unclean_leader_election_enable="true")
+    under_test.crash(2)
+    log_fails(under_test, topic_id, 2)
+    assert under_test.leaders()["a-0"] == -1
+    under_test.heartbeat(3)
+    report(under_test, topic_id, 3, 0, 40)
+    assert under_test.leaders()["a-0"] == 3
+
+
+def test_a_log_that_fails_after_its_report_is_not_elected() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(3)
+    topic_id = under_test.place(
+        "a", partition(1, 2, 3, isr=(1,)), unclean_leader_election_enable="true"
+    )
+    under_test.lose(1)
+    report(under_test, topic_id, 2, 0, 90)
+    log_fails(under_test, topic_id, 2)
+    report(under_test, topic_id, 3, 0, 40)
+    assert under_test.leaders() == {"a-0": 3}
+
+
+def test_nobody_can_elect_a_log_that_does_not_work() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(3)
+    topic_id = under_test.place("a", partition(1, 2, 3, isr=(1,)))
+    under_test.lose(1)
+    chosen = TopicPartitions(topic="a", partitions=(0,))
+    log_fails(under_test, topic_id, 2)
+    under_test.handle(ElectLeadersRequest(election_type=1, topic_partitions=(chosen,)))
+    assert under_test.leaders() == {"a-0": 3}
