@@ -53,9 +53,9 @@ def has_forgotten(log: Log, last_fetched_epoch: int, offset: int) -> bool:
     What that holds of an older epoch may have been overwritten here before it was deleted; its
     transactions would then stay open for good.
     """
-    return offset == log.log_start_offset and 0 <= last_fetched_epoch < log.leader_epochs.epoch_at(
-        offset
-    )
+    epochs = log.leader_epochs
+    unknown = offset == log.log_start_offset and epochs.epoch_at(offset - 1) == NO_LEADER_EPOCH
+    return unknown and 0 <= last_fetched_epoch < epochs.epoch_at(offset)
 
 
 def end_of_epoch(log: Log, leader_epoch: int, epoch: int) -> tuple[int, int]:

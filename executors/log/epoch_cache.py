@@ -97,8 +97,13 @@ class EpochCache:
             self._entries.pop()
             self.dirty = True
 
-    def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at ``start_offset``: its epoch starts there, earlier ones are gone."""
+    def truncate_from_start(self, start_offset: int, end_offset: int) -> None:
+        """The log now starts at ``start_offset``: its epoch starts there, earlier ones are gone.
+
+        Of a log that is empty now, ending where it starts, the epoch of the record before that is
+        kept: it says how far the log had come, and is no epoch that has written nothing yet.
+        """
+        start_offset = min(start_offset, end_offset - 1)
         index = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if index == 0 or (index == 1 and self._entries[0].start_offset == start_offset):
             return

@@ -278,7 +278,7 @@ class Log:
             return False
         self._changed = True
         self._log_start_offset = offset
-        self.leader_epochs.truncate_from_start(offset)
+        self.leader_epochs.truncate_from_start(offset, self.log_end_offset)
         return True
 
     def delete_old(self, now_ms: int, stable_offset: int) -> int:
@@ -306,7 +306,7 @@ class Log:
             first = self._segments[0].base_offset
             self._flush.raise_to(first, self.log_end_offset)
             self._log_start_offset = max(self._log_start_offset, first)
-        self.leader_epochs.truncate_from_start(self._log_start_offset)
+        self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
         self._snapshots.keep_only(self._segments.base_offsets)
         return count
 

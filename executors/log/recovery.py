@@ -436,7 +436,7 @@ class _Loader:
             self.recovery_point = end
         self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         self.epochs.truncate_from_end(end)
-        self.epochs.truncate_from_start(self.log_start_offset)
+        self.epochs.truncate_from_start(self.log_start_offset, end)
 
     def _count(self, **more: int) -> None:
         known = {name: getattr(self.report, name) + value for name, value in more.items()}

@@ -81,16 +81,29 @@ def test_truncation_forgets_epochs() -> None:
 
 def test_the_epoch_of_the_log_start_begins_there() -> None:
     epochs = cache((1, 10), (4, 20), (6, 35))
-    epochs.truncate_from_start(10)
+    epochs.truncate_from_start(10, 50)
     assert not epochs.dirty
-    epochs.truncate_from_start(5)
+    epochs.truncate_from_start(5, 50)
     assert pairs(epochs) == [(1, 10), (4, 20), (6, 35)]
-    epochs.truncate_from_start(25)
+    epochs.truncate_from_start(25, 50)
     assert pairs(epochs) == [(4, 25), (6, 35)]
-    epochs.truncate_from_start(35)
+    epochs.truncate_from_start(35, 50)
     assert pairs(epochs) == [(6, 35)]
     epochs.clear()
     assert pairs(epochs) == []
+
+
+def test_an_empty_log_knows_which_epoch_wrote_last() -> None:
+    epochs = cache((1, 10), (4, 20), (6, 35))
+    epochs.truncate_from_start(35, 35)
+    assert pairs(epochs) == [(4, 34), (6, 35)]
+    epochs.truncate_from_end(35)
+    assert (pairs(epochs), epochs.epoch_at(34)) == ([(4, 34)], 4)
+    epochs.truncate_from_start(35, 36)
+    assert pairs(epochs) == [(4, 35)]
+    fresh = cache((3, 0))
+    fresh.truncate_from_start(0, 0)
+    assert pairs(fresh) == [(3, 0)]
 
 
 def test_where_later_epochs_begin() -> None:

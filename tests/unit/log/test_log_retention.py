@@ -105,6 +105,21 @@ def test_an_expired_active_segment_is_rolled_first() -> None:
     assert log.delete_old(0, 6) == 0
 
 
+def test_a_log_that_retention_has_emptied_knows_its_epoch_after_a_crash() -> None:
+    desk = Desk()
+    log = desk.open(retention_ms=HOUR_MS)
+    log.assign_leader_epoch(3)
+    put(log, 0, leader_epoch=3)
+    log.flush(0)
+    log.assign_leader_epoch(5)  # and wrote nothing in it
+    assert log.delete_old(HOUR_MS + 5, 1) == 1
+    log.flush(0)
+    log.close(0, clean=False)
+    log = desk.open(recovery_point=1, log_start_offset=1)
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+    assert log.leader_epochs.latest_epoch == 3
+
+
 def test_records_without_timestamps_age_by_the_clock() -> None:
     log = Desk().open(retention_ms=HOUR_MS)
     put(log, -1, now_ms=100)
