@@ -4,6 +4,7 @@ Owns: the choice (``choose_executor`` is pure) and the count.  Must not know job
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sparklog.driver.spark_jobs import ExecutorSlots
@@ -15,21 +16,33 @@ def choose_executor(
     host: str | None,
     excluded: frozenset[str] = frozenset(),
 ) -> ExecutorSlots | None:
-    """The executor for a broker that was last on ``host``: that host first, then the emptiest.
+    """The executor for a broker that was last on ``host``: that host first, then the host with the
+    fewest of our brokers, which fail together, and there the emptiest.
 
     ``used`` counts our brokers by executor id.  None when no executor has a free slot.
     """
+    present = list(executors)
+    on_host: Counter[str] = Counter()
+    for executor in present:
+        on_host[executor.host] += used.get(executor.executor_id, 0)
+
+    def rank(executor: ExecutorSlots) -> tuple[bool, int, int, int, str]:
+        own = used.get(executor.executor_id, 0)
+        return (
+            executor.host != host,
+            on_host[executor.host],
+            own,
+            own - executor.slots,
+            executor.executor_id,
+        )
+
     free = [
         executor
-        for executor in executors
+        for executor in present
         if executor.executor_id not in excluded
         and used.get(executor.executor_id, 0) < executor.slots
     ]
-    return min(free, key=lambda e: _rank(e, used.get(e.executor_id, 0), host), default=None)
-
-
-def _rank(executor: ExecutorSlots, used: int, host: str | None) -> tuple[bool, int, int, str]:
-    return (executor.host != host, used, used - executor.slots, executor.executor_id)
+    return min(free, key=rank, default=None)
 
 
 class Placer:

@@ -20,8 +20,12 @@ def test_on_one_host_the_emptiest_executor_comes_first() -> None:
     assert choose({"1": 1}, host="a") == A2
 
 
-def test_without_a_host_brokers_spread() -> None:
-    assert [choose({}), choose({"1": 1}), choose({"1": 1, "2": 1})] == [A1, A2, B1]
+def test_without_a_host_brokers_spread_over_hosts_and_there_over_executors() -> None:
+    assert [choose({}), choose({"1": 1}), choose({"1": 1, "3": 1})] == [A1, B1, A2]
+
+
+def test_a_full_host_does_not_stop_the_others_from_filling() -> None:
+    assert choose({"1": 1, "2": 1, "3": 2}) == A1
 
 
 def test_of_equally_used_executors_the_larger_one_comes_first() -> None:
