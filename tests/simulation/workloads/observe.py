@@ -35,7 +35,8 @@ def replicas(scene: Scene) -> Iterator[ReplicaSeen]:
         if host.broker is None:
             continue
         for partition in host.broker.table:
-            if partition.log.offline is None:
+            log = partition.log
+            if log.offline is None and not log.truncating:  # a cut is done file by file
                 yield _seen(broker_id, host, partition)
 
 
