@@ -1,7 +1,7 @@
 """Deliberate bugs: what the checkers must catch, each as a patch of the real code.
 
-Owns: those of one broker and of the journal; ``replication_bugs`` has the others.  Must not know
-how they are caught.
+Owns: those of one broker and of the journal; ``replication_bugs`` and ``controller_bugs`` have the
+others.  Must not know how they are caught.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import controller_bugs
 import replication_bugs
 from planting import BUGS, Patch, bug, planted
 
@@ -32,7 +33,7 @@ from sparklog.storage_backends.base import FileHalf, FileHandle
 from sparklog.types import TopicPartition
 from sparklog.wire.batch import BatchHeader, Buffer
 
-__all__ = ["BUGS", "planted", "replication_bugs"]
+__all__ = ["BUGS", "controller_bugs", "planted", "replication_bugs"]
 
 # the append
 

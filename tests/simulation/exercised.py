@@ -14,8 +14,12 @@ from sparklog.types import NO_NODE
 #: A campaign that lacks one of these proves less than it seems to.
 EXERCISED = (
     "acked_writes",
+    "brokers_added",
+    "brokers_removed",
     "config_changes",
     "crashes",
+    "drains_cancelled",
+    "drains_finished",
     "duplicates_refused",
     "elections",
     "fenced_brokers",

@@ -307,6 +307,17 @@ class InSync:
     missing: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """After the healing: how many partitions a draining broker had at last, and how many of them
+    could go nowhere."""
+
+    broker: int
+    took_ms: int
+    left: int
+    stuck: int
+
+
 Event: TypeAlias = (
     ProduceInvoked
     | ProduceAcked
@@ -335,6 +346,7 @@ Event: TypeAlias = (
     | Healed
     | Probed
     | InSync
+    | Drained
 )
 E = TypeVar("E")
 

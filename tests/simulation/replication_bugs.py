@@ -1,19 +1,11 @@
-"""Deliberate bugs of replication: of leaders, of followers, and of the controller's elections.
+"""Deliberate bugs of replication: of leaders and of followers.
 
 Owns: the patches.  Must not know how they are caught.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import Any
-
 from planting import Patch, bug
 
-import sparklog.driver.controller.elections as elections_module
-import sparklog.driver.controller.recoveries as recoveries_module
 import sparklog.executors.readable as readable_module
-from sparklog.driver.controller.brokers import Loss
-from sparklog.driver.controller.elections import Rules, Settled
 from sparklog.executors.follower_role import FollowerRole
 from sparklog.executors.followers import Follower
 from sparklog.executors.insync import InSyncReplicas
@@ -22,7 +14,6 @@ from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import AckWait, Effect
 from sparklog.executors.readable import ReadableReplica
 from sparklog.metadata import PartitionImage
-from sparklog.types import NO_NODE
 
 # leaders
 
@@ -174,112 +165,3 @@ def fetch_before_the_flush() -> list[Patch]:
 
 def _owed(partition: Partition) -> bool:
     return partition.log.recovery_point < partition.flush_promised
-
-
-# the controller
-
-
-@bug
-def elect_outside_the_isr() -> list[Patch]:
-    """Any living replica leads when no better one is there."""
-    real = elections_module._choose_leader
-
-    def choose(
-        state: PartitionImage, rules: Rules, lost_leaders: Collection[int]
-    ) -> tuple[int, bool]:
-        leader, unclean = real(state, rules, lost_leaders)
-        living = [broker_id for broker_id in state.replicas if rules.is_alive(broker_id)]
-        return (living[0], False) if leader == NO_NODE and living else (leader, unclean)
-
-    return [(elections_module, "_choose_leader", choose)]
-
-
-def _with_loss(change: Callable[[Loss], Loss]) -> list[Patch]:
-    """Brokers leave with another loss than they had."""
-    import sparklog.driver.controller.partition_changes as changes_module
-
-    real = changes_module.brokers_left
-
-    def brokers_left(
-        before: PartitionImage, gone: Collection[int], loss: Loss, rules: Rules
-    ) -> Settled:
-        return real(before, gone, change(loss), rules)
-
-    return [(changes_module, "brokers_left", brokers_left)]
-
-
-@bug
-def keep_an_unclean_broker_in_the_isr() -> list[Patch]:
-    """A broker that was killed comes back as if it had stopped cleanly."""
-    return _with_loss(lambda loss: Loss.NONE if loss is Loss.TAIL else loss)
-
-
-@bug
-def elect_a_new_directory() -> list[Patch]:
-    """A broker with an empty disk comes back as if it had stopped cleanly."""
-    return _with_loss(lambda loss: Loss.NONE if loss is Loss.ALL else loss)
-
-
-@bug
-def know_nobody_eligible() -> list[Patch]:
-    """Who leaves an ISR that is too small is forgotten."""
-    real = elections_module.settle
-
-    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
-        settled = real(replace(state, eligible=()), rules, **more)
-        known = settled.state.isr or settled.state.last_known
-        return replace(settled, state=replace(settled.state, last_known=known))
-
-    return [(elections_module, "settle", settle)]
-
-
-@bug
-def keep_the_eligible_for_ever() -> list[Patch]:
-    """Who was eligible stays so when the ISR is back at its size."""
-    real = elections_module.settle
-
-    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
-        settled = real(state, rules, **more)
-        after = settled.state
-        kept = tuple(b for b in state.eligible if b not in after.isr and b in after.replicas)
-        known = tuple(sorted({*after.last_known, *kept}))
-        return replace(settled, state=replace(after, eligible=kept, last_known=known))
-
-    return [(elections_module, "settle", settle)]
-
-
-@bug
-def recover_from_the_worst_log() -> list[Patch]:
-    """An unclean recovery takes the shortest log of those that were reported."""
-    real = recoveries_module._best
-
-    def best(reports: Any, candidates: Any) -> int | None:
-        reported = [broker_id for broker_id in candidates if broker_id in reports]
-        return min(reported, key=lambda b: reports[b].end, default=real(reports, candidates))
-
-    return [(recoveries_module, "_best", best)]
-
-
-@bug
-def recover_without_waiting() -> list[Patch]:
-    """An unclean recovery takes the first log that is reported."""
-    real = recoveries_module._wanted
-
-    def wanted(state: PartitionImage, rules: Rules, reported: Collection[int]) -> frozenset[int]:
-        return real(state, rules, reported) & frozenset(reported)
-
-    return [(recoveries_module, "_wanted", wanted)]
-
-
-@bug
-def move_before_it_has_arrived() -> list[Patch]:
-    """A reassignment is complete as soon as its new replicas are there, in sync or not."""
-    real = elections_module._without_completed_reassignment
-
-    def complete(state: PartitionImage, rules: Rules) -> PartitionImage:
-        arrived = [b for b in state.adding if rules.is_alive(b)]
-        if state.adding and len(arrived) == len(state.adding):
-            state = replace(state, isr=tuple(dict.fromkeys((*state.isr, *state.adding))))
-        return real(state, rules)
-
-    return [(elections_module, "_without_completed_reassignment", complete)]

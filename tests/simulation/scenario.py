@@ -30,6 +30,7 @@ from workloads import (
     nemesis,
     observe,
     produce,
+    scaling,
     settings,
     topics,
 )
@@ -55,6 +56,8 @@ OFTEN: Mapping[str, Workload] = {
     "settings": settings.run,
     "cutter": delete_records.run,
 }
+#: Troubles of some clusters with several brokers.
+RARE: dict[str, nemesis.Fault] = {"scaling": scaling.run}
 #: Virtual seconds of trouble.
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
@@ -122,8 +125,12 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     ]
     growth = world.loop.create_task(nemesis.growth(scene, world.stream("growth")))
     troubles = [name for name in nemesis.NEMESES if chance.random() < 0.6] or ["brokers"]
+    rare = world.stream("rare")
+    troubles += [name for name in RARE if rare.random() < 0.3 and len(brokers) > 1]
     faults = [
-        world.loop.create_task(nemesis.NEMESES[name](scene, world.stream(f"nemesis {name}")))
+        world.loop.create_task(
+            (RARE | nemesis.NEMESES)[name](scene, world.stream(f"nemesis {name}"))
+        )
         for name in troubles
     ]
     looking = world.loop.create_task(observe.run(scene))
@@ -134,6 +141,7 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     await _ended([*faults, *clients, looking, growth])
     await ending.heal(scene)
     await world.client("prober").run(ending.probe(scene, "prober"))
+    await scaling.settle(scene)
     await ending.await_in_sync(scene)
     await ending.last_crash(scene, chance)
     return await world.client("last").run(collect.collect(scene, "last"))

@@ -11,6 +11,7 @@ from history import (
     BrokerDied,
     ClusterBegun,
     Committed,
+    Drained,
     EndListed,
     Event,
     Healed,
@@ -29,6 +30,7 @@ from history import (
 from sparklog.metadata import (
     BrokerImage,
     BrokerRegistered,
+    BrokerRemoved,
     ConfigChanged,
     PartitionChanged,
     PartitionImage,
@@ -270,6 +272,9 @@ def test_who_stopped_uncleanly_does_not_count() -> None:
     assert elections.check(History.of(created(), first, other_disk), FinalState()) == [
         "broker 2 came with another disk and counts as clean"
     ]
+    removed = committed(BrokerRemoved(broker_id=2), Told().now(1, (1, 3)))
+    again = committed(registered(2, clean=True, disk=2))
+    assert elections.check(History.of(created(), first, removed, again), FinalState()) == []
 
 
 def test_nobody_is_eligible_beside_an_isr_of_the_size_that_is_wanted() -> None:
@@ -396,4 +401,12 @@ def test_every_replica_is_in_sync_after_healing() -> None:
     lacking = InSync(log=LOG, took_ms=60_000, missing=(3,))
     assert progress.check(History.of(Healed(), lacking), FinalState()) == [
         f"{NAME} lacks [3] in its ISR 60000 ms after healing"
+    ]
+
+
+def test_a_draining_broker_leaves_what_it_can_after_healing() -> None:
+    left = Drained(broker=2, took_ms=90, left=3, stuck=3)
+    assert progress.check(History.of(Healed(), left), FinalState()) == []
+    assert progress.check(History.of(Healed(), replace(left, stuck=1)), FinalState()) == [
+        "broker 2 has 3 partitions 90 ms after healing, and is to lose all but 1"
     ]

@@ -13,7 +13,7 @@ from history import Committed, History
 
 from checkers.copies import Copies
 from checkers.promises import promises_of
-from sparklog.metadata import BrokerRegistered
+from sparklog.metadata import BrokerRegistered, BrokerRemoved
 
 
 def check(history: History, final: FinalState) -> list[str]:
@@ -22,6 +22,8 @@ def check(history: History, final: FinalState) -> list[str]:
     disks: dict[int, UUID | None] = {}
     for at, committed in history.each(Committed):
         for record in committed.records:
+            if isinstance(record, BrokerRemoved):
+                disks.pop(record.broker_id, None)  # its id may be another broker's
             if not isinstance(record, BrokerRegistered):
                 continue
             broker_id, disk = record.broker.broker_id, record.broker.directory_id

@@ -1,9 +1,9 @@
 """After the healing the cluster goes on: every partition takes a record and gives it back, and all
-its replicas are in sync again.
+its replicas are in sync again.  What is drained has left, where there is room for it.
 """
 
 from final_state import FinalState
-from history import Healed, History, InSync, Probed
+from history import Drained, Healed, History, InSync, Probed
 
 #: Virtual time within which a write and its reading succeed after the healing.
 PROGRESS_MS = 60_000
@@ -23,6 +23,12 @@ def check(history: History, final: FinalState) -> list[str]:
         if seen.missing:
             found.append(
                 f"{seen.log} lacks {list(seen.missing)} in its ISR {seen.took_ms} ms after healing"
+            )
+    for _, drained in history.each(Drained):
+        if drained.left > drained.stuck:
+            found.append(
+                f"broker {drained.broker} has {drained.left} partitions {drained.took_ms} ms after "
+                f"healing, and is to lose all but {drained.stuck}"
             )
     healed = any(True for _ in history.each(Healed))
     probed = {probe.log for probe in probes}

@@ -127,7 +127,7 @@ async def _lose_disk(scene: Scene, broker_id: int, chance: random.Random) -> Non
     scene.count("crashes")
 
 
-async def _stop(scene: Scene, broker_id: int, chance: random.Random) -> None:
+async def stop(scene: Scene, broker_id: int, chance: random.Random) -> None:
     """Cleanly, unless it takes too long, or its machine loses power meanwhile."""
     scene.stopping.add(broker_id)
     stopping = asyncio.ensure_future(scene.world.stop_broker(broker_id))
@@ -150,7 +150,7 @@ async def _pause(scene: Scene, broker_id: int, chance: random.Random) -> None:
 
 _ENDS = (
     *(_kill, _kill, _lose_power, _lose_power_at_work, _lose_power_at_work, _lose_power_at_work),
-    *(_stop, _stop, _pause),
+    *(stop, stop, _pause),
 )
 
 

@@ -47,6 +47,8 @@ class Scene:
     later: tuple[int, ...] = ()
     #: Brokers that were asked to stop.
     stopping: set[int] = field(default_factory=set)
+    #: Brokers that are being drained, or perhaps are.
+    draining: set[int] = field(default_factory=set)
     #: Every process that was ever started.
     control_planes: list[ControlPlane] = field(default_factory=list)
     brokers: list[Broker] = field(default_factory=list)
