@@ -2,13 +2,14 @@
 
 An answer waits until no replica on a live broker holds the deleted records any more; alone, a
 leader answers at once.  What was not reached in time is REQUEST_TIMED_OUT beside the low watermark
-so far, as in Kafka.
+so far, as in Kafka.  Of a partition that is named several times the last target counts, and it is
+answered once, as in Kafka.
 
 Deviation: the new log start is on the disk before anybody sees it; Kafka writes it down later.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -40,12 +41,14 @@ def handler(table: PartitionTable) -> ApiHandler:
     def handle(
         context: RequestContext, request: DeleteRecordsRequest
     ) -> Awaitable[DeleteRecordsResponse]:
-        deletions = [
-            [_plan(table, topic.name, part) for part in topic.partitions]
-            for topic in request.topics
-        ]
+        deletions: dict[str, dict[int, _Deletion]] = {}
+        for topic in request.topics:
+            plans = {
+                part.partition_index: _plan(table, topic.name, part) for part in topic.partitions
+            }
+            deletions.setdefault(topic.name, {}).update(plans)
         owner = owner_of(table, context.connection)
-        return _answer(table, request, deletions, owner)
+        return _answer(table, request.timeout_ms / 1000, deletions, owner)
 
     return ApiHandler(
         api_key=DeleteRecordsRequest.API_KEY,
@@ -58,11 +61,12 @@ def handler(table: PartitionTable) -> ApiHandler:
 
 async def _answer(
     table: PartitionTable,
-    request: DeleteRecordsRequest,
-    deletions: Sequence[Sequence[_Deletion]],
+    timeout_s: float,
+    deletions: Mapping[str, Mapping[int, _Deletion]],
     owner: Owner,
 ) -> DeleteRecordsResponse:
-    every = [deletion for topic in deletions for deletion in topic]
+    """``deletions`` by topic and partition."""
+    every = [deletion for topic in deletions.values() for deletion in topic.values()]
     targets = {d.topic_partition: d.target for d in every if d.target is not None}
     try:
         await table.checkpoints.write(targets, then=lambda: _move_starts(table, every))
@@ -72,14 +76,14 @@ async def _answer(
     if pending:
         parked = _ParkedDeletions(table, pending)
         keys = [deletion.topic_partition for deletion in pending]
-        table.waits.deleters.park(parked, keys, request.timeout_ms / 1000, owner)
+        table.waits.deleters.park(parked, keys, timeout_s, owner)
         await parked.done
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=tuple(deletion.result for deletion in group)
+                name=name, partitions=tuple(deletion.result for deletion in of_topic.values())
             )
-            for topic, group in zip(request.topics, deletions, strict=True)
+            for name, of_topic in deletions.items()
         )
     )
 

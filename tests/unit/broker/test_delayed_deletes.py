@@ -15,6 +15,7 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
 )
 from sparklog.wire.messages.fetch import (
     FetchPartition,
@@ -184,5 +185,31 @@ def test_a_follower_is_woken_by_what_it_lacks() -> None:
         await client.produce("t", records, acks=1)
         assert await waiting == len(records)
         follower.connection.close()
+
+    run(test)
+
+
+def test_of_a_partition_that_is_named_several_times_the_last_target_counts() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await rig.leads(1)
+        for _ in range(3):
+            await client.produce("t", batch(b"a"))
+        wanted = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (3, 2, 1)]
+        topics = (
+            DeleteRecordsTopic(name="t", partitions=tuple(wanted[:2])),
+            DeleteRecordsTopic(name="t", partitions=tuple(wanted[2:])),
+        )
+        response = await client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=LONG_MS))
+        reached = DeleteRecordsPartitionResult(partition_index=0, low_watermark=1)
+        assert response.topics == (DeleteRecordsTopicResult(name="t", partitions=(reached,)),)
+        for _ in range(2):
+            (partition,) = rig.brokers[1].table
+            assert partition.log.log_start_offset == 1
+            await rig.crash_broker(1)
+            await rig.start_broker(1, new=False)
+            await rig.leads(1)
 
     run(test)
