@@ -12,6 +12,7 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.elections import settle
 from sparklog.driver.controller.partition_changes import PartitionChanges
+from sparklog.driver.controller.sessions import Sessions
 from sparklog.metadata import ClusterImage, ConfigChanged, Record
 from sparklog.types import ResourceType, TopicPartition
 
@@ -19,13 +20,13 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def settle_configured(
-    image: ClusterImage, config: BrokerConfig, records: Iterable[Record]
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig, records: Iterable[Record]
 ) -> Decision:
     """What follows from ``records``, which ``image`` and ``config`` hold already."""
     changed = [r for r in records if isinstance(r, ConfigChanged) and r.name == _MIN_ISR]
     if not changed:
         return Decision()
-    changes = PartitionChanges(image, config)
+    changes = PartitionChanges(image, config, stopping=sessions.stopping)
     for tp in list(_partitions_of(image, changed)):
         changes.change(tp, settle)
     return Decision(records=changes.records(), effects=changes.effects())

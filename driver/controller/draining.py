@@ -15,7 +15,7 @@ from sparklog.driver.controller.assignments import PlacementDraft, targets
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.partition_changes import PartitionChanges
 from sparklog.driver.controller.reassignments import begun
-from sparklog.driver.controller.sessions import require_broker
+from sparklog.driver.controller.sessions import Sessions, require_broker
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
     BrokerDraining,
@@ -53,7 +53,9 @@ def drain_brokers(image: ClusterImage, request: DrainBrokersRequest) -> Decision
     )
 
 
-def go_on_draining(image: ClusterImage, config: BrokerConfig) -> tuple[PartitionChanged, ...]:
+def go_on_draining(
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig
+) -> tuple[PartitionChanged, ...]:
     """Begin to move what may move now, from all draining brokers."""
     leaving = _draining(image)
     if not leaving:
@@ -64,7 +66,7 @@ def go_on_draining(image: ClusterImage, config: BrokerConfig) -> tuple[Partition
         not leaving.isdisjoint(state.removing) and not _is_stuck(state, alive, leaving)
         for state in hosted.values()
     )
-    changes = PartitionChanges(image, config)
+    changes = PartitionChanges(image, config, stopping=sessions.stopping)
     draft: PlacementDraft | None = None
     for tp, state in hosted.items():
         if moving >= MOVES_MAX:

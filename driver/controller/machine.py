@@ -113,7 +113,9 @@ class Controller:
         """Decide, and run the image ahead.  Raises KafkaError, changing nothing, to refuse."""
         decision = self._decide(event, now_ms)
         self._replay(decision.records)
-        follows = settle_configured(self.image, self._present_config(), decision.records)
+        follows = settle_configured(
+            self.image, self._sessions, self._present_config(), decision.records
+        )
         self._replay(follows.records)
         return replace(
             decision,
@@ -169,7 +171,7 @@ class Controller:
             case CreatePartitionsRequest():
                 return create_partitions(image, event)
             case AlterPartitionReassignmentsRequest():
-                return alter_reassignments(image, config, event)
+                return alter_reassignments(image, sessions, config, event)
             case IncrementalAlterConfigsRequest() | AlterConfigsRequest():
                 return change_configs(image, self._start_config, event)
             case AllocateProducerIdsRequest():
@@ -186,7 +188,7 @@ class Controller:
         if not decision.records:
             decision = recover(image, sessions, self._recoveries, config, now_ms)
         if not decision.records:
-            decision = replace(decision, records=go_on_draining(image, config))
+            decision = replace(decision, records=go_on_draining(image, sessions, config))
         if not decision.records:
             moved = self._balance.rebalance(image, sessions, config, now_ms)
             decision = replace(moved, effects=(*decision.effects, *moved.effects))

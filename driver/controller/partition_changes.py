@@ -42,7 +42,7 @@ class PartitionChanges:
         *,
         also_alive: int | None = None,
         also_gone: Collection[int] = (),
-        stopping: Collection[int] = (),
+        stopping: Collection[int],
     ) -> None:
         self._image = image
         self._config = config

@@ -18,6 +18,7 @@ from sparklog.driver.controller.assignments import check_replicas
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.elections import Rules, Settled, settle
 from sparklog.driver.controller.partition_changes import PartitionChanges
+from sparklog.driver.controller.sessions import Sessions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.types import TopicPartition
@@ -31,10 +32,13 @@ from sparklog.wire.messages.alter_partition_reassignments import (
 
 
 def alter_reassignments(
-    image: ClusterImage, config: BrokerConfig, request: AlterPartitionReassignmentsRequest
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    request: AlterPartitionReassignmentsRequest,
 ) -> Decision:
     """Partitions are granted one by one; all that are granted share one commit."""
-    moves = _Moves(image, config, request)
+    moves = _Moves(image, sessions, config, request)
     responses = tuple(
         ReassignableTopicResponse(name=topic.name, partitions=moves.answers(topic))
         for topic in request.topics
@@ -109,10 +113,11 @@ class _Moves:
     def __init__(
         self,
         image: ClusterImage,
+        sessions: Sessions,
         config: BrokerConfig,
         request: AlterPartitionReassignmentsRequest,
     ) -> None:
-        self.changes = PartitionChanges(image, config)
+        self.changes = PartitionChanges(image, config, stopping=sessions.stopping)
         self._image = image
         self._other_factors = request.allow_replication_factor_change
         self._times = Counter(

@@ -64,6 +64,17 @@ def test_it_may_complete_a_reassignment() -> None:
     )
 
 
+def test_no_broker_that_is_about_to_stop_leads_when_it_does() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(4)
+    under_test.heartbeat(1, wants_stop=True)
+    moving = partition(1, 2, 4, 3, isr=(1, 4, 3), leader=3, adding=(4,), removing=(3,))
+    under_test.place("a", moving, min_insync_replicas="3")
+    under_test.configure("a", min_insync_replicas="2")
+    assert under_test.state("a").replicas == (1, 2, 4)
+    assert under_test.leaders() == {"a-0": 4}
+
+
 @pytest.mark.parametrize("name", [MIN_ISR, "unclean.leader.election.enable"])
 def test_no_single_broker_may_see_it_differently(name: str) -> None:
     under_test = configured(SHRUNK)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from driver_fakes import ControllerUnderTest
+from driver_fakes import ControllerUnderTest, partition
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +136,15 @@ def test_fewer_replicas_and_another_order_need_no_wait() -> None:
     assert under_test.state("a") == PartitionImage(
         replicas=(2,), isr=(2,), last_known=(2,), leader=2, leader_epoch=1, partition_epoch=2
     )
+
+
+def test_no_broker_that_is_about_to_stop_leads_when_the_leader_goes() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(3)
+    under_test.heartbeat(1, wants_stop=True)
+    under_test.place("a", partition(1, 2, 3, leader=3))
+    assert answers(under_test, moving((0, (1, 2)))) == [(0, None)]
+    assert (under_test.state("a").replicas, under_test.leaders()) == ((1, 2), {"a-0": 2})
 
 
 def test_where_replicas_are_already_nothing_changes() -> None:
