@@ -11,14 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.bare import GREETING
 from benchmarks.harness import Row, in_turns
-from benchmarks.load import Caller, pump_all
+from benchmarks.load import Caller, pump_all, warm_page_cache
 from benchmarks.produce_frames import (
     BATCH_BYTES,
     CLIENT,
@@ -29,7 +29,7 @@ from benchmarks.produce_frames import (
     framed,
     produce_frame,
 )
-from benchmarks.servers import bare, cpu_seconds, resident_megabytes, serve
+from benchmarks.servers import CpuMeter, bare, resident_megabytes, serve
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.codec import decode_response, encode_request
@@ -54,26 +54,6 @@ _FETCHES = 1_600
 _SETTLE_S = 2.0
 _LOOK_S = 0.01
 _STARTS = 3
-
-
-@dataclass(slots=True)
-class _Meter:
-    """CPU that a server used a request, run by run."""
-
-    pid: int
-    runs_us: list[float] = field(default_factory=list)
-
-    def measure(self, requests: int, run: Callable[[], float]) -> float:
-        """Requests a second."""
-        before = cpu_seconds(self.pid)
-        taken = run()
-        self.runs_us.append((cpu_seconds(self.pid) - before) / requests * 1e6)
-        return requests / taken
-
-    @property
-    def median_us(self) -> float:
-        """Without the warm-up."""
-        return statistics.median(self.runs_us[1:])
 
 
 def rows(console: Console) -> list[Row]:
@@ -159,7 +139,7 @@ def _produce(broker: _Broker, path: Path, console: Console) -> Row:
     batch = batch_of_16_kb()
     scratch = path.with_suffix(".scratch")
     with bare("produce", path) as other:
-        meters = _Meter(broker.pid), _Meter(other.pid)
+        meters = CpuMeter((broker.pid,)), CpuMeter((other.pid,))
 
         def ours() -> float:
             with broker.topic(CONNECTIONS) as endpoint, ExitStack() as stack:
@@ -167,7 +147,7 @@ def _produce(broker: _Broker, path: Path, console: Console) -> Row:
                 answer = accepted(endpoint, frames[0])
                 callers = [stack.enter_context(Caller(endpoint)) for _ in frames]
                 run = _load(callers, frames, answer, times)
-                _warm_page_cache(scratch)
+                warm_page_cache(scratch, count * BATCH_BYTES)
                 return meters[0].measure(count, run)
 
         def base() -> float:
@@ -181,7 +161,7 @@ def _produce(broker: _Broker, path: Path, console: Console) -> Row:
                     for _ in range(CONNECTIONS)
                 ]
                 run = _load(callers, [frame] * CONNECTIONS, 64, times)
-                _warm_page_cache(scratch)
+                warm_page_cache(scratch, count * BATCH_BYTES)
                 return meters[1].measure(count, run)
 
         mine, least = in_turns(ours, base, ROUNDS)
@@ -193,20 +173,6 @@ def _produce(broker: _Broker, path: Path, console: Console) -> Row:
         base=least,
         asked=0.55,
     )
-
-
-def _warm_page_cache(scratch: Path) -> None:
-    """Have the kernel hold as much free memory as a run writes.
-
-    A virtual machine gives free memory back to its host after a while, and getting a page again
-    costs more than all that is measured here; without this, whoever runs soon after files were
-    deleted looks faster.
-    """
-    block = bytes(1 << 20)
-    with scratch.open("wb") as file:
-        for _ in range(_PRODUCES * BATCH_BYTES * 5 // 4 // len(block)):
-            file.write(block)
-    scratch.unlink()
 
 
 def _load(
@@ -228,7 +194,7 @@ def _fetch(broker: _Broker, path: Path, console: Console) -> Row:
         Caller(endpoint) as caller,
         Caller(other.endpoint) as bare_caller,
     ):
-        meters = _Meter(broker.pid), _Meter(other.pid)
+        meters = CpuMeter((broker.pid,)), CpuMeter((other.pid,))
         frames = [_fetch_frame(offset) for offset in _fill(caller)]
         answer = _fetched(caller, frames[0])
         groups = _grouped(frames, FETCHES_AT_ONCE)
@@ -306,7 +272,7 @@ def _walk(caller: Caller, groups: Sequence[bytes], answer_bytes: int) -> Callabl
 # both
 
 
-def _say_cpu(console: Console, meters: tuple[_Meter, _Meter]) -> None:
+def _say_cpu(console: Console, meters: tuple[CpuMeter, CpuMeter]) -> None:
     ours, base = (meter.median_us for meter in meters)
     console.print(
         f"  server CPU a request: {ours:.1f} us, bare {base:.1f} us, ratio {base / ours:.2f}"

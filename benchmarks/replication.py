@@ -1,7 +1,7 @@
 """What replication costs: throughput with three copies against one, and three idle brokers.
 
 Owns: the loads.  Must not know how a row is shown.  Three brokers share the machine, and both sides
-of the ratio are the same brokers with the same frames but for ``acks``.
+of a ratio are the same brokers, with the same frames or the same producer but for ``acks``.
 """
 
 import tempfile
@@ -10,12 +10,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from confluent_kafka import KafkaError, Producer
 from rich.console import Console
 
 from benchmarks.harness import Row, in_turns
-from benchmarks.load import Caller, pump_all
-from benchmarks.produce_frames import CLIENT, TOPIC, accepted, batch_of_16_kb, produce_frame
-from benchmarks.servers import cpu_seconds, resident_megabytes, serve
+from benchmarks.load import Caller, pump_all, warm_page_cache
+from benchmarks.produce_frames import (
+    BATCH_BYTES,
+    CLIENT,
+    TOPIC,
+    accepted,
+    batch_of_16_kb,
+    produce_frame,
+)
+from benchmarks.servers import CpuMeter, cpu_seconds, resident_megabytes, serve
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, TopicPartition
 
@@ -28,11 +36,15 @@ ROUNDS = 7
 IDLE_PARTITIONS = 1_000
 ACKS_ALL = -1
 
+#: Loads of a connection where each request is written three times.
 _TIMES = 60
+_MESSAGES = 100_000
+_VALUE_BYTES = 1024
 _IDLE_TOPICS = 10
 _SETTLE_S = 10.0
 _IDLE_S = 20.0
 _LOOK_S = 0.01
+_FLUSH_S = 60.0
 
 
 def rows(console: Console) -> list[Row]:
@@ -43,38 +55,95 @@ def rows(console: Console) -> list[Row]:
 
 
 def _throughput(folder: Path, console: Console) -> Iterator[Row]:
-    console.print(f"replication: {PARTITIONS} partitions on {BROKERS} brokers, {ROUNDS} rounds")
     with (
         serve(folder, BROKERS) as served,
         BlockingClient([served.bootstrap], client_id=CLIENT) as client,
     ):
+        pids = served.broker_pids()
+        console.print(f"replication: {PARTITIONS} partitions on {BROKERS} brokers, {ROUNDS} rounds")
+        meters = CpuMeter(pids), CpuMeter(pids)
 
-        def three_copies() -> float:
-            with _topic(client, folder, BROKERS) as leaders:
-                return _rate(leaders, ACKS_ALL)
+        def frames_to(replicas: int, acks: int, meter: CpuMeter) -> float:
+            with _topic(client, folder, replicas) as leaders:
+                # Every run leaves as many bytes on the disks.
+                return _rate(leaders, acks, _TIMES * BROKERS // replicas, folder, meter)
 
-        def one_copy() -> float:
-            with _topic(client, folder, 1) as leaders:
-                return _rate(leaders, 1)
+        three, one = in_turns(
+            lambda: frames_to(BROKERS, ACKS_ALL, meters[0]),
+            lambda: frames_to(1, 1, meters[1]),
+            ROUNDS,
+        )
+        yield Row(
+            what="produce 16 KB batches from sockets, RF 3 and acks=all, against RF 1 and acks=1",
+            unit="requests/s",
+            ours=three,
+            base=one,
+            asked=0.45,
+        )
+        yield Row(
+            what="CPU of the three brokers together for one of these requests",
+            unit="us CPU a request",
+            ours=meters[0].median_us,
+            base=meters[1].median_us,
+            asked=None,
+        )
+        console.print(f"replication: librdkafka, {_MESSAGES:,} messages, {ROUNDS} rounds")
 
-        three, one = in_turns(three_copies, one_copy, ROUNDS)
-    yield Row(
-        what="produce 16 KB batches, RF 3 and acks=all, against RF 1 and acks=1",
-        unit="requests/s",
-        ours=three,
-        base=one,
-        asked=0.45,
-    )
+        def messages_to(replicas: int, acks: int) -> float:
+            with _topic(client, folder, replicas):
+                warm_page_cache(folder / "scratch", _MESSAGES * _VALUE_BYTES * replicas)
+                return _librdkafka_rate(served.bootstrap, acks)
+
+        three, one = in_turns(
+            lambda: messages_to(BROKERS, ACKS_ALL), lambda: messages_to(1, 1), ROUNDS
+        )
+        yield Row(
+            what="librdkafka with its defaults, 1 KB values, RF 3 and acks=all, against RF 1 and "
+            "acks=1",
+            unit="messages/s",
+            ours=three,
+            base=one,
+            asked=0.45,
+        )
 
 
-def _rate(leaders: list[Endpoint], acks: int) -> float:
+def _rate(leaders: list[Endpoint], acks: int, times: int, folder: Path, meter: CpuMeter) -> float:
     """Requests a second."""
+    count = PARTITIONS * PIPELINED * times
     frames = [produce_frame(n, batch_of_16_kb(), acks=acks) for n in range(PARTITIONS)]
     answer = accepted(leaders[0], frames[0])
     with ExitStack() as stack:
         callers = [stack.enter_context(Caller(endpoint)) for endpoint in leaders]
-        loads = [[frame * PIPELINED] * _TIMES for frame in frames]
-        return PARTITIONS * PIPELINED * _TIMES / pump_all(callers, loads, answer * PIPELINED)
+        loads = [[frame * PIPELINED] * times for frame in frames]
+        warm_page_cache(folder / "scratch", PARTITIONS * PIPELINED * _TIMES * BROKERS * BATCH_BYTES)
+        return meter.measure(count, lambda: pump_all(callers, loads, answer * PIPELINED))
+
+
+def _librdkafka_rate(bootstrap: Endpoint, acks: int) -> float:
+    """Messages a second, from the first call to the last acknowledgement."""
+    failed: list[KafkaError] = []
+    producer = Producer({
+        "bootstrap.servers": str(bootstrap), "acks": acks, "delivery.report.only.error": True,
+    })  # fmt: skip
+    value = bytes(_VALUE_BYTES)
+    began = time.perf_counter()
+    for number in range(_MESSAGES):
+        while True:
+            try:
+                producer.produce(
+                    TOPIC,
+                    value,
+                    partition=number % PARTITIONS,
+                    on_delivery=lambda error, _: failed.append(error),
+                )
+                break
+            except BufferError:
+                producer.poll(_LOOK_S)
+    left = producer.flush(_FLUSH_S)
+    taken = time.perf_counter() - began
+    assert not left, f"{left} messages were not acknowledged"
+    assert not failed, failed[0]
+    return _MESSAGES / taken
 
 
 @contextmanager

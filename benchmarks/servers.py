@@ -3,12 +3,13 @@
 Owns: ``sparklog serve --engine process`` and the bare loops as children.  Must not know the loads.
 """
 
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -73,6 +74,26 @@ def cpu_seconds(pid: int) -> float:
     """What a process has used so far, in its own code and in the kernel for it."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+@dataclass(slots=True)
+class CpuMeter:
+    """CPU that servers used a request, all of them together, run by run."""
+
+    pids: Sequence[int]
+    runs_us: list[float] = field(default_factory=list)
+
+    def measure(self, requests: int, run: Callable[[], float]) -> float:
+        """Requests a second of a run that tells how long it took."""
+        before = sum(map(cpu_seconds, self.pids))
+        taken = run()
+        self.runs_us.append((sum(map(cpu_seconds, self.pids)) - before) / requests * 1e6)
+        return requests / taken
+
+    @property
+    def median_us(self) -> float:
+        """Without the warm-up."""
+        return statistics.median(self.runs_us[1:])
 
 
 @contextmanager
