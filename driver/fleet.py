@@ -19,6 +19,7 @@ from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions
 from sparklog.driver.engines import Engine
 from sparklog.driver.executor_choice import Placer
 from sparklog.driver.loss_batch import LossBatch
+from sparklog.driver.racks import NO_RACKS, Racks
 from sparklog.driver.spares import MakeSparePayload, SparePool
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import SparklogError, StartError
@@ -59,7 +60,8 @@ class FleetOptions:
     """``make_payload`` gives a supervisor's payload for a broker id, an executor, and whether the
     directory may be created.  ``on_failure``: a broker will never run.  ``replacement_delay``, in
     seconds: how long a directory that no executor has is waited for.  ``spares``: how many slots
-    are held for brokers that lose theirs; ``make_spare_payload`` as ``make_payload``, by name."""
+    are held for brokers that lose theirs; ``make_spare_payload`` as ``make_payload``, by name.
+    ``racks``: what brokers are spread over."""
 
     make_payload: Callable[[int, ExecutorSlots, bool], dict[str, Any]]
     on_failure: Callable[[], None]
@@ -67,6 +69,7 @@ class FleetOptions:
     replacement_delay: float
     make_spare_payload: MakeSparePayload
     spares: int = 0
+    racks: Racks = NO_RACKS
 
 
 class Fleet:
@@ -76,7 +79,7 @@ class Fleet:
         self._options = options
         self._engine = engine
         self._calls = calls
-        self._placer = Placer()
+        self._placer = Placer(options.racks)
         self._losses = LossBatch(calls.report_losses)
         self._spares = SparePool(
             options.spares,

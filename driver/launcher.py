@@ -17,6 +17,7 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
 from sparklog.driver.engines import Engine
 from sparklog.driver.fleet import Fleet, FleetCalls, FleetOptions
+from sparklog.driver.racks import NO_RACKS, Racks
 from sparklog.driver.removal import RemovalCalls, remove_brokers
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import LockedError, SparklogError, StartError, StorageError
@@ -39,8 +40,8 @@ class LaunchOptions:
     ``more_data_dirs``, on other disks, over which brokers spread their logs; ``host`` is
     where the control plane listens; ``broker_host`` the same for brokers (None: the host of their
     executor); ``port`` 0 takes any.  ``spares`` slots are held for brokers that lose theirs.
-    ``settings`` by Kafka's names.  ``storage_options`` open the object store that holds the
-    journal.  Times in seconds.
+    ``settings`` by Kafka's names; ``racks`` gives each broker that of its host.
+    ``storage_options`` open the object store that holds the journal.  Times in seconds.
     """
 
     brokers: int
@@ -52,6 +53,7 @@ class LaunchOptions:
     broker_host: str | None = None
     port: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
+    racks: Racks = NO_RACKS
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     start_seconds: float = 120.0
     stop_seconds: float = 30.0
@@ -165,6 +167,7 @@ class Launcher:
 
     def _start(self) -> None:
         self._engine.require_slots(self._options.brokers, self._options.spares)
+        self._options.racks.require_known(each.host for each in self._engine.executors())
         self._take_locks()
         self._engine.prepare()
         self.control_plane.start()
@@ -177,6 +180,7 @@ class Launcher:
             replacement_delay=self._config.broker_replacement_delay_ms / 1000,
             make_spare_payload=self._spare_payload,
             spares=self._options.spares,
+            racks=self._options.racks,
         )
         self._fleet = Fleet(fleet_options, self._engine, self._calls)
         self._fleet.add(brokers)
@@ -228,6 +232,8 @@ class Launcher:
     def _payload(self, broker_id: int, executor: ExecutorSlots, new: bool) -> dict[str, Any]:
         options, control = self._options, self.control_plane
         host = options.broker_host or executor.host
+        if options.racks.lacks(executor.host):  # it has come after the start
+            log.warning("broker %s goes to %s, which has no rack", broker_id, executor.host)
         broker = {
             "cluster_id": control.cluster_id,
             "broker_id": broker_id,
@@ -242,7 +248,7 @@ class Launcher:
             "executor_host": executor.host,
             "executor_id": executor.executor_id,
             "job": f"broker-{broker_id}",
-            "settings": dict(options.settings),
+            "settings": dict(options.settings) | options.racks.settings_on(executor.host),
             "lock_wait_s": 15,
         }
         return {"broker": broker, "executor_id": executor.executor_id}

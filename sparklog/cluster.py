@@ -22,6 +22,7 @@ from sparklog.dataframe.discovery import announce, withdraw
 from sparklog.driver.engines import Engine, ProcessEngine
 from sparklog.driver.launcher import Launcher, LaunchOptions
 from sparklog.driver.member_calls import ClusterMemberCalls
+from sparklog.driver.racks import Racks
 from sparklog.driver.sigint import SigintGuard
 from sparklog.errors import ConfigError, SparklogError, StartError
 from sparklog.process import at_exit, local_folder
@@ -52,6 +53,7 @@ def start(
     journal_dir: Location | None = None,
     port: int = 0,
     host: str | None = None,
+    racks: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> "Cluster":
@@ -65,7 +67,10 @@ def start(
     environment says.  ``spares`` slots are held idle, so that a broker that loses its executor runs
     again without queueing behind queries.  ``port`` is node 0's (0: any free one).  ``host`` is
     where all nodes listen (default: loopback for local masters, else the driver's and the
-    executors' own hosts).  ``settings`` are broker settings by Kafka's names.
+    executors' own hosts).  ``racks`` gives the rack of every host that executors run on, by Spark's
+    name of the host: brokers and the replicas of partitions are spread over racks first, and
+    consumers with a ``client.rack`` read from theirs.  ``settings`` are broker settings by Kafka's
+    names.
 
     The data source finds the cluster by itself in this session.  Raises StartError, which names
     the remedy, and ConfigError.
@@ -88,6 +93,7 @@ def start(
     )
     if host is None and not local:
         options["broker_host"] = None  # each its executor's
+    options["racks"] = Racks.checked(racks, options["settings"])
     cluster = _launch(LaunchOptions(**options), engine, spark)
     try:
         _use(spark, cluster.bootstrap_servers)

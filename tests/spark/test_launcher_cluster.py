@@ -41,10 +41,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(spark: Any, data: Path) -> Iterator[Cluster]:
-    with start(spark, brokers=3, spares=1, data_dir=data) as started:
+    wait_for(lambda: hosts(spark))
+    racks = dict.fromkeys(hosts(spark), "left")
+    with start(spark, brokers=3, spares=1, data_dir=data, racks=racks) as started:
         started.create_topic(TOPIC, PARTITIONS, configs={"retention.ms": -1})
         produce(started, 600)
         yield started
+
+
+def hosts(spark: Any) -> set[str]:
+    return {executor.host for executor in active_executors(spark.sparkContext)}
 
 
 def fleet_of(cluster: Cluster) -> Fleet:
@@ -72,7 +78,7 @@ def test_a_killed_executor_is_replaced_and_spares_take_its_brokers(
     kill(crowded)
     wait_for(lambda: not victims & broker_pids() and is_whole(cluster), seconds=90)
     assert active_executors(spark.sparkContext) != before
-    assert [node.node_id for node in cluster.brokers()] == [1, 2, 3]
+    assert [(n.node_id, n.rack) for n in cluster.brokers()] == [(i, "left") for i in (1, 2, 3)]
     names = [keeper.job_name for keeper in fleet_of(cluster)._keepers.values()]
     taken = [name for name in names if name.startswith("spare-")]
     assert len(taken) in (1, 2)  # another spare takes the place of the first, perhaps in time

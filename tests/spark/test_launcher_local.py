@@ -26,6 +26,7 @@ from running import ours, wait_for
 from s3_server import S3Server
 
 from sparklog.cluster import Cluster, connect, start
+from sparklog.driver.spark_jobs import active_executors
 from sparklog.errors import StartError
 from sparklog.session import create_session
 
@@ -84,6 +85,13 @@ def test_too_few_slots_are_named(spark: Any, tmp_path: Path) -> None:
         "5 brokers need 6 task slots (one stays free for queries), but local[5] has 5; use a "
         'master such as "local[6]", or start fewer brokers'
     )
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_host_without_a_rack_is_named(spark: Any, tmp_path: Path) -> None:
+    [executor] = active_executors(spark.sparkContext)
+    with pytest.raises(StartError, match=f"no rack for {executor.host}, where executors run"):
+        start(spark, brokers=1, data_dir=tmp_path, racks={"another": "left"})
     assert os.listdir(tmp_path) == []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.cluster import Cluster, start, start_processes
+from sparklog.driver.racks import Racks
 from sparklog.errors import ConfigError, StartError
 from sparklog.session import default_master, session_settings
 
@@ -34,6 +35,25 @@ def test_wrong_options_are_refused_before_anything_starts(
     with pytest.raises(kind, match=message):
         start_processes(**{"data_dir": tmp_path / "data", **options})
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("racks", "settings", "message"),
+    [
+        (2, {}, "racks=2: expected the rack of every host, as in "),
+        ({"h1": ""}, {}, "expected the rack of every host"),
+        ({"h1": 1}, {}, "expected the rack of every host"),
+        ({"h1": "a"}, {"broker.rack": "a"}, "give one of them"),
+    ],
+)
+def test_wrong_racks_are_refused(racks: Any, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Racks.checked(racks, settings)
+
+
+def test_a_cluster_without_racks_may_stand_in_one() -> None:
+    assert Racks.checked(None, {"broker.rack": "a"}) == Racks()
+    assert Racks.checked({"h1": "a"}, {}) == Racks(by_host={"h1": "a"})
 
 
 def test_start_needs_a_classic_session(tmp_path: Path) -> None:

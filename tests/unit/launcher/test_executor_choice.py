@@ -1,9 +1,10 @@
 from launcher_fakes import executor
 
 from sparklog.driver.executor_choice import Placer, choose_executor
+from sparklog.driver.racks import Racks
 from sparklog.driver.spark_jobs import ExecutorSlots
 
-A1, A2, B1 = executor("1", "a"), executor("2", "a"), executor("3", "b")
+A1, A2, B1, C1 = (executor("1", "a"), executor("2", "a"), executor("3", "b"), executor("4", "c"))
 
 
 def choose(
@@ -43,6 +44,18 @@ def test_refusing_executors_are_left_out() -> None:
 
 def test_without_a_free_slot_there_is_no_choice() -> None:
     assert choose({"1": 2, "2": 2, "3": 2}) is None
+
+
+def test_racks_fill_alike_however_many_hosts_they_have() -> None:
+    racks = Racks(by_host={"a": "left", "b": "left", "c": "right"})
+    placer, executors = Placer(racks), [A1, A2, B1, C1]
+    taken = [placer.take(executors, None, frozenset()) for _ in range(6)]
+    assert taken == [A1, C1, B1, C1, A2, B1]  # the right one is full then
+
+
+def test_who_loses_its_host_stays_in_its_rack() -> None:
+    racks = Racks(by_host={"a": "left", "b": "left", "c": "right"})
+    assert choose_executor([B1, C1], {"3": 1}, "a", racks=racks) == B1
 
 
 def test_the_placer_counts_what_was_taken_and_given_back() -> None:

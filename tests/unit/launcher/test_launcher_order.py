@@ -12,10 +12,11 @@ import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor
 from running import wait_for
 
-from sparklog.driver import fleet
+from sparklog.driver import broker_keeper, fleet
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
 from sparklog.driver.engines import Job, JobLost
 from sparklog.driver.launcher import Launcher, LaunchOptions
+from sparklog.driver.racks import Racks
 from sparklog.errors import ErrorCode, KafkaError, StartError
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import Endpoint
@@ -89,6 +90,46 @@ def test_start_and_stop_in_order(make: Callable[..., Case], tmp_path: Path) -> N
     assert control.pid is None
     assert case.calls.closed
     assert case.nothing_is_left()
+
+
+def test_each_broker_is_told_the_rack_of_its_host(make: Callable[..., Case]) -> None:
+    case = make(racks=Racks(by_host={"h1": "left", "h2": "left", "h3": "right"}))
+    case.engine.present = [executor("1", "h1"), executor("2", "h2"), executor("3", "h3")]
+    case.launcher.start()
+    settings = {
+        job.payload["broker"]["executor_host"]: job.payload["broker"]["settings"]
+        for job in case.engine.jobs
+    }
+    case.launcher.stop()
+    assert settings == {"h1": {"broker.rack": "left"}, "h3": {"broker.rack": "right"}}
+
+
+def test_a_host_without_a_rack_is_named_before_anything_starts(
+    make: Callable[..., Case], tmp_path: Path
+) -> None:
+    case = make(racks=Racks(by_host={"h1": "left", "h2": "right"}))
+    case.engine.present = [executor("1", "h1"), executor("3", "10.0.0.3")]
+    with pytest.raises(StartError) as caught:
+        case.launcher.start()
+    assert str(caught.value) == (
+        "racks has no rack for 10.0.0.3, where executors run; it has h1, h2; name hosts as Spark "
+        "does"
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_host_that_comes_later_has_no_rack(
+    make: Callable[..., Case], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.0)
+    case = make(racks=Racks(by_host={"h1": "left"}))
+    case.launcher.start()
+    case.engine.present = [executor("9", "h9")]
+    case.engine.end("broker-1", JobLost("its executor died"))
+    wait_for(lambda: case.engine.where("broker-1") == ["1", "9"])
+    case.launcher.stop()
+    assert case.engine.jobs[-1].payload["broker"]["settings"] == {}
+    assert "broker 1 goes to h9, which has no rack" in caplog.text
 
 
 def test_a_second_cluster_on_the_same_folder_is_refused(make: Callable[..., Case]) -> None:
