@@ -13,7 +13,8 @@ REPLICATION_SETTINGS: tuple[Setting, ...] = (
         default=None,
         dynamic=False,
         doc="Where this broker stands; replicas of a partition go to different racks, and a "
-        "consumer with that client.rack reads from it (KIP-392). Empty: its host.",
+        "consumer with that client.rack reads from it (KIP-392). Empty: its host. "
+        "start(racks=...) gives each broker that of its host.",
     ),
     Setting(
         name="replica.lag.time.max.ms",
