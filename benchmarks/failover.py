@@ -189,9 +189,8 @@ def _ours(*options: str, engine: str = "process") -> Iterator[Target]:
 @contextmanager
 def _kafka() -> Iterator[Target]:
     """The Kafka of ``tests/peers``, of three nodes."""
-    peers = str(Path(__file__).resolve().parents[1] / "tests" / "peers")
-    if peers not in sys.path:
-        sys.path.append(peers)
+    tests = Path(__file__).resolve().parents[1] / "tests"
+    sys.path += [str(path) for path in (tests, tests / "peers") if str(path) not in sys.path]
     from kafka_cluster import KafkaCluster
     from kafka_jars import kafka_jars
 
