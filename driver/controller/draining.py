@@ -6,9 +6,15 @@ catch up, nor who stops the processes.
 A limited number of partitions move at a time, those aside that go to where nobody is; the rest
 follow as those arrive, driven by the clock, so that draining survives whoever asked for it, and the
 controller itself.
+
+A broker that is away for ``broker.replacement.delay.ms`` is not waited for any longer: what was to
+go there goes elsewhere, unless it holds records that others lack.  One that stays a replica and is
+away holds up nothing while enough others are in sync.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller.assignments import PlacementDraft, targets
@@ -35,7 +41,26 @@ from sparklog.wire.private import DrainBrokersRequest, DrainBrokersResponse, Dra
 MOVES_MAX = 100
 
 
-def drain_brokers(image: ClusterImage, request: DrainBrokersRequest) -> Decision:
+@dataclass(slots=True)
+class Absences:
+    """Since when brokers are away, as far as this controller has seen."""
+
+    since_ms: dict[int, int] = field(default_factory=dict)
+
+    def look(self, image: ClusterImage, now_ms: int) -> None:
+        """At every tick."""
+        away = [broker.broker_id for broker in image.brokers.values() if broker.fenced]
+        self.since_ms = {broker_id: self.since_ms.get(broker_id, now_ms) for broker_id in away}
+
+    def as_long_as(self, delay_ms: int, now_ms: int) -> frozenset[int]:
+        return frozenset(
+            b for b, since_ms in self.since_ms.items() if now_ms - since_ms >= delay_ms
+        )
+
+
+def drain_brokers(
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: DrainBrokersRequest
+) -> Decision:
     """Raises KafkaError when the other brokers could not hold what these have."""
     brokers = [require_broker(image, broker_id) for broker_id in dict.fromkeys(request.broker_ids)]
     if not request.cancel:
@@ -45,40 +70,99 @@ def drain_brokers(image: ClusterImage, request: DrainBrokersRequest) -> Decision
         for broker in brokers
         if broker.draining == request.cancel
     )
+    leaving = _draining(image) | {broker.broker_id for broker in brokers}
+    moves = _Moves(image, sessions, config, leaving)
     return Decision(
         records=changed,
         response=DrainBrokersResponse(
-            brokers=tuple(_progress(image, broker.broker_id) for broker in brokers)
+            brokers=tuple(moves.progress(broker.broker_id) for broker in brokers)
         ),
     )
 
 
 def go_on_draining(
-    image: ClusterImage, sessions: Sessions, config: BrokerConfig
+    image: ClusterImage,
+    sessions: Sessions,
+    absences: Absences,
+    config: BrokerConfig,
+    now_ms: int,
 ) -> tuple[PartitionChanged, ...]:
     """Begin to move what may move now, from all draining brokers."""
     leaving = _draining(image)
     if not leaving:
         return ()
-    alive = _alive(image)
-    hosted = {tp: state for b in sorted(leaving) for tp, state in image.partitions_of(b).items()}
-    moving = sum(
-        not leaving.isdisjoint(state.removing) and not _is_stuck(state, alive, leaving)
-        for state in hosted.values()
-    )
-    changes = PartitionChanges(image, config, stopping=sessions.stopping)
-    draft: PlacementDraft | None = None
-    for tp, state in hosted.items():
-        if moving >= MOVES_MAX:
-            break
-        if _is_moving(state) or _is_stuck(state, alive, leaving):
-            continue
-        draft = draft or PlacementDraft(image)
-        chosen = draft.substitute(state.replicas, leaving)
-        assert chosen is not None, "it is not stuck"
-        _begin(changes, tp, chosen)
-        moving += 1
-    return changes.records()
+    moves = _Moves(image, sessions, config, leaving)
+    gone = absences.as_long_as(config.broker_replacement_delay_ms, now_ms)
+    moves.begin(gone | (leaving & absences.since_ms.keys()))
+    return moves.changes.records()
+
+
+class _Moves:
+    """Of the partitions that brokers which are ``leaving`` have."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        sessions: Sessions,
+        config: BrokerConfig,
+        leaving: frozenset[int],
+    ) -> None:
+        self.changes = PartitionChanges(image, config, stopping=sessions.stopping)
+        self._image = image
+        self._leaving = leaving
+        self._alive = frozenset(broker.broker_id for broker in image.alive_brokers())
+
+    def progress(self, broker_id: int) -> DrainedBroker:
+        left = self._image.partitions_of(broker_id)
+        return DrainedBroker(
+            broker_id=broker_id,
+            partitions_left=len(left),
+            partitions_stuck=sum(self._is_stuck(tp, state) for tp, state in left.items()),
+        )
+
+    def begin(self, gone: frozenset[int]) -> None:
+        """Nobody waits for those that are ``gone``."""
+        hosted = {
+            tp: state
+            for broker_id in sorted(self._leaving)
+            for tp, state in self._image.partitions_of(broker_id).items()
+        }
+        moving = sum(
+            not self._leaving.isdisjoint(state.removing) and not self._is_stuck(tp, state)
+            for tp, state in hosted.items()
+        )
+        draft: PlacementDraft | None = None
+        for tp, state in hosted.items():
+            if moving >= MOVES_MAX:
+                break
+            if state.offline or (_is_moving(state) and gone.isdisjoint(state.adding)):
+                continue
+            if not _is_moving(state) and self._is_stuck(tp, state):
+                continue
+            draft = draft or PlacementDraft(self._image)
+            away = gone.intersection(state.adding)
+            chosen = draft.substitute(targets(state), self._leaving | away)
+            if chosen is not None:
+                moving += self._move(tp, chosen)
+
+    def _move(self, tp: TopicPartition, chosen: tuple[int, ...]) -> bool:
+        """False: what the former move has copied is needed."""
+        with suppress(KafkaError):
+            self.changes.change(tp, lambda state, rules: begun(state, chosen, rules))
+            return True
+        return False
+
+    def _is_stuck(self, tp: TopicPartition, state: PartitionImage) -> bool:
+        """Whether the partition cannot move, or goes to where too few are."""
+        if state.offline:
+            return True
+        if _is_moving(state):
+            wanted = targets(state)
+            required = min(self.changes.rules(tp.topic).min_isr, len(wanted))
+            too_few = len(self._alive.intersection(wanted)) < required
+            return too_few or not self._alive.issuperset(state.adding)
+        free = len(self._alive.difference(self._leaving, state.replicas))
+        return free < sum(broker_id in self._leaving for broker_id in state.replicas)
 
 
 def unregister_broker(image: ClusterImage, request: UnregisterBrokerRequest) -> Decision:
@@ -123,35 +207,9 @@ def _check_others_suffice(image: ClusterImage, leaving: Collection[int]) -> None
                 )
 
 
-def _progress(image: ClusterImage, broker_id: int) -> DrainedBroker:
-    left = image.partitions_of(broker_id)
-    alive, leaving = _alive(image), _draining(image) | {broker_id}
-    return DrainedBroker(
-        broker_id=broker_id,
-        partitions_left=len(left),
-        partitions_stuck=sum(_is_stuck(state, alive, leaving) for state in left.values()),
-    )
-
-
 def _is_moving(state: PartitionImage) -> bool:
     return bool(state.adding or state.removing)
 
 
-def _is_stuck(state: PartitionImage, alive: frozenset[int], leaving: frozenset[int]) -> bool:
-    """Whether the partition cannot move, or goes to where nobody is."""
-    if state.offline or _is_moving(state):
-        return state.offline or not alive.issuperset(state.adding)
-    free = len(alive.difference(leaving, state.replicas))
-    return free < sum(broker_id in leaving for broker_id in state.replicas)
-
-
-def _alive(image: ClusterImage) -> frozenset[int]:
-    return frozenset(broker.broker_id for broker in image.alive_brokers())
-
-
 def _draining(image: ClusterImage) -> frozenset[int]:
     return frozenset(b.broker_id for b in image.brokers.values() if b.draining)
-
-
-def _begin(changes: PartitionChanges, tp: TopicPartition, chosen: tuple[int, ...]) -> None:
-    changes.change(tp, lambda state, rules: begun(state, chosen, rules))

@@ -16,6 +16,7 @@ from sparklog.driver.controller.config_effects import settle_configured
 from sparklog.driver.controller.configs import change_configs
 from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.draining import (
+    Absences,
     drain_brokers,
     go_on_draining,
     unregister_broker,
@@ -104,6 +105,7 @@ class Controller:
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.grant_grace(image, now_ms)
         self._recoveries = Recoveries(self._sessions)
+        self._absences = Absences()
         self._balance = LeaderBalance(
             due_ms=now_ms + config.leader_imbalance_check_interval_seconds * 1000
         )
@@ -159,7 +161,7 @@ class Controller:
             case ReportLogEndsRequest():
                 return report_log_ends(image, sessions, self._recoveries, config, event, now_ms)
             case DrainBrokersRequest():
-                return drain_brokers(image, event)
+                return drain_brokers(image, sessions, config, event)
             case UnregisterBrokerRequest():
                 return unregister_broker(image, event)
             case AssignBrokersRequest():
@@ -184,11 +186,13 @@ class Controller:
     def _pass_time(self, now_ms: int) -> Decision:
         """One kind of change at a time; the others follow at the next ticks."""
         image, sessions, config = self.image, self._sessions, self._present_config()
+        self._absences.look(image, now_ms)
         decision = fence_silent(image, sessions, config, now_ms)
         if not decision.records:
             decision = recover(image, sessions, self._recoveries, config, now_ms)
         if not decision.records:
-            decision = replace(decision, records=go_on_draining(image, sessions, config))
+            moved_on = go_on_draining(image, sessions, self._absences, config, now_ms)
+            decision = replace(decision, records=moved_on)
         if not decision.records:
             moved = self._balance.rebalance(image, sessions, config, now_ms)
             decision = replace(moved, effects=(*decision.effects, *moved.effects))

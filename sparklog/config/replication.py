@@ -110,7 +110,8 @@ REPLICATION_SETTINGS: tuple[Setting, ...] = (
         maximum=MAX_INT64,
         dynamic=False,
         doc="How long the host of a lost broker may take to come back before its id is given a "
-        "new, empty directory on another one.",
+        "new, empty directory on another one, and before replicas that a draining broker was to "
+        "give it go elsewhere.",
     ),
     Setting(
         name="leader.replication.throttled.rate",

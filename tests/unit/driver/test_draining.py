@@ -26,6 +26,9 @@ from sparklog.wire.messages.unregister_broker import (
 )
 from sparklog.wire.private import DrainBrokersRequest, DrainBrokersResponse, DrainedBroker
 
+#: ``broker.replacement.delay.ms``.
+DELAY_MS = 600_000
+
 
 def on(*replicas: int) -> PartitionImage:
     return PartitionImage(replicas=replicas, isr=replicas, last_known=replicas, leader=replicas[0])
@@ -175,6 +178,78 @@ def test_without_enough_living_brokers_a_partition_stays() -> None:
     assert progress(under_test, 1) == [(1, 1, 0)]
     under_test.heartbeat(3, stopping=True)
     assert progress(under_test, 1) == [(1, 1, 1)]
+
+
+def moving_to_a_dead_broker(**settings: str) -> ControllerUnderTest:
+    """From 1 to 3, which has died; 4 would be there as well."""
+    under_test = brokers(3)
+    under_test.place("a", on(1, 2), **settings)
+    under_test.register(4)
+    under_test.heartbeat(4, stopping=True)
+    drain(under_test, 1)
+    under_test.tick(0)
+    assert replicas(under_test) == [(3, 2, 1)]
+    under_test.lose(3)
+    under_test.register(4, clean_stop=True, incarnation=incarnation(14))
+    return under_test
+
+
+def test_what_was_to_go_to_a_broker_that_stays_away_goes_elsewhere() -> None:
+    under_test = moving_to_a_dead_broker()
+    assert progress(under_test, 1) == [(1, 1, 1)]
+    under_test.tick(1_000)
+    assert under_test.tick(1_000 + DELAY_MS - 1).records == ()
+    under_test.tick(1_000 + DELAY_MS)
+    assert replicas(under_test) == [(4, 2, 1)]
+    assert progress(under_test, 1) == [(1, 1, 0)]
+    catch_up(under_test)
+    assert replicas(under_test) == [(4, 2)]
+
+
+def test_a_broker_that_restarts_keeps_what_it_has_copied() -> None:
+    under_test = moving_to_a_dead_broker()
+    under_test.tick(1_000)
+    under_test.tick(DELAY_MS)
+    under_test.register(3, incarnation=incarnation(13))
+    under_test.tick(DELAY_MS + 900)
+    under_test.lose(3)
+    for now_ms in (DELAY_MS + 1_800, DELAY_MS + 2_000, DELAY_MS + 3_000):
+        assert under_test.tick(now_ms).records == ()
+    assert replicas(under_test) == [(3, 2, 1)]
+
+
+def test_a_broker_that_is_removed_while_it_is_dead_gets_nothing_any_more() -> None:
+    under_test = moving_to_a_dead_broker()
+    drain(under_test, 3)
+    under_test.tick(1_000)
+    catch_up(under_test)
+    assert progress(under_test, 1, 3) == [(1, 0, 0), (3, 0, 0)]
+    assert replicas(under_test) == [(4, 2)]
+
+
+def test_a_dead_broker_that_holds_what_others_lack_is_waited_for() -> None:
+    under_test = moving_to_a_dead_broker(min_insync_replicas="2")
+    under_test.register(3, incarnation=incarnation(13))
+    under_test.lose(2)
+    catch_up(under_test)
+    state = under_test.state("a")
+    assert (state.isr, state.replicas) == ((3, 1), (3, 2, 1))
+    assert progress(under_test, 1) == [(1, 1, 1)]  # of the replicas to come only 3 is there
+    under_test.lose(3)
+    assert under_test.state("a").eligible == (3,)
+    under_test.tick(1_000)
+    assert under_test.tick(1_000 + DELAY_MS).records == ()
+    assert replicas(under_test) == [(3, 2, 1)]
+
+
+def test_a_dead_replica_that_stays_holds_up_nothing_while_enough_are_in_sync() -> None:
+    under_test = brokers(4, on(1, 2, 3))
+    under_test.lose(2)
+    drain(under_test, 1)
+    under_test.tick(0)
+    assert progress(under_test, 1) == [(1, 1, 0)]
+    catch_up(under_test)
+    assert replicas(under_test) == [(4, 2, 3)]
 
 
 def test_draining_may_be_called_off() -> None:
