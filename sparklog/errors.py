@@ -256,6 +256,10 @@ class ConfigError(SparklogError):
     """A setting or option that is unknown, malformed or contradictory."""
 
 
+class DataLossError(SparklogError):
+    """Records that a read was to return are gone; names their offsets and the remedy."""
+
+
 class StartError(SparklogError):
     """A cluster that cannot start here: what was wanted, what was found, and the remedy."""
 

@@ -4,18 +4,20 @@ Owns: the resolution of bounds against what the cluster answered, the checks on 
 into ranges.  Must not know the client, Spark or the clock.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from uuid import UUID
 
-from sparklog.dataframe.options import Bound
-from sparklog.errors import ConfigError
+from sparklog.dataframe.options import Bound, ReadOptions
+from sparklog.errors import ConfigError, DataLossError
 from sparklog.types import OffsetSpec, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsets:
-    """What one partition holds: ``[earliest, latest)``; latest is the last stable offset."""
+    """What one partition holds: ``[earliest, latest)``; latest is the last stable offset for
+    readers of committed records, else the high watermark."""
 
     earliest: int
     latest: int
@@ -25,108 +27,137 @@ class PartitionOffsets:
 class OffsetRange:
     """``[start, end)`` of one partition, read by one task.
 
-    ``min_timestamp_ms`` lets the task skip batches that hold only older records.
+    ``min_timestamp_ms`` lets the task skip batches that hold only older records.  A task that meets
+    another topic than ``topic_id`` under the same name must not read it.
     """
 
     topic_partition: TopicPartition
     start: int
     end: int
     min_timestamp_ms: int | None = None
+    topic_id: UUID | None = None
 
     @property
     def size(self) -> int:
         return self.end - self.start
 
 
-def resolve_start(
-    bound: Bound, partition: TopicPartition, held: PartitionOffsets, by_time: int | None
-) -> int:
-    """The start offset.  ``by_time`` is what a lookup of the bound's timestamp found, if any.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundByTime:
+    """The first offsets at or after the times of the bounds; None: no time given, or no record."""
 
-    Raises ConfigError when the bound names an offset that the partition does not hold.
+    start: int | None = None
+    end: int | None = None
+
+
+def resolve(
+    options: ReadOptions, tp: TopicPartition, held: PartitionOffsets, found: FoundByTime
+) -> OffsetRange:
+    """What is read of one partition; its size is never negative.
+
+    Raises ConfigError for bounds that the partition cannot meet, DataLossError for records below
+    the log start that were asked for, unless the options let them go.
     """
-    if bound.timestamp_ms is not None:
-        if by_time is None:
-            raise ConfigError(
-                f"startingTimestamp {bound.timestamp_ms}: no record of {partition} is that new"
-            )
+    start = _start(options, tp, held, found.start)
+    end = _end(options, tp, held, found.end)
+    if start > end:
+        raise ConfigError(
+            f"{tp} would be read from offset {start} to {end}: "
+            f"{options.starting.option('starting')} lies behind {options.ending.option('ending')}"
+        )
+    if start < held.earliest and options.fail_on_data_loss:
+        raise DataLossError(
+            f"{options.starting.option('starting')}: offset {start} of {tp} is out of range; "
+            f"the partition holds [{held.earliest}, {held.latest}), what was below is deleted. "
+            "Start later, or read what is left with option failOnDataLoss=false"
+        )
+    return OffsetRange(
+        topic_partition=tp, start=max(start, held.earliest), end=max(end, held.earliest)
+    )
+
+
+def _start(
+    options: ReadOptions, tp: TopicPartition, held: PartitionOffsets, by_time: int | None
+) -> int:
+    bound = options.starting
+    wanted_ms = bound.time_of(tp)
+    if wanted_ms is None:
+        return _offset(bound, "starting", tp, held)
+    if by_time is not None:
         return max(by_time, held.earliest)
-    return _resolve_offset(bound, partition, held, "startingOffsets")
+    if options.unmatched_starts_latest:
+        return held.latest
+    raise ConfigError(
+        f"{bound.option('starting')} {wanted_ms}: no record of {tp} is that new; "
+        "option startingOffsetsByTimestampStrategy=latest reads nothing of such a partition"
+    )
 
 
-def resolve_end(
-    bound: Bound, partition: TopicPartition, held: PartitionOffsets, by_time: int | None
+def _end(
+    options: ReadOptions, tp: TopicPartition, held: PartitionOffsets, by_time: int | None
 ) -> int:
-    """The end offset (exclusive).  A time that no record reaches means the latest offset."""
-    if bound.timestamp_ms is not None:
-        return held.latest if by_time is None else min(by_time, held.latest)
-    return _resolve_offset(bound, partition, held, "endingOffsets")
+    """A time that no record reaches means the latest offset."""
+    bound = options.ending
+    if bound.time_of(tp) is None:
+        return _offset(bound, "ending", tp, held)
+    return held.latest if by_time is None else min(by_time, held.latest)
 
 
-def _resolve_offset(
-    bound: Bound, partition: TopicPartition, held: PartitionOffsets, option: str
-) -> int:
+def _offset(bound: Bound, side: str, tp: TopicPartition, held: PartitionOffsets) -> int:
     if bound.offsets is None:
         wanted = int(bound.special if bound.special is not None else OffsetSpec.LATEST)
-    elif partition in bound.offsets:
-        wanted = bound.offsets[partition]
     else:
-        raise ConfigError(f"{option} gives no offset for {partition}; it must name every partition")
+        wanted = bound.offsets[tp]
     if wanted == OffsetSpec.EARLIEST:
         return held.earliest
     if wanted == OffsetSpec.LATEST:
         return held.latest
-    if not held.earliest <= wanted <= held.latest:
+    if wanted > held.latest:
         raise ConfigError(
-            f"{option}: offset {wanted} of {partition} is out of range; "
+            f"{bound.option(side)}: offset {wanted} of {tp} is out of range; "
             f"the partition holds [{held.earliest}, {held.latest})"
         )
     return wanted
 
 
-def check_names(bound: Bound, partitions: Sequence[TopicPartition], option: str) -> None:
-    """An offset for a partition that is not read is an error, as in Spark's Kafka source."""
-    extra = sorted(set(bound.offsets or ()) - set(partitions))
+def check_names(bound: Bound, side: str, partitions: Sequence[TopicPartition]) -> None:
+    """As in Spark's Kafka source, what is said by partition is said of exactly those that are read.
+
+    Raises ConfigError.
+    """
+    named = bound.by_partition
+    if named is None:
+        return
+    option = bound.option(side)
+    extra = sorted(named.keys() - set(partitions))
     if extra:
         raise ConfigError(f"{option} names {extra[0]}, which this read does not select")
-
-
-def narrow(
-    ranges: Sequence[OffsetRange], starts: Mapping[TopicPartition, int | None], lower_ms: int
-) -> list[OffsetRange]:
-    """Apply a lower timestamp bound.
-
-    ``starts`` has, per partition, the first offset with timestamp >= ``lower_ms`` (None: no such
-    record).  No earlier offset can pass, even where timestamps are unordered.
-    """
-    narrowed = []
-    for item in ranges:
-        first = starts.get(item.topic_partition)
-        start = item.end if first is None else min(max(item.start, first), item.end)
-        narrowed.append(
-            OffsetRange(
-                topic_partition=item.topic_partition,
-                start=start,
-                end=item.end,
-                min_timestamp_ms=lower_ms,
-            )
+    missing = [tp for tp in partitions if tp not in named]
+    if missing:
+        raise ConfigError(
+            f"{option} gives nothing for {missing[0]}; it must name every partition "
+            "(as an offset, -2 stands for the earliest, -1 for the latest)"
         )
-    return narrowed
 
 
-def split(ranges: Sequence[OffsetRange], min_partitions: int | None) -> list[OffsetRange]:
-    """Drop empty ranges and split the largest so that there are at least ``min_partitions``.
+def split(
+    ranges: Iterable[OffsetRange],
+    min_partitions: int | None,
+    max_records: int | None = None,
+) -> list[OffsetRange]:
+    """Drop empty ranges, cut those above ``max_records`` offsets, and split the largest so that
+    there are at least ``min_partitions``.
 
     As ``KafkaOffsetRangeCalculator``: each range gets a share of the pieces in proportion to its
     size; no piece is empty, so fewer pieces come out when there are fewer offsets than wanted.
     """
     filled = [item for item in ranges if item.size > 0]
-    if not min_partitions or len(filled) >= min_partitions:
-        return filled
-    total = sum(item.size for item in filled)
-    pieces = {
-        item: max(1, min(item.size, _share(item.size, total, min_partitions))) for item in filled
-    }
+    pieces = {item: -(-item.size // max_records) if max_records else 1 for item in filled}
+    if min_partitions and sum(pieces.values()) < min_partitions:
+        total = sum(item.size for item in filled)
+        for item, least in pieces.items():
+            share = min(item.size, _share(item.size, total, min_partitions))
+            pieces[item] = max(least, share)
     return [piece for item in filled for piece in _cut(item, pieces[item])]
 
 
@@ -137,12 +168,4 @@ def _share(size: int, total: int, wanted: int) -> int:
 
 def _cut(item: OffsetRange, pieces: int) -> list[OffsetRange]:
     edges = [item.start + item.size * number // pieces for number in range(pieces + 1)]
-    return [
-        OffsetRange(
-            topic_partition=item.topic_partition,
-            start=start,
-            end=end,
-            min_timestamp_ms=item.min_timestamp_ms,
-        )
-        for start, end in pairwise(edges)
-    ]
+    return [replace(item, start=start, end=end) for start, end in pairwise(edges)]

@@ -1,11 +1,10 @@
 """Reads ranges of offsets as Arrow batches, inside Spark's tasks.
 
-Owns: the plan's way to the tasks, prefetching, and the shape of the batches.  Must not know the
+Owns: the plan's way to the tasks, and the shape of the batches.  Must not know the
 texts of options or the bytes of a batch.
 """
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,20 +14,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparklog.client.blocking_data import BlockingDataClient
-from sparklog.client.deadline import Deadline
-from sparklog.client.raw import Fetched
 from sparklog.dataframe.clients import borrowed_client
+from sparklog.dataframe.fetches import RangeFetches
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.plan import OffsetRange
 from sparklog.dataframe.planning import plan_read
-from sparklog.dataframe.pushdown import timestamp_lower_bound_ms
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.columns import decode_columns, next_offset
-
-#: What a range's first fetch asks for: how large its records are is not known yet.
-FIRST_FETCH_BYTES = 1024 * 1024
-#: What every later fetch asks for at least.
-FETCH_BYTES_MIN = 64 * 1024
+from sparklog.dataframe.pushdown import Narrowing, narrowing
+from sparklog.wire.columns import decode_columns
 
 #: Columns that are the same for every record of a range.
 _CONSTANT = ("topic", "partition")
@@ -40,12 +32,11 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.read_schema = schema
-        self.lower_bound_ms: int | None = None
+        self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         with _client(self.options) as client:
-            planning = plan_read(client.raw, self.options, self.lower_bound_ms)
-            ranges = client.run(planning)
+            ranges = client.run(plan_read(client.raw, self.options, self.narrowing))
         return [InputPartition(item) for item in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -56,10 +47,10 @@ class TopicReader(DataSourceReader):
         columns = frozenset(schema.names) - set(_CONSTANT)
         shape = _Shape(schema, item)
         with _client(self.options) as client:
-            for fetched in _Fetches(client, item, self.options):
+            for start, fetched in RangeFetches(client, item, self.options):
                 for batch in decode_columns(
                     fetched.records,
-                    start_offset=item.start,
+                    start_offset=start,
                     end_offset=item.end,
                     columns=columns or frozenset({"offset"}),
                     aborted=fetched.aborted,
@@ -69,10 +60,10 @@ class TopicReader(DataSourceReader):
 
 
 class PushdownTopicReader(TopicReader):
-    """Uses filters on ``timestamp``; all of them also go back to Spark."""
+    """Uses filters; all of them also go back to Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        self.lower_bound_ms = timestamp_lower_bound_ms(filters)
+        self.narrowing = narrowing(filters)
         return filters
 
 
@@ -105,82 +96,3 @@ class _Shape:
 
 def _client(options: ReadOptions) -> AbstractContextManager[BlockingDataClient]:
     return borrowed_client(options.bootstrap, options.client_id, options.poll_timeout_ms / 1000)
-
-
-class _Fetches:
-    """The raw batches of a range; the next fetch is in flight while one is decoded."""
-
-    def __init__(self, client: BlockingDataClient, item: OffsetRange, options: ReadOptions) -> None:
-        self._client = client
-        self._range = item
-        self._bytes_max = options.fetch_max_bytes
-        self._bytes = min(FIRST_FETCH_BYTES, options.fetch_max_bytes)
-        self._pending = self._fetch(item.start)
-
-    def __iter__(self) -> Iterator[Fetched]:
-        offset = self._range.start
-        patience = Deadline(self._client.timeout_s)
-        try:
-            while True:
-                fetched = self._take(offset)
-                after = next_offset(fetched.records)
-                if after is None:
-                    _check_held(self._range, offset, fetched, patience)
-                    self._pending = self._fetch(offset)
-                    continue
-                self._adapt(len(fetched.records), after - offset, self._range.end - after)
-                offset = after
-                if offset >= self._range.end:
-                    yield fetched
-                    return
-                self._pending = self._fetch(offset)
-                yield fetched
-                patience = Deadline(self._client.timeout_s)
-        finally:
-            self._pending.cancel()
-
-    def _take(self, offset: int) -> Fetched:
-        try:
-            return self._client.result(self._pending)
-        except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            item = self._range
-            raise KafkaError(
-                error.code,
-                f"{item.topic_partition} no longer has offset {offset} of the planned range "
-                f"[{item.start}, {item.end}): its records were deleted after the read was planned, "
-                "by retention or on purpose, or the topic was created again",
-            ) from None
-
-    def _adapt(self, size: int, offsets: int, left: int) -> None:
-        """Ask for what is left, as far as can be told: bytes behind the range are for nothing."""
-        expected = left * size // offsets
-        self._bytes = min(expected + expected // 8 + FETCH_BYTES_MIN, self._bytes_max)
-
-    def _fetch(self, offset: int) -> "Future[Fetched]":
-        return self._client.submit(
-            self._client.raw.fetch(
-                self._range.topic_partition,
-                offset,
-                max_bytes=self._bytes,
-                timeout_s=self._client.timeout_s,
-            )
-        )
-
-
-def _check_held(item: OffsetRange, offset: int, fetched: Fetched, patience: Deadline) -> None:
-    """An empty answer: a leader that has less than the plan saw must not be waited for."""
-    if patience.expired:
-        raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT,
-            f"{item.topic_partition} gave no records from offset {offset} in time; "
-            "option kafkaConsumer.pollTimeoutMs says how long a task waits",
-        )
-    if fetched.last_stable_offset < min(offset + 1, item.end):
-        raise KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{item.topic_partition} ends at {fetched.last_stable_offset}, before offset {offset} "
-            f"of the planned range [{item.start}, {item.end}): records were lost, or the topic was "
-            "deleted and created again",
-        )

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from sparklog.dataframe.options import parse_read_options
 from sparklog.dataframe.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import DataLossError
 from sparklog.types import TopicPartition
 
 pytestmark = pytest.mark.spark
@@ -162,6 +162,35 @@ def test_starting_and_ending_timestamps(rig: Rig, hundred: str) -> None:
     }
 
 
+def test_timestamps_by_partition_and_partitions_without_a_match(rig: Rig, hundred: str) -> None:
+    times = f'{{"{hundred}": {{"0": 98000, "1": 99001, "2": 99999}}}}'
+    ends = f'{{"{hundred}": {{"0": 98001, "1": 99999, "2": 99999}}}}'
+    starting = {"startingOffsetsByTimestamp": times, "startingOffsets": "earliest"}
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert offsets(rig.read(hundred, **starting, **latest)) == {0: [98, 99], 1: [99]}
+    found = rig.read(hundred, endingOffsetsByTimestamp=ends, **starting, **latest)
+    assert offsets(found) == {0: [98], 1: [99]}
+
+
+def test_topics_by_pattern_also_later_ones_and_none(rig: Rig) -> None:
+    reader = rig.spark.read.format("sparklog").option(
+        "subscribePattern", r"pattern\.(a|\p{Digit}+)"
+    )
+    frame = reader.load()
+    assert frame.count() == 0
+    for name in ("pattern.a", "pattern.12", "pattern.b", "pattern.a2"):
+        rig.cluster.create_topic(name, 1)
+        rig.fill(name, 2)
+    counts = frame.groupBy("topic").count().collect()
+    assert sorted(map(tuple, counts)) == [("pattern.12", 2), ("pattern.a", 2)]
+
+
+def test_tasks_of_at_most_so_many_records(rig: Rig, hundred: str) -> None:
+    frame = rig.read(hundred, maxRecordsPerPartition=40)
+    assert frame.rdd.getNumPartitions() == 9
+    assert frame.count() == 300
+
+
 def test_min_partitions_splits_without_fetching_much_twice(rig: Rig) -> None:
     topic = rig.new_topic(2)
     rig.fill(topic, 100_000, value_bytes=100, kafka__batch__size=32 * 1024)
@@ -235,7 +264,10 @@ def test_large_variable_types_of_sparks_arrow(rig: Rig, hundred: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": None}, "exactly one of the options assign and subscribe is needed, found"),
+        (
+            {"subscribe": None},
+            "exactly one of the options assign, subscribe and subscribePattern is",
+        ),
         ({"assign": '{"t": [0]}'}, "found assign and subscribe"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
         ({"startingOffsets": "latest"}, "a batch read cannot have latest starting offsets"),
@@ -244,7 +276,7 @@ def test_large_variable_types_of_sparks_arrow(rig: Rig, hundred: str) -> None:
         ({"startingTimestamp": "yesterday"}, "expected milliseconds since 1970-01-01 UTC"),
         ({"minPartitions": "-1"}, "option minPartitions='-1': expected a positive whole number"),
         ({"includeHeaders": "yes"}, "option includeHeaders='yes': expected true or false"),
-        ({"kafka.group.id": "g"}, "unknown option 'kafka.group.id'"),
+        ({"kafka.group.ids": "g"}, "did you mean kafka.group.id?"),
         ({"kafka.value.deserializer": "x"}, "values are read as binary; cast the column"),
         ({"path": "t"}, "topics are no files; name them with subscribe or assign"),
         ({"kafka.bootstrap.servers": "here"}, "'here' is not HOST:PORT"),
@@ -277,11 +309,22 @@ def test_wrong_options_are_told_at_load(
         ),
         (
             {"startingOffsets": '{"TOPIC": {"0": 0}}'},
-            "startingOffsets gives no offset for TOPIC-1; it must name every partition",
+            "startingOffsets gives nothing for TOPIC-1; it must name every partition",
         ),
         (
             {"endingOffsets": '{"TOPIC": {"0": 1, "1": 1, "2": 1, "3": 1}}'},
             "endingOffsets names TOPIC-3, which this read does not select",
+        ),
+        (
+            {
+                "startingOffsets": '{"TOPIC": {"0": 1, "1": 1, "2": 9}}',
+                "endingOffsets": '{"TOPIC": {"0": 1, "1": 1, "2": 8}}',
+            },
+            "TOPIC-2 would be read from offset 9 to 8: startingOffsets lies behind endingOffsets",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"TOPIC": {"0": 1, "1": 1}}'},
+            "startingOffsetsByTimestamp gives nothing for TOPIC-2; it must name every partition",
         ),
         (
             {"startingTimestamp": "1700000000000"},
@@ -328,11 +371,25 @@ def test_records_that_were_deleted_after_the_plan_are_told(rig: Rig) -> None:
     reader = _reader(rig, topic)
     (planned,) = reader.partitions()
     rig.client.admin.delete_records({TopicPartition(topic, 0): 4})
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(DataLossError) as caught:
         list(reader.read(planned))
-    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert f"{topic}-0 no longer has offset 0 of the planned range [0, 10)" in str(caught.value)
+    lost = f"{topic}-0 no longer has offsets 0 to 4 of the planned range [0, 10): the log starts at"
+    assert lost in str(caught.value)
     assert rig.read(topic).count() == 6
+
+
+def test_a_read_may_go_on_without_deleted_records(rig: Rig) -> None:
+    topic = rig.new_topic(1)
+    rig.fill(topic, 10)
+    from_zero = {"startingOffsets": f'{{"{topic}": {{"0": 0}}}}'}
+    reader = _reader(rig, topic, failOnDataLoss="false")
+    (planned,) = reader.partitions()
+    rig.client.admin.delete_records({TopicPartition(topic, 0): 4})
+    assert sum(batch.num_rows for batch in reader.read(planned)) == 6
+    with pytest.raises(PySparkException) as caught:
+        rig.read(topic, **from_zero).count()
+    assert f"startingOffsets: offset 0 of {topic}-0 is out of range" in said(caught.value)
+    assert rig.read(topic, failOnDataLoss="false", **from_zero).count() == 6
 
 
 def test_a_topic_that_lost_records_after_the_plan_is_told(rig: Rig) -> None:
@@ -342,9 +399,21 @@ def test_a_topic_that_lost_records_after_the_plan_is_told(rig: Rig) -> None:
     (planned,) = reader.partitions()
     rig.cluster.delete_topic(topic)
     rig.cluster.create_topic(topic, 1)
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(DataLossError, match=f"{topic}-0 .* the topic was deleted and created"):
         list(reader.read(planned))
-    assert f"{topic}-0" in str(caught.value)
+    rig.fill(topic, 20)
+    reader = _reader(rig, topic, failOnDataLoss="false")
+    assert list(reader.read(planned)) == []
+
+
+def test_a_topic_that_was_deleted_after_the_plan_is_told(rig: Rig) -> None:
+    topic = rig.new_topic(1)
+    rig.fill(topic, 10)
+    reader = _reader(rig, topic)
+    (planned,) = reader.partitions()
+    rig.cluster.delete_topic(topic)
+    with pytest.raises(DataLossError, match=f"{topic}-0 no longer .*: the topic was deleted"):
+        list(reader.read(planned))
 
 
 def test_a_read_without_partitions_yields_nothing(rig: Rig, hundred: str) -> None:
@@ -352,8 +421,8 @@ def test_a_read_without_partitions_yields_nothing(rig: Rig, hundred: str) -> Non
     assert list(_reader(rig, hundred).read(InputPartition(None))) == []
 
 
-def _reader(rig: Rig, topic: str) -> TopicReader:
-    options = {"kafka.bootstrap.servers": rig.cluster.bootstrap_servers, "subscribe": topic}
+def _reader(rig: Rig, topic: str, **more: str) -> TopicReader:
+    options = {"kafka.bootstrap.servers": rig.cluster.bootstrap_servers, "subscribe": topic} | more
     schema: StructType = read_schema(include_headers=False)
     return TopicReader(parse_read_options(options, None), schema)
 

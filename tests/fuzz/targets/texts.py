@@ -36,6 +36,7 @@ def _reads() -> Iterator[bytes]:
     yield b"subscribe=a,b\nstartingOffsets=earliest\nendingOffsets=latest\nincludeHeaders=true"
     yield b'assign={"a": [0, 1], "b": 2}\nstartingOffsets={"a": {"0": 23, "1": -2}}'
     yield b"subscribe=a\nstartingTimestamp=1700000000000\nminPartitions=4"
+    yield b'subscribePattern=\\Qa.\\E\\p{L}+\nstartingOffsetsByTimestamp={"a": {"0": 5}}'
     yield b"kafka.bootstrap.servers=h:1,[::1]:2\nsubscribe=a\nkafka.client.id=me"
 
 

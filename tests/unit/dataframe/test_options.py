@@ -10,7 +10,7 @@ from sparklog.dataframe.options import (
     parse_write_options,
 )
 from sparklog.errors import ConfigError
-from sparklog.types import Compression, Endpoint, OffsetSpec, TopicPartition
+from sparklog.types import Compression, Endpoint, Isolation, OffsetSpec, TopicPartition
 
 SERVERS = "kafka.bootstrap.servers"
 HOME = (Endpoint("h", 1),)
@@ -27,10 +27,21 @@ def test_every_read_option() -> None:
     options = parse_read_options(
         {
             "bootstrap.servers": "h:1,[::1]:2",
-            "ASSIGN": '{"t": [1, 0]}',
+            "ASSIGN": '{"t": [1, 0, 1]}',
             "startingOffsets": '{"t": {"0": 5, "1": -2}}',
             "endingTimestamp": "1700000000000",
+            "startingOffsetsByTimestampStrategy": "Latest",
             "minPartitions": "8",
+            "maxRecordsPerPartition": "9000000000",
+            "failOnDataLoss": "false",
+            "fetchOffset.numRetries": "5",
+            "fetchOffset.retryIntervalMs": "0",
+            "groupIdPrefix": "mine",
+            "kafka.group.id": "g",
+            "kafka.isolation.level": "read_uncommitted",
+            "kafka.security.protocol": "plaintext",
+            "kafka.client.rack": "a",
+            "maxOffsetsPerTrigger": "7",
             "includeHeaders": "True",
             "kafkaConsumer.pollTimeoutMs": "5",
             "kafka.max.partition.fetch.bytes": "1000",
@@ -43,7 +54,13 @@ def test_every_read_option() -> None:
         assigned=(TopicPartition("t", 0), TopicPartition("t", 1)),
         starting=Bound(offsets={TopicPartition("t", 0): 5, TopicPartition("t", 1): -2}),
         ending=Bound(timestamp_ms=1_700_000_000_000),
+        unmatched_starts_latest=True,
         min_partitions=8,
+        max_records_per_partition=9_000_000_000,
+        fail_on_data_loss=False,
+        plan_tries=5,
+        plan_pause_ms=0,
+        isolation=Isolation.READ_UNCOMMITTED,
         include_headers=True,
         poll_timeout_ms=5,
         fetch_max_bytes=1000,
@@ -51,12 +68,26 @@ def test_every_read_option() -> None:
     )
 
 
-def test_a_timestamp_beats_offsets() -> None:
-    options = parse_read_options(
-        {SERVERS: "h:1", "subscribe": "t", "startingOffsets": "earliest", "startingTimestamp": "7"},
-        None,
-    )
-    assert options.starting == Bound(timestamp_ms=7)
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_timestamps_beat_offsets_and_one_for_all_beats_those_by_partition(side: str) -> None:
+    given = {SERVERS: "h:1", "subscribePattern": "t.*"}
+    found = []
+    for name, text in (
+        ("Offsets", '{"t": {"0": 3}}'),
+        ("OffsetsByTimestamp", '{"t": {"0": 5}}'),
+        ("Timestamp", "7"),
+    ):
+        given[side + name] = text
+        options = parse_read_options(given, None)
+        found.append(options.starting if side == "starting" else options.ending)
+    tp = TopicPartition("t", 0)
+    assert found == [Bound(offsets={tp: 3}), Bound(timestamps={tp: 5}), Bound(timestamp_ms=7)]
+    assert [bound.option(side) for bound in found] == [
+        f"{side}Offsets",
+        f"{side}OffsetsByTimestamp",
+        f"{side}Timestamp",
+    ]
+    assert options.pattern == "t.*"
 
 
 def test_the_cluster_of_the_application_is_found_without_an_option() -> None:
@@ -68,7 +99,7 @@ def test_the_cluster_of_the_application_is_found_without_an_option() -> None:
     [
         ({"subscribe": "t"}, "no cluster: start one"),
         ({SERVERS: "h", "subscribe": "t"}, "'h' is not HOST:PORT"),
-        ({SERVERS: "h:1"}, "exactly one of the options assign and subscribe is needed"),
+        ({SERVERS: "h:1"}, "exactly one of the options assign, sub"),
         ({SERVERS: "h:1", "subscribe": "t", "assign": '{"t":[0]}'}, "found assign and subscribe"),
         ({SERVERS: "h:1", "subscribe": " , "}, "expected topic names"),
         ({SERVERS: "h:1", "assign": "t"}, "not JSON"),
@@ -84,7 +115,33 @@ def test_the_cluster_of_the_application_is_found_without_an_option() -> None:
         ({SERVERS: "h:1", "subscribe": "t", "startingTimestamp": "now"}, "expected milliseconds"),
         ({SERVERS: "h:1", "subscribe": "t", "minPartitions": "0"}, "expected a positive"),
         ({SERVERS: "h:1", "subscribe": "t", "includeHeaders": "1"}, "expected true or false"),
+        ({SERVERS: "h:1", "subscribe": "t", "startingTimestamp": "9" * 19}, "expected millisec"),
+        (
+            {SERVERS: "h:1", "subscribe": "t", "endingOffsetsByTimestamp": '{"t": {"0": "x"}}'},
+            "expected milliseconds",
+        ),
+        ({SERVERS: "h:1", "subscribe": "t", "startingOffsets": '{"t":[1]}'}, "also for topic 't'"),
+        ({SERVERS: "h:1", "subscribe": "t", "failOnDataLoss": "no"}, "expected true or false"),
+        ({SERVERS: "h:1", "subscribe": "t", "maxRecordsPerPartition": "0"}, "expected a positive"),
+        (
+            {SERVERS: "h:1", "subscribe": "t", "startingOffsetsByTimestampStrategy": "earliest"},
+            "expected error or latest",
+        ),
+        (
+            {SERVERS: "h:1", "subscribe": "t", "kafka.isolation.level": "serializable"},
+            "expected one of read_uncommitted, read_committed",
+        ),
+        ({SERVERS: "h:1", "subscribePattern": "("}, "no regular expression"),
+        ({SERVERS: "h:1", "subscribePattern": "t", "subscribe": "t"}, "subscribe and subscribePat"),
         ({SERVERS: "h:1", "subscribe": "t", "kafka.auto.offset.reset": "x"}, "use startingOffsets"),
+        ({SERVERS: "h:1", "subscribe": "t", "kafka.enable.auto.commit": "x"}, "commits no offsets"),
+        ({SERVERS: "h:1", "subscribe": "t", "kafka.interceptor.classes": "x"}, "Java classes"),
+        ({SERVERS: "h:1", "subscribe": "t", "kafka.Sasl.mechanism": "PLAIN"}, "leave SASL out"),
+        ({SERVERS: "h:1", "subscribe": "t", "kafka.security.protocol": "SSL"}, "plain text"),
+        (
+            {SERVERS: "h:1", "subscribe": "t", "kafka.isolation.levels": "x"},
+            "did you mean kafka.isolation.level?",
+        ),
         (
             {SERVERS: "h:1", "subscribe": "t", "topic": "t"},
             "unknown option 'topic' for a batch read",
