@@ -24,6 +24,7 @@ EXERCISED = (
     "elections",
     "fenced_brokers",
     "fenced_controllers",
+    "follower_reads",
     "isr_expands",
     "isr_shrinks",
     "lost_disks",

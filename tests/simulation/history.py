@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from sparklog.metadata import Record
-from sparklog.types import NO_OFFSET
+from sparklog.types import NO_NODE, NO_OFFSET
 
 #: Behind every position.
 NEVER = sys.maxsize
@@ -79,7 +79,8 @@ class Fetched:
     """A read that was answered: offsets and values of whole batches, the first may start early.
 
     ``complete``: the answer may hold everything that there is, so an empty one means something.
-    ``leader_epoch`` is the one that the leader had; -1 unknown.
+    ``leader_epoch`` is the one that the leader had; -1 unknown.  ``follower``: who answered in its
+    place.
     """
 
     asked: int
@@ -91,6 +92,7 @@ class Fetched:
     log_start: int
     records: tuple[tuple[int, bytes | None], ...]
     complete: bool = True
+    follower: int = NO_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

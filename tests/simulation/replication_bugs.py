@@ -14,6 +14,7 @@ from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import AckWait, Effect
 from sparklog.executors.readable import ReadableReplica
 from sparklog.metadata import PartitionImage
+from sparklog.types import Isolation
 
 # leaders
 
@@ -165,3 +166,14 @@ def fetch_before_the_flush() -> list[Patch]:
 
 def _owed(partition: Partition) -> bool:
     return partition.log.recovery_point < partition.flush_promised
+
+
+@bug
+def serve_what_a_follower_has() -> list[Patch]:
+    """Who reads from a follower gets its whole log."""
+    real = ReadableReplica.readable_end
+
+    def readable_end(self: ReadableReplica, isolation: Isolation) -> int:
+        return real(self, isolation) if self.is_leader else self.log.log_end_offset
+
+    return [(ReadableReplica, "readable_end", readable_end)]

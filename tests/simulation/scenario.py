@@ -19,6 +19,7 @@ from exercised import count_journal
 from final_state import FinalState
 from history import ClusterBegun, History
 from workloads import (
+    closest,
     collect,
     commits,
     consume,
@@ -118,6 +119,10 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     await world.start(later=scene.later)
     await world.client("setup").run(_create_topics(scene, chance))
     workloads = {**STEADY, **{name: w for name, w in OFTEN.items() if chance.random() < 0.8}}
+    rare = world.stream("rare")
+    troubles_added = [name for name in RARE if rare.random() < 0.3 and len(brokers) > 1]
+    if rare.random() < 0.4 and len(brokers) > 1:
+        workloads["follower"] = closest.run
     scene.client_hosts += [f"client-{name}" for name in workloads]
     clients = [
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))
@@ -125,8 +130,7 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     ]
     growth = world.loop.create_task(nemesis.growth(scene, world.stream("growth")))
     troubles = [name for name in nemesis.NEMESES if chance.random() < 0.6] or ["brokers"]
-    rare = world.stream("rare")
-    troubles += [name for name in RARE if rare.random() < 0.3 and len(brokers) > 1]
+    troubles += troubles_added
     faults = [
         world.loop.create_task(
             (RARE | nemesis.NEMESES)[name](scene, world.stream(f"nemesis {name}"))

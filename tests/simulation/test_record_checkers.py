@@ -39,8 +39,10 @@ from history import (
 )
 
 from sparklog.metadata import (
+    BrokerFenced,
     BrokerImage,
     BrokerRegistered,
+    BrokerUnfenced,
     ConfigChanged,
     PartitionChanged,
     PartitionImage,
@@ -388,3 +390,37 @@ def test_ghosts_were_never_sent_to_this_topic() -> None:
     assert ghosts.check(early, FinalState()) == [
         f"{NAME}: a at offset 0 was read before it was sent"
     ]
+
+
+def test_marks_do_not_go_back_on_one_follower_while_it_runs() -> None:
+    def found(*events: Event) -> list[str]:
+        return monotone.check(History.of(*created(), *events), FinalState())
+
+    behind = replace(fetched(0, asked=4, hw=3), follower=2)
+    assert found(fetched(0, hw=5), behind) == []
+    assert found(replace(fetched(0, hw=5), follower=3), behind) == []
+    further = replace(fetched(0, hw=5), follower=2)
+    assert found(further, behind) == [
+        f"{NAME}: the high watermark is 3 after the high watermark was 5"
+    ]
+    assert found(further, BrokerDied(broker=3), replace(behind, asked=5)) != []
+    assert found(further, BrokerDied(broker=2), replace(behind, asked=5)) == []
+    told = EndListed(asked=4, log=LOG, offset=4, leader_epoch=0)
+    assert found(further, told) == [
+        f"{NAME}: the latest offset is 4 after the high watermark was 5"
+    ]
+
+
+def test_a_follower_that_was_away_may_have_deleted_records() -> None:
+    deleted = [DeleteRecordsInvoked(op=1, log=LOG, before=2), RecordsDeleted(op=1, low_watermark=2)]
+    read = replace(fetched(0, "a", asked=6), follower=2)
+
+    def found(*events: Event) -> list[str]:
+        return read_bounds.check(History.of(*created(), *events), FinalState())
+
+    fenced = Committed(number=2, records=(BrokerFenced(broker_id=2, reason="silent"),))
+    back = Committed(number=3, records=(BrokerUnfenced(broker_id=2),))
+    assert found(*deleted, back, read) != []
+    assert found(*deleted, fenced, read) == []
+    assert found(fenced, *deleted, back, replace(read, asked=7)) == []
+    assert found(fenced, back, *deleted, replace(read, asked=7)) != []

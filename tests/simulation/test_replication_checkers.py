@@ -14,6 +14,7 @@ from history import (
     Drained,
     EndListed,
     Event,
+    Fetched,
     Healed,
     HighWatermarkSeen,
     History,
@@ -318,6 +319,25 @@ def test_what_is_acknowledged_was_committed_before() -> None:
     assert found(-1, 1) == [
         f"{NAME}: offset 1 was acknowledged before any high watermark was above it"
     ]
+
+
+def test_what_is_read_was_committed_before() -> None:
+    def found(mark: int) -> list[str]:
+        moved = HighWatermarkSeen(log=LOG, broker=1, leader_epoch=0, high_watermark=mark, ends=())
+        read = Fetched(
+            asked=2,
+            reader="r",
+            log=LOG,
+            offset=0,
+            high_watermark=2,
+            log_start=0,
+            records=((0, b"a"), (1, b"b")),
+            follower=2,
+        )
+        return committed_check.check(History.of(created(), moved, read), FinalState())
+
+    assert found(2) == []
+    assert found(1) == [f"{NAME}: r read offset 1 before any high watermark was above it"]
 
 
 def seen(broker: int, *checksums: int, hw: int | None = None, start: int = 0) -> ReplicaSeen:

@@ -2,15 +2,16 @@
 
 A leader that is in office has its high watermark below what each member of the ISR and each
 eligible replica has, flushed where the topic promises a flush; and only what is below it is
-acknowledged in the name of all.  Of a history in which nobody watched high watermarks, as one of
-real processes, it says nothing.
+acknowledged in the name of all, or read, from whichever replica.  Of a history in which nobody
+watched high watermarks, as one of real processes, it says nothing.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
 from final_state import FinalState
-from history import HighWatermarkSeen, History, LogId
+from history import Fetched, HighWatermarkSeen, History, LogId
 
 from checkers.promises import ACKS_ALL, Promises, promises_of
 
@@ -32,6 +33,12 @@ def check(history: History, final: FinalState) -> list[str]:
                 f"{write.log}: offset {end - 1} was acknowledged before any high watermark was "
                 "above it"
             )
+    for at, read in history.each(Fetched):
+        if read.records and not _reached(marks[read.log], at, read.records[-1][0] + 1):
+            found.append(
+                f"{read.log}: {read.reader} read offset {read.records[-1][0]} before any high "
+                "watermark was above it"
+            )
     return found
 
 
@@ -52,4 +59,6 @@ def _ahead(promises: Promises, at: int, seen: HighWatermarkSeen) -> Iterator[str
 
 
 def _reached(marks: list[tuple[int, int]], before: int, end: int) -> bool:
-    return any(at < before and mark >= end for at, mark in reversed(marks))
+    """By position, the highest so far: the first that is high enough decides."""
+    first = bisect_left(marks, end, key=lambda mark: mark[1])
+    return first < len(marks) and marks[first][0] < before

@@ -3,7 +3,8 @@
 The latest offset: never (KIP-207), neither behind one that was told nor behind the high watermark
 of a read nor behind an acknowledged record; but a leader that does not know that it was replaced
 may tell what it told before.  The high watermark and the log start of reads: not in one leader
-epoch, which no process outlives.
+epoch, which no leader outlives, nor on one follower, unless that has ended in between.  A reader
+that goes from one replica to another may see them go back.
 """
 
 from collections import defaultdict
@@ -29,16 +30,17 @@ class Seen(NamedTuple):
 
 def check(history: History, final: FinalState) -> list[str]:
     promises = promises_of(history)
-    marks: dict[tuple[LogId, int], list[Seen]] = defaultdict(list)
-    starts: dict[tuple[LogId, int], list[Seen]] = defaultdict(list)
+    marks: dict[tuple[LogId, int, int], list[Seen]] = defaultdict(list)
+    starts: dict[tuple[LogId, int, int], list[Seen]] = defaultdict(list)
     lists: dict[LogId, list[Seen]] = defaultdict(list)
     known: dict[LogId, list[Seen]] = defaultdict(list)
     for at, read in history.each(Fetched):
         mark = Seen(at, read.asked, read.high_watermark, "high watermark")
-        marks[read.log, read.leader_epoch].append(mark)
-        known[read.log].append(mark)
+        replica = (read.log, read.leader_epoch, read.follower)
+        marks[replica].append(mark)
+        known[read.log].append(mark._replace(start=0) if promises.may_be_stale(read) else mark)
         start = Seen(at, read.asked, read.log_start, "log start")
-        starts[read.log, read.leader_epoch].append(start)
+        starts[replica].append(start)
     for at, listed in history.each(EndListed):
         mark = Seen(at, listed.asked, listed.offset, "latest offset")
         known[listed.log].append(mark)
@@ -49,8 +51,8 @@ def check(history: History, final: FinalState) -> list[str]:
             end = base_offset + len(write.sent.values)
             known[write.log].append(Seen(write.end, write.start, end, "acknowledged end"))
     found: list[str] = []
-    for (log, _), seen in [*marks.items(), *starts.items()]:
-        found += _falls(log, seen, seen, lambda _start, _end: False)
+    for (log, _, follower), seen in [*marks.items(), *starts.items()]:
+        found += _falls(log, seen, seen, partial(promises.was_away, follower))
     for log, seen in lists.items():
         found += _falls(log, known[log], seen, partial(promises.may_be_lost, log))
     return found

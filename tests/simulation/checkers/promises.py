@@ -14,6 +14,8 @@ from functools import lru_cache
 from history import (
     NEVER,
     BrokerDied,
+    BrokerStopped,
+    Committed,
     Consumed,
     EndListed,
     Fetched,
@@ -25,6 +27,8 @@ from history import (
 )
 
 from checkers.copies import follow
+from sparklog.metadata import BrokerFenced, BrokerUnfenced
+from sparklog.types import NO_NODE
 
 ACKS_ALL = -1
 
@@ -46,6 +50,7 @@ class Promises:
         }
         self.copies = follow(history)
         self._deaths = [(at, e.broker) for at, e in history.each(BrokerDied)]
+        self._away = _away(history)
 
     def may_be_lost(self, log: LogId, start: int, end: int = NEVER) -> bool:
         """Whether what all in-sync replicas had after ``start`` may legally be gone at ``end``."""
@@ -58,6 +63,13 @@ class Promises:
             return self.may_be_lost(write.log, write.start, end)
         return self.copies[write.log].ever_moved
 
+    def was_away(self, broker: int, start: int, end: int) -> bool:
+        """Whether a broker had ended, or was fenced, at some time between the two positions."""
+        away = self._away.get(broker, [])
+        at = bisect_left(away, (start, False))
+        gone = at > 0 and away[at - 1][1]
+        return gone or any(where <= end for where, left in away[at:] if left)
+
     def is_stale(self, event: Fetched | EndListed) -> bool:
         """Whether a leader answered that had been replaced before it was asked, unknown to it."""
         copies = self.copies.get(event.log)
@@ -65,8 +77,9 @@ class Promises:
         return known is not None and event.leader_epoch < known.leader_epoch
 
     def may_be_stale(self, read: Fetched | Consumed) -> bool:
-        """The same where it is not known which leader answered."""
-        if isinstance(read, Fetched):
+        """The same where it is not known which leader answered, or a follower did, which may not
+        have heard yet what its leader lacks."""
+        if isinstance(read, Fetched) and read.follower == NO_NODE:
             return self.is_stale(read)
         copies = self.copies.get(read.log)
         return copies is not None and not copies.is_alone
@@ -87,3 +100,18 @@ class Promises:
             if broker in copies.brokers:
                 return True
         return False
+
+
+def _away(history: History) -> dict[int, list[tuple[int, bool]]]:
+    """By broker: the positions from which it was gone (True), or there again."""
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for at, event in enumerate(history.events):
+        match event:
+            case BrokerDied() | BrokerStopped():
+                found.setdefault(event.broker, []).append((at, True))
+            case Committed():
+                for record in event.records:
+                    if isinstance(record, BrokerFenced | BrokerUnfenced):
+                        gone = isinstance(record, BrokerFenced)
+                        found.setdefault(record.broker_id, []).append((at, gone))
+    return found

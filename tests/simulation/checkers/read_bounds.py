@@ -23,7 +23,8 @@ def check(history: History, final: FinalState) -> list[str]:
         for start, done, low_watermark in deleted.get(read.log, ()):
             hidden = done < read.asked and read.offset < low_watermark
             # A replica that was away may not have heard of it.
-            if hidden and not promises.is_stale(read) and not promises.died(read.log, start, at):
+            away = promises.died(read.log, start, at) or promises.was_away(read.follower, start, at)
+            if hidden and not promises.is_stale(read) and not away:
                 found.append(
                     f"{read.log}: {read.reader} read from offset {read.offset}, records below "
                     f"{low_watermark} had been deleted"
