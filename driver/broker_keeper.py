@@ -129,6 +129,10 @@ class BrokerKeeper:
         """From now on an end of the job is final."""
         self._stopping.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def join(self, timeout: float) -> bool:
         """Whether the job has ended; waits for it."""
         if self._thread.is_alive():

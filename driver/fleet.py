@@ -97,6 +97,11 @@ class Fleet:
     def broker_ids(self) -> tuple[int, ...]:
         return tuple(sorted(self._keepers))
 
+    @property
+    def stopping_ids(self) -> tuple[int, ...]:
+        """Those that were asked to stop and not waited for to the end."""
+        return tuple(i for i, keeper in sorted(self._keepers.items()) if keeper.is_stopping)
+
     def start_spares(self) -> None:
         """Begin to hold spare slots; returns at once."""
         self._spares.start()

@@ -18,7 +18,7 @@ from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessO
 from sparklog.driver.engines import Engine
 from sparklog.driver.fleet import Fleet, FleetCalls, FleetOptions
 from sparklog.driver.racks import NO_RACKS, Racks
-from sparklog.driver.removal import RemovalCalls, remove_brokers
+from sparklog.driver.removal import RemovalCalls, keep_brokers, remove_brokers
 from sparklog.driver.spark_jobs import ExecutorSlots
 from sparklog.errors import LockedError, SparklogError, StartError, StorageError
 from sparklog.process import local_folder
@@ -160,6 +160,20 @@ class Launcher:
             seconds = self._options.stop_seconds
             remove_brokers(fleet, calls, broker_ids, watch, stop_seconds=seconds)
 
+    def draining_brokers(self) -> tuple[int, ...]:
+        """The brokers whose removal has begun, and was not done to the end if none is under way.
+        Raises SparklogError."""
+        _, calls = self._running()
+        return tuple(sorted(broker.broker_id for broker in calls.drain_brokers(())))
+
+    def keep_brokers(self, broker_ids: Collection[int]) -> tuple[int, ...]:
+        """Take back what removals that were interrupted have begun with these brokers; of which
+        that is.  After it ``add_brokers`` starts those that are stopped.  Raises SparklogError."""
+        with self._scale_lock:
+            fleet, calls = self._running()
+            seconds = self._options.stop_seconds
+            return keep_brokers(fleet, calls, broker_ids, stop_seconds=seconds)
+
     def _running(self) -> tuple[Fleet, MemberCalls]:
         if self._fleet is None or self._calls is None or self._stopped:
             raise StartError("the cluster does not run")
@@ -186,6 +200,21 @@ class Launcher:
         self._fleet.add(brokers)
         self._fleet.await_registered(self._fleet.broker_ids, self._options.start_seconds)
         self._fleet.start_spares()
+        self._tell_of_removals()
+
+    def _tell_of_removals(self) -> None:
+        try:
+            draining = self.draining_brokers()
+        except SparklogError as error:
+            log.warning("the control plane does not answer: %s", error)
+            return
+        if draining:
+            names = ", ".join(map(str, draining))
+            log.warning(
+                "the removal of broker %s was interrupted: it gives its replicas to others; "
+                "remove_brokers goes on with it, scale() to all of them takes it back",
+                names,
+            )
 
     def _assign_brokers(self, calls: MemberCalls) -> tuple[AssignedBroker, ...]:
         """The brokers to start, none of which counts as alive."""

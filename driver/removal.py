@@ -1,6 +1,10 @@
 """Removing brokers from a running cluster: drain, stop, forget.
 
 Owns: the order, and what happens when it cannot be done.  Must not know where their replicas go.
+
+Interrupted while replicas move, the brokers stay.  Later, or when this process or the control plane
+has died, they go on draining: the same removal goes on from there, and ``keep_brokers`` takes it
+back.
 """
 
 import logging
@@ -29,7 +33,8 @@ class RemovalCalls(Protocol):
     def drain_brokers(
         self, broker_ids: Iterable[int], cancel: bool = False
     ) -> tuple[DrainedBroker, ...]:
-        """Have brokers lose their replicas, and tell how far that is.  Raises SparklogError."""
+        """Have brokers lose their replicas, and tell how far that is; without ids, of all that are
+        losing theirs.  Raises SparklogError."""
 
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that is stopped and drained.  Raises SparklogError."""
@@ -54,6 +59,22 @@ def remove_brokers(
     fleet.stop(broker_ids, "it is removed", stop_seconds)
     for broker_id in broker_ids:
         _forget(calls, broker_id)
+
+
+def keep_brokers(
+    fleet: Fleet, calls: RemovalCalls, broker_ids: Collection[int], *, stop_seconds: float
+) -> tuple[int, ...]:
+    """Take back removals that were not done to the end; the brokers that draining had begun of.
+
+    One that was stopping is stopped; it has to be added again.  Raises SparklogError.
+    """
+    draining = {broker.broker_id for broker in calls.drain_brokers(())}
+    kept = tuple(sorted(draining.intersection(broker_ids)))
+    if kept:
+        half = [broker_id for broker_id in fleet.stopping_ids if broker_id in kept]
+        fleet.stop(half, "it is started again", stop_seconds)
+        calls.drain_brokers(kept, cancel=True)
+    return kept
 
 
 def _drain(

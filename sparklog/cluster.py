@@ -211,23 +211,32 @@ class Cluster:
         """Have so many brokers, while all of them serve; returns when it is done.
 
         More: new brokers start, and unless ``rebalance`` is False replicas move to them until all
-        carry the same.  Fewer: those with the highest ids give their replicas to the others and are
-        stopped; interrupted, they stay.  ``progress`` shows bars on stderr.
+        carry the same.  Fewer: those whose removal was interrupted, then those with the highest ids
+        give their replicas to the others and are stopped; interrupted, they stay.  An interrupted
+        removal of a broker that is to stay is taken back.  ``progress`` shows bars on stderr.
 
         Raises StartError (slots), and KafkaError when fewer brokers could not hold the replicas.
         """
-        present = self._own_launcher().broker_ids
+        launcher = self._own_launcher()
         if brokers < 1:
             raise StartError(f"brokers={brokers}: a cluster has at least one broker")
-        if brokers < len(present):
-            self.remove_brokers(present[brokers:], progress=progress)
-        elif self._own_launcher().add_brokers(brokers) and rebalance:
+        draining = launcher.draining_brokers()
+        ids = sorted({*launcher.broker_ids, *draining}, key=lambda each: (each in draining, each))
+        kept = launcher.keep_brokers(ids[:brokers])
+        if ids[brokers:]:
+            self.remove_brokers(ids[brokers:], progress=progress)
+        added = launcher.add_brokers(brokers) if kept or len(ids) < brokers else ()
+        if (kept or added) and rebalance:
             self.rebalance(progress=progress)
 
     def remove_brokers(self, broker_ids: Iterable[int], *, progress: bool = True) -> None:
-        """As ``scale`` to fewer brokers: these ones, which may have died, too."""
+        """As ``scale`` to fewer brokers: these ones, which may have died, too.
+
+        Called again after it was interrupted, or by the next driver, it goes on.
+        """
         launcher, wanted = self._own_launcher(), sorted(set(broker_ids))
-        unknown = [broker_id for broker_id in wanted if broker_id not in launcher.broker_ids]
+        known = {*launcher.broker_ids, *launcher.draining_brokers()}
+        unknown = [broker_id for broker_id in wanted if broker_id not in known]
         if unknown:
             raise StartError(f"there is no broker {', '.join(map(str, unknown))}")
         total = 0

@@ -61,9 +61,11 @@ class Absences:
 def drain_brokers(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: DrainBrokersRequest
 ) -> Decision:
-    """Raises KafkaError when the other brokers could not hold what these have."""
-    brokers = [require_broker(image, broker_id) for broker_id in dict.fromkeys(request.broker_ids)]
-    if not request.cancel:
+    """Without ids, tell of those that are draining.  Raises KafkaError when the other brokers could
+    not hold what these have."""
+    wanted = request.broker_ids or (() if request.cancel else sorted(_draining(image)))
+    brokers = [require_broker(image, broker_id) for broker_id in dict.fromkeys(wanted)]
+    if request.broker_ids and not request.cancel:
         _check_others_suffice(image, {broker.broker_id for broker in brokers})
     changed = tuple(
         BrokerDraining(broker_id=broker.broker_id, draining=not request.cancel)

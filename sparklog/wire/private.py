@@ -336,7 +336,7 @@ class ReportLogEndsResponse(Response):
 @message
 class DrainBrokersRequest(Request):
     """These brokers are to lose their replicas to the others, or (``cancel``) may keep what they
-    have left.  Asked again, it tells how far that is."""
+    have left.  Asked again, it tells how far that is; without ids, of all that lose theirs."""
 
     API_KEY: ClassVar[int] = 20012
 

@@ -103,6 +103,32 @@ def test_replicas_follow_the_brokers_that_come_and_go(
         assert alive(again) == [1, 2]
 
 
+def test_a_removal_that_a_driver_has_left_is_taken_back_or_done(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with start_processes(2, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=4)
+        mark_as_draining(cluster, 1)
+    with start_processes(2, data_dir=tmp_path) as again:
+        assert "the removal of broker 1 was interrupted" in caplog.text
+        with BlockingClient(again.bootstrap_servers) as client:
+            described = client.async_admin.replicas.describe
+            wait_for(lambda: all(x.replicas == (2,) for x in client.run(described()).values()))
+            again.scale(2, progress=False)
+            assert replicas_by_broker(client) == {1: 2, 2: 2}
+            mark_as_draining(again, 1)
+            again.scale(1, progress=False)
+            assert replicas_by_broker(client) == {2: 4}
+        assert alive(again) == [2]
+
+
+def mark_as_draining(cluster: Cluster, broker_id: int) -> None:
+    """As a removal does before it is killed."""
+    assert cluster._launcher is not None
+    _, calls = cluster._launcher._running()
+    calls.drain_brokers([broker_id])
+
+
 def test_a_directory_that_is_gone_is_replaced_once_others_lead_what_it_had(tmp_path: Path) -> None:
     with start_processes(3, data_dir=tmp_path) as cluster:
         # With a minimum of one, the broker that stops last is the only one that can lead.

@@ -259,7 +259,17 @@ def test_draining_may_be_called_off() -> None:
         BrokerDraining(broker_id=1, draining=False),
     )
     assert drain(under_test, 1, cancel=True).records == ()
+    assert drain(under_test, cancel=True) == Decision(response=DrainBrokersResponse())
     assert under_test.handle(TimePassed()).records == ()
+
+
+def test_those_that_are_draining_are_told_without_being_named() -> None:
+    under_test = brokers(3, on(1, 2))
+    assert progress(under_test) == []
+    drain(under_test, 1)
+    before = under_test.image.copy()
+    assert progress(under_test) == [(1, 1, 0)]
+    assert under_test.image == before
 
 
 @pytest.mark.parametrize(

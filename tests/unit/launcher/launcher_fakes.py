@@ -99,6 +99,7 @@ class FakeCalls:
         self.asking_spares: set[str] = set()
         self.work: dict[str, Any] = {}
         self.draining: list[tuple[int, ...]] = []
+        self.marked: set[int] = set()
         self.left: list[int] = []
         self.forgotten: list[int] = []
         self.partitions: list[ReplicasDescription] = []
@@ -138,11 +139,15 @@ class FakeCalls:
     def drain_brokers(
         self, broker_ids: Iterable[int], cancel: bool = False
     ) -> tuple[DrainedBroker, ...]:
-        """``left`` are the partitions that are left at each question in turn."""
+        """``left`` are the partitions that are left at each question in turn; ``marked`` brokers
+        are draining."""
         if self.controller_is_away:
             raise ConnectError("nobody listens")
         wanted = tuple(broker_ids)
+        if not wanted:
+            return tuple(DrainedBroker(broker_id=i) for i in sorted(self.marked))
         self.draining.append(() if cancel else wanted)
+        self.marked = self.marked - {*wanted} if cancel else self.marked | {*wanted}
         left = self.left.pop(0) if self.left else 0
         return tuple(DrainedBroker(broker_id=i, partitions_left=left) for i in wanted)
 
@@ -150,6 +155,7 @@ class FakeCalls:
         if broker_id not in self.asked + self.losses:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "it is alive; stop it first")
         self.forgotten.append(broker_id)
+        self.marked.discard(broker_id)
 
     def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
         return tuple(each for each in self.partitions if broker_id in each.replicas)

@@ -12,9 +12,10 @@ from running import wait_for
 
 from sparklog.driver import fleet as fleet_module
 from sparklog.driver import removal
+from sparklog.driver.broker_keeper import BrokerKeeper
 from sparklog.driver.engines import JobLost
 from sparklog.driver.fleet import Fleet, FleetOptions
-from sparklog.driver.removal import remove_brokers
+from sparklog.driver.removal import keep_brokers, remove_brokers
 from sparklog.errors import StartError
 from sparklog.wire.private import AssignedBroker, DrainedBroker
 
@@ -139,6 +140,49 @@ def test_a_removal_that_is_interrupted_keeps_the_brokers() -> None:
             remove_brokers(case.fleet, case.calls, (2,), interrupt, stop_seconds=5)
         assert case.calls.draining == [(2,), ()]
         assert (case.fleet.broker_ids, case.calls.asked, case.calls.forgotten) == ((1, 2), [], [])
+
+
+def interrupt_the_stop(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broker 2 is drained; the wait for its end is cut short, and it ends later."""
+    case.calls.deaf.add(2)
+
+    def interrupt(self: BrokerKeeper) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BrokerKeeper, "cancel", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            remove_brokers(case.fleet, case.calls, (2,), lambda _: None, stop_seconds=5)
+    case.calls.deaf.clear()
+    assert (case.fleet.broker_ids, case.fleet.stopping_ids) == ((1, 2), (2,))
+    assert case.calls.marked == {2}
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_a_removal_that_was_interrupted_at_the_stop_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(1, 2) as case:
+        interrupt_the_stop(case, monkeypatch)
+        remove_brokers(case.fleet, case.calls, (2,), lambda _: None, stop_seconds=5)
+        assert (case.fleet.broker_ids, case.calls.forgotten, case.calls.marked) == (
+            (1,),
+            [2],
+            set(),
+        )
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_a_removal_that_was_interrupted_at_the_stop_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(1, 2) as case:
+        interrupt_the_stop(case, monkeypatch)
+        assert keep_brokers(case.fleet, case.calls, (1,), stop_seconds=5) == ()
+        assert keep_brokers(case.fleet, case.calls, (1, 2), stop_seconds=5) == (2,)
+        assert (case.fleet.broker_ids, case.calls.forgotten, case.calls.marked) == ((1,), [], set())
+        case.run(2)
+        assert len(case.engine.where("broker-2")) == 2
 
 
 @pytest.mark.usefixtures("short_looks")
