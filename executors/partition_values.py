@@ -98,11 +98,11 @@ def wake_all(topic_partition: TopicPartition) -> list[Effect]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AckWait:
+class AckWait(NamedTuple):
     """What an answer waits for: everything below ``end_offset`` is safe under ``leader_epoch``.
 
-    ``replicated``: safe means below the high watermark; else flushed by this leader.
+    ``replicated``: safe means below the high watermark; else flushed by this leader.  A tuple,
+    because one is made for every batch.
     """
 
     end_offset: int

@@ -12,7 +12,7 @@ from typing import Final
 from sparklog.driver.handlers.node import member_handler
 from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.transport import Parked, Reply, ServerConnection
+from sparklog.transport import Answer, Owed, Parked, Reply, ServerConnection
 from sparklog.wire.codec import decode_request_header
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -25,7 +25,7 @@ from sparklog.wire.messages.list_partition_reassignments import ListPartitionRea
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.private import ForwardRequestRequest, ForwardRequestResponse
 
-Redispatch = Callable[[ServerConnection, memoryview], Reply | Parked | None]
+Redispatch = Callable[[ServerConnection, memoryview], Answer]
 
 FORWARDED: Final = frozenset(
     request.API_KEY
@@ -53,6 +53,7 @@ def handler(redispatch: Redispatch) -> ApiHandler:
             result = redispatch(context.connection, frame)
         except (DecodeError, FrameError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
+        assert not isinstance(result, Owed), "only brokers give answers that way"
         return _finish(result) if isinstance(result, Parked) else _wrap(result)
 
     return member_handler(ForwardRequestRequest, handle)

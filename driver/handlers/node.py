@@ -14,7 +14,7 @@ from sparklog.metadata import ClusterImage
 from sparklog.service.doubts import Doubts
 from sparklog.service.handler import ApiHandler
 from sparklog.surroundings import Surroundings
-from sparklog.transport import Parked, Reply, ServerConnection
+from sparklog.transport import Answer, ServerConnection
 from sparklog.wire.schema import Request, Response
 
 #: Decides on a request; the response is awaited while it is not durable.
@@ -57,9 +57,7 @@ class Node(Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
-    def redispatch(
-        self, connection: ServerConnection, frame: memoryview
-    ) -> Reply | Parked | None: ...
+    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer: ...
 
 
 def member_handler(request_type: type[Request], handle: Callable[..., Any]) -> ApiHandler:

@@ -6,16 +6,16 @@ looks.
 They become safe in their order, mostly together: one waiter and one timer stand for all of them.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import AckWait
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
-from sparklog.transport import Parked, Reply
+from sparklog.transport import Owed, Reply
 from sparklog.types import TopicPartition
 
 
@@ -25,7 +25,7 @@ class _Waiting(NamedTuple):
     wait: AckWait
     correlation_id: int
     taken: bytes
-    answer: "asyncio.Future[Reply]"
+    owed: Owed
 
 
 class ParkedBatches:
@@ -41,13 +41,12 @@ class ParkedBatches:
         self._topic_partition = topic_partition
         self._refuse = refuse
         self._waiting: deque[_Waiting] = deque()
-        self._loop = asyncio.get_running_loop()
 
-    def add(self, wait: AckWait, correlation_id: int, taken: bytes) -> Parked:
-        """A batch behind those before it."""
-        answer: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiting.append(_Waiting(wait, correlation_id, taken, answer))
-        return Parked(answer, _made)
+    def add(self, wait: AckWait, correlation_id: int, taken: bytes) -> Owed:
+        """A batch behind those before it, of the same write."""
+        owed = Owed()
+        self._waiting.append(_Waiting(wait, correlation_id, taken, owed))
+        return owed
 
     def park(self, timeout_s: float, owner: Owner) -> None:
         """Wait, if there is anything to wait for."""
@@ -60,10 +59,10 @@ class ParkedBatches:
         waiting = self._waiting
         try:
             partition = self._table.find(key.topic, key.partition)
-            while waiting and partition.is_settled(waiting[0].wait):
-                first = waiting.popleft()
-                if not first.answer.done():
-                    first.answer.set_result((first.taken,))
+            together = _is_settled(partition, waiting[-1].wait)
+            while waiting and (together or partition.is_settled(waiting[0].wait)):
+                _, _, taken, owed = waiting.popleft()
+                owed.give((taken,))
         except KafkaError as error:
             self._fail(error)
         return not waiting
@@ -75,16 +74,17 @@ class ParkedBatches:
         )
 
     def drop(self) -> None:
-        for each in self._waiting:
-            each.answer.cancel()
         self._waiting.clear()
 
     def _fail(self, error: KafkaError) -> None:
         while self._waiting:
-            first = self._waiting.popleft()
-            if not first.answer.done():
-                first.answer.set_result(self._refuse(first.correlation_id, error))
+            _, correlation_id, _, owed = self._waiting.popleft()
+            owed.give(self._refuse(correlation_id, error))
 
 
-def _made(answer: "asyncio.Future[Reply]") -> Reply | None:
-    return None if answer.cancelled() else answer.result()
+def _is_settled(partition: Partition, wait: AckWait) -> bool:
+    """Whether the last of several batches is safe, and with it all of them."""
+    try:
+        return partition.is_settled(wait)
+    except KafkaError:
+        return False  # those before it may be safe nevertheless

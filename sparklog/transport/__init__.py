@@ -8,6 +8,7 @@ means.
 from sparklog.transport.client import ClientConnection, connect
 from sparklog.transport.limits import ServerLimits
 from sparklog.transport.outbox import Reply, reply_size
+from sparklog.transport.owed import Owed
 from sparklog.transport.server import Answer, Handler, Parked, Server, ServerConnection, serve
 from sparklog.transport.wire import Buffer
 
@@ -16,6 +17,7 @@ __all__ = [
     "Buffer",
     "ClientConnection",
     "Handler",
+    "Owed",
     "Parked",
     "Reply",
     "Server",

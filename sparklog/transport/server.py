@@ -24,6 +24,7 @@ from sparklog.transport.channel import UNSENT_BYTES_MAX, Channel
 from sparklog.transport.idle import IdleWatch
 from sparklog.transport.limits import ConnectionCount, ServerLimits
 from sparklog.transport.outbox import Reply, release_all, reply_size
+from sparklog.transport.owed import Owed
 from sparklog.wire.frames import FrameDecoder
 
 logger = logging.getLogger(__name__)
@@ -49,22 +50,10 @@ class Parked:
 
 
 #: None: no answer is owed.
-Answer: TypeAlias = "Reply | Parked | None"
+Answer: TypeAlias = "Reply | Parked | Owed | None"
 #: Called at receipt with frames that arrived together.  It takes one or more off the left and gives
 #: as many answers.  The frames are valid only during the call.
 Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]"
-
-
-class _Slot:
-    """The place of one answer in the order of answers."""
-
-    __slots__ = ("future", "known", "reply")
-
-    def __init__(self, reply: Reply | None = None, *, known: bool = False) -> None:
-        self.reply = reply
-        self.known = known
-        #: What it waits for; a task needs somebody who holds it.
-        self.future: asyncio.Future[Any] | None = None
 
 
 class ServerConnection(Channel):
@@ -84,7 +73,7 @@ class ServerConnection(Channel):
         self._stirred = True
         self._looks_idle = 0
         self._frames: deque[memoryview] = deque()
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[Owed] = deque()
         self._held_bytes = 0
         self._paused = False
         self._ending = False
@@ -219,7 +208,9 @@ class ServerConnection(Channel):
         frames = self._frames
         while frames:
             for answer in self._handler(self, frames):
-                if isinstance(answer, Parked):
+                if isinstance(answer, Owed):
+                    self._owe(answer)
+                elif isinstance(answer, Parked):
                     self._park(answer)
                 elif answer is not None:
                     self._answer(answer)
@@ -252,39 +243,48 @@ class ServerConnection(Channel):
             release_all(reply)
         elif self._slots:
             self._held_bytes += reply_size(reply)
-            self._slots.append(_Slot(reply, known=True))
+            self._slots.append(Owed(reply, known=True))
         elif self._out is not None:
             self._out.put(reply)
 
+    def _owe(self, owed: Owed) -> None:
+        if not owed.known:
+            owed.on_given = self._given
+            self._slots.append(owed)
+        elif owed.reply is not None:
+            self._answer(owed.reply)
+
     def _park(self, parked: Parked) -> None:
-        slot = _Slot()
-        self._slots.append(slot)
-        slot.future = future = asyncio.ensure_future(parked.awaitable)
+        owed = Owed()
+        self._owe(owed)
+        owed.future = future = asyncio.ensure_future(parked.awaitable)
         if future.done():
-            self._unpark(slot, parked.finish, future)
+            self._unpark(owed, parked.finish, future)
         else:
-            future.add_done_callback(partial(self._unpark, slot, parked.finish))
+            future.add_done_callback(partial(self._unpark, owed, parked.finish))
 
     def _unpark(
         self,
-        slot: _Slot,
+        owed: Owed,
         finish: "Callable[[asyncio.Future[Any]], Reply | None]",
         future: "asyncio.Future[Any]",
     ) -> None:
         try:
-            slot.reply = finish(future)
+            reply = finish(future)
         except Exception:
             logger.exception("connection of %s closed: no answer could be made", self.peer)
             self.abort()
             return
+        owed.future = None
+        owed.give(reply)
+
+    def _given(self, owed: Owed) -> None:
         if self.closed:
-            release_all(slot.reply)
+            release_all(owed.reply)
             return
-        slot.known = True
-        slot.future = None
-        if slot.reply is not None:
-            self._held_bytes += reply_size(slot.reply)
-        if self._slots[0] is slot and not self._turn_wanted:
+        if owed.reply is not None:
+            self._held_bytes += reply_size(owed.reply)
+        if self._slots[0] is owed and not self._turn_wanted:
             # Many answers become known in one turn of the loop: they leave together.
             self._turn_wanted = True
             self._loop.call_soon(self._turn)

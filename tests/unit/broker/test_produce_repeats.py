@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from broker_rig import Rig, batch, produce_request, run, until
+from broker_rig import Rig, batch, produce_request, run
 
 from sparklog.errors import ErrorCode, FrameError
 from sparklog.executors.handlers.produce_repeats import KINDS_MAX
-from sparklog.transport import Answer, Parked
+from sparklog.transport import Answer, Owed, Parked, Reply
 from sparklog.wire.codec import decode_response, encode_request
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.messages.list_offsets import ListOffsetsRequest
@@ -55,6 +55,31 @@ def result(answer: Answer, version: int = VERSION) -> tuple[int, PartitionProduc
     correlation_id, response = decode_response(ProduceResponse, version, payload)
     ((found,),) = [topic.partition_responses for topic in response.responses]
     return correlation_id, found
+
+
+class Late:
+    """An answer that waits: the first of its kind by a future, those behind it in their places."""
+
+    def __init__(self, answer: Parked | Owed) -> None:
+        self._answer = answer
+        self._future = None
+        if isinstance(answer, Parked):
+            self._future = asyncio.ensure_future(answer.awaitable)
+
+    @property
+    def known(self) -> bool:
+        if self._future is not None:
+            return self._future.done()
+        assert isinstance(self._answer, Owed)
+        return self._answer.known
+
+    @property
+    def reply(self) -> Reply | None:
+        if self._future is not None:
+            assert isinstance(self._answer, Parked)
+            return self._answer.finish(self._future)
+        assert isinstance(self._answer, Owed)
+        return self._answer.reply
 
 
 def codes(answers: Iterable[Answer]) -> list[tuple[int, int, int]]:
@@ -183,20 +208,19 @@ def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         frames = [frame(n, batch(b"%d" % n), acks=-1 if n % 2 else 1) for n in range(4)]
         answers = receive(rig, frames)
-        assert [isinstance(answer, Parked) for answer in answers] == [False, True, False, True]
+        late = [Late(answer) for answer in answers if isinstance(answer, Parked | Owed)]
+        assert [isinstance(answer, Parked) for answer in answers] == [False, True, False, False]
+        assert [isinstance(answer, Owed) for answer in answers] == [False, False, False, True]
         for each in frames:  # nothing that waits holds the receive buffer
             data = each.obj
             each.release()
             data.clear()
-        parked = [answer for answer in answers if isinstance(answer, Parked)]
-        futures = [asyncio.ensure_future(answer.awaitable) for answer in parked]
         rig.brokers[1].table.carry_out(partition.record_follower(2, 2))
-        await until(lambda: futures[0].done())
-        assert not futures[1].done()
+        assert [each.known for each in late] == [True, False]
         rig.brokers[1].table.carry_out(partition.record_follower(2, 4))
-        await until(lambda: futures[1].done())
-        late = [answer.finish(future) for answer, future in zip(parked, futures, strict=True)]
-        assert codes([answers[0], late[0], answers[2], late[1]]) == [(n, 0, n) for n in range(4)]
+        assert [each.known for each in late] == [True, True]
+        given = [each.reply for each in late]
+        assert codes([answers[0], given[0], answers[2], given[1]]) == [(n, 0, n) for n in range(4)]
 
     run(test)
 
@@ -330,13 +354,15 @@ def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         answers = receive(rig, [frame(n, batch(b"%d" % n), acks=-1) for n in range(3)])
         assert len(table.waits.writers) == 2  # the first of its kind, and the run behind it
-        parked = [answer for answer in answers if isinstance(answer, Parked)]
-        futures = [asyncio.ensure_future(answer.awaitable) for answer in parked]
+        late = [Late(answer) for answer in answers if isinstance(answer, Parked | Owed)]
         table.carry_out(partition.record_follower(2, 2))
-        assert [future.done() for future in futures] == [True, True, False]
+        assert [each.known for each in late] == [True, True, False]
         table.carry_out(partition.resign())
-        made = [answer.finish(future) for answer, future in zip(parked, futures, strict=True)]
-        assert codes(made) == [(0, 0, 0), (1, 0, 1), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+        assert codes([each.reply for each in late]) == [
+            (0, 0, 0),
+            (1, 0, 1),
+            (2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+        ]
         assert len(table.waits.writers) == 0
 
     run(test)

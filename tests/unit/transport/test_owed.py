@@ -1,0 +1,54 @@
+"""Answers that a handler gives later: in their place among the others, or to nobody."""
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Sequence
+
+from sparklog.transport import Answer, Owed, ServerConnection, serve
+
+HOST = "127.0.0.1"
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+def test_they_leave_in_request_order_and_none_is_no_answer() -> None:
+    owed: list[Owed] = []
+
+    def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+        owed.append(Owed())
+        if bytes(frames.popleft()) == b"known":
+            owed[-1].give((b"at once",))
+        return owed[-1:]
+
+    async def main() -> None:
+        server = await serve(HOST, 0, handle)
+        async with asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            writer.write(b"".join(map(frame, (b"first", b"known", b"nothing", b"last"))))
+            while len(owed) < 4:
+                await asyncio.sleep(0)
+            owed[3].give((b"fourth",))
+            owed[2].give(None)
+            (connection,) = server.connections
+            assert connection.parked == 4
+            owed[0].give((b"first",))
+            answers = [await read_frame(reader) for _ in range(3)]
+            assert answers == [b"first", b"at once", b"fourth"]
+            writer.write(frame(b"late"))
+            while len(owed) < 5:
+                await asyncio.sleep(0)
+            connection.abort()
+            owed[4].give((b"nobody takes it",))
+            assert await reader.read() == b""
+            writer.close()
+        await server.close(1.0)
+
+    asyncio.run(main())
