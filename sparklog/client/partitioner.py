@@ -1,9 +1,11 @@
-"""Which partition a key belongs to: Java's murmur2, for one key and for a column of keys.
+"""Which partition a key belongs to: the hashes of Kafka's clients, of one key and of columns.
 
-Owns: the hash (``org.apache.kafka.common.utils.Utils.murmur2``) and the mapping of keys to
-partitions.  Must not know producers or clusters.  Pure.
+Owns: Java's murmur2 (``org.apache.kafka.common.utils.Utils``), librdkafka's CRC-32 and FNV-1a
+(``rdcrc32.h``, ``rdfnv1a.c``), and the mapping of keys to partitions.  Must not know producers or
+clusters.  Pure.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -72,6 +74,51 @@ def murmur2_column(keys: pa.Array) -> UInt32s:
         part ^= k
     h[order] = hs
     return _finish(h, data, starts, sizes)
+
+
+def crc32_column(keys: pa.Array) -> UInt32s:
+    """librdkafka's ``consistent``: zlib's CRC-32 of every row; of null, that of the empty key."""
+
+    def step(h: UInt32s, byte: UInt32s) -> UInt32s:
+        found: UInt32s = _CRC_TABLE[(h ^ byte) & np.uint32(0xFF)] ^ (h >> np.uint32(8))
+        return found
+
+    return ~_by_bytes(keys, _MASK, step)
+
+
+def fnv1a_column(keys: pa.Array) -> UInt32s:
+    """librdkafka's ``fnv1a``: the absolute value of the hash as a signed number, as Sarama has."""
+
+    def step(h: UInt32s, byte: UInt32s) -> UInt32s:
+        return (h ^ byte) * np.uint32(0x01000193)
+
+    signed = _by_bytes(keys, 0x811C9DC5, step).view(np.int32)
+    return np.abs(signed.astype(np.int64)).astype(np.uint32)
+
+
+def _by_bytes(keys: pa.Array, start: int, step: Callable[[UInt32s, UInt32s], UInt32s]) -> UInt32s:
+    """Fold the bytes of every row into its hash, one byte of all rows at a time."""
+    data, starts, sizes = _layout(keys)
+    order = np.argsort(-sizes, kind="stable")  # longest first, as in ``murmur2_column``
+    sorted_starts = starts[order]
+    hs = np.full(len(sizes), start, np.uint32)
+    most = int(sizes[order[0]]) if len(sizes) else 0
+    counts = np.searchsorted(-sizes[order], -np.arange(1, most + 1), side="right")
+    for index, count in enumerate(counts):
+        hs[:count] = step(hs[:count], data[sorted_starts[:count] + index].astype(np.uint32))
+    h = np.empty_like(hs)
+    h[order] = hs
+    return h
+
+
+def _crc_table() -> UInt32s:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(0xEDB88320), table >> 1)
+    return table.astype(np.uint32)
+
+
+_CRC_TABLE: Final = _crc_table()
 
 
 def _finish(

@@ -28,6 +28,13 @@ from sparklog.dataframe.option_texts import (
     topic_name,
     whole_number,
 )
+from sparklog.dataframe.partitioners import (
+    DEFAULT,
+    STICKY,
+    Partitioner,
+    java_partitioner,
+    named_partitioner,
+)
 from sparklog.dataframe.topic_pattern import topic_matcher
 from sparklog.errors import ConfigError
 from sparklog.types import Compression, Endpoint, Isolation, OffsetSpec, TopicPartition
@@ -63,6 +70,8 @@ WRITE_OPTIONS = frozenset(
         *BOOTSTRAP_OPTIONS,
         *("topic", "kafka.acks", "kafka.compression.type", "kafka.batch.size"),
         *("kafka.client.id", "kafka.delivery.timeout.ms", "kafka.enable.idempotence"),
+        *("partitioner", "kafka.partitioner", "kafka.partitioner.class"),
+        *("kafka.partitioner.ignore.keys", "kafka.buffer.memory"),
         *WRITE_WITHOUT_EFFECT,
     }
 )
@@ -131,6 +140,9 @@ class WriteOptions:
     batch_bytes: int = 512 * 1024
     delivery_timeout_ms: int = 120_000
     idempotent: bool = True
+    partitioner: Partitioner = DEFAULT
+    #: Encoded bytes that may wait for their acknowledgement before a task takes no more rows.
+    buffer_bytes: int = 32 * 1024 * 1024
     client_id: str = "sparklog-dataframe"
 
 
@@ -185,6 +197,8 @@ def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None)
         batch_bytes=given.get("kafka.batch.size", int32, 512 * 1024),
         delivery_timeout_ms=given.get("kafka.delivery.timeout.ms", int32, 120_000),
         idempotent=idempotent,
+        partitioner=_partitioner(given),
+        buffer_bytes=given.get("kafka.buffer.memory", positive_int, 32 * 1024 * 1024),
         client_id=given.get("kafka.client.id", str, "sparklog-dataframe"),
     )
 
@@ -246,6 +260,16 @@ def _check_selection(given: _Given) -> None:
             "exactly one of the options assign, subscribe and subscribePattern is needed, "
             f"found {found}"
         )
+
+
+def _partitioner(given: _Given) -> Partitioner:
+    """The first that is given counts."""
+    if given.get("kafka.partitioner.ignore.keys", boolean, False):
+        return STICKY
+    for name in ("partitioner", "kafka.partitioner"):
+        if given.has(name):
+            return given.get(name, named_partitioner, DEFAULT)
+    return given.get("kafka.partitioner.class", java_partitioner, DEFAULT)
 
 
 def _pattern(text: str) -> str:

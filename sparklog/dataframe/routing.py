@@ -1,7 +1,7 @@
 """Which partition each row of a group goes to.
 
-Owns: the rules (a partition column wins, then the key's hash, then runs of rows without a key), and
-the grouping of rows by partition.  Must not know the client or Spark.
+Owns: the rules (a partition column wins, then the partitioner), and the grouping of rows by
+partition.  Must not know the client or Spark.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparklog.client.partitioner import NO_PARTITION, partitions_of_keys
+from sparklog.client.partitioner import (
+    NO_PARTITION,
+    crc32_column,
+    fnv1a_column,
+    murmur2_column,
+)
+from sparklog.dataframe.partitioners import DEFAULT, Hash, Partitioner
 from sparklog.errors import ConfigError
+from sparklog.types import MAX_INT32
 
 #: Keyless rows are spread over fewer partitions rather than in smaller batches than this.
 RUN_BYTES_MIN = 64 * 1024
@@ -33,29 +41,51 @@ class Piece:
 class Router:
     """Routes the groups of one topic; remembers which partition the next keyless run goes to."""
 
-    def __init__(self, topic: str, partition_count: int, first_run: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition_count: int,
+        first_run: int,
+        partitioner: Partitioner = DEFAULT,
+    ) -> None:
         """``first_run``: where keyless rows begin; tasks differ in it, so that they spread."""
         self._topic = topic
         self._count = partition_count
+        self._partitioner = partitioner
         self._next_run = first_run % partition_count
 
     def route(self, group: pa.Table) -> list[Piece]:
         """The group by partition, each row once and in its order.  Raises ConfigError."""
-        key = _column(group, "key")
         partition = _column(group, "partition")
-        if (key is None or key.null_count == len(key)) and (
-            partition is None or partition.null_count == len(partition)
-        ):
+        if partition is not None and partition.null_count == len(partition):
+            partition = None
+        hashed = self._hashed(group)
+        if partition is None and hashed is None and self._partitioner.spread == "runs":
             return self._runs(group)
-        numbers = np.full(group.num_rows, NO_PARTITION, np.int64)
-        if key is not None:
-            numbers[:] = partitions_of_keys(key, self._count)
+        numbers = np.full(group.num_rows, NO_PARTITION, np.int64) if hashed is None else hashed
         if partition is not None:
             self._apply_column(numbers, partition)
         keyless = np.flatnonzero(numbers == NO_PARTITION)
         if len(keyless):
-            numbers[keyless] = self._run_numbers(len(keyless))
+            numbers[keyless] = self._spread(len(keyless))
         return _by_number(group, numbers)
+
+    def _hashed(self, group: pa.Table) -> Ints | None:
+        """The partitions of keys, ``NO_PARTITION`` where they say none; None: of no row."""
+        rule, key = self._partitioner, _column(group, "key")
+        if rule.hash is None:
+            return None
+        if key is None:
+            key = pa.nulls(group.num_rows, pa.binary())
+        if key.null_count == len(key) and not rule.hashes_null:
+            return None
+        numbers: Ints = (_hash(rule.hash, key) % np.uint32(self._count)).astype(np.int64)
+        if key.null_count and not rule.hashes_null:
+            numbers[key.is_null().to_numpy(zero_copy_only=False)] = NO_PARTITION
+        if not rule.hashes_empty:
+            empty = pc.equal(pc.binary_length(key), 0).fill_null(True)
+            numbers[empty.to_numpy(zero_copy_only=False)] = NO_PARTITION
+        return numbers
 
     def _apply_column(self, numbers: Ints, partition: Any) -> None:
         chosen = partition.is_valid().to_numpy(zero_copy_only=False)
@@ -80,10 +110,22 @@ class Router:
         self._next_run = (self._next_run + len(pieces)) % self._count
         return pieces
 
-    def _run_numbers(self, rows: int) -> Ints:
-        numbers = (self._next_run + np.arange(rows) * self._count // rows) % self._count
-        self._next_run = (self._next_run + 1) % self._count
-        return np.asarray(numbers, np.int64)
+    def _spread(self, rows: int) -> Ints:
+        """Neighbours together, or each row to the partition after that of the row before it."""
+        in_turn = self._partitioner.spread == "round_robin"
+        steps = np.arange(rows) if in_turn else np.arange(rows) * self._count // rows
+        first = self._next_run
+        self._next_run = (first + (rows if in_turn else 1)) % self._count
+        return np.asarray((first + steps) % self._count, np.int64)
+
+
+def _hash(kind: Hash, keys: pa.Array) -> Any:
+    """Unsigned, as the client that has this hash divides it by the number of partitions."""
+    if kind == "crc32":
+        return crc32_column(keys)
+    if kind == "fnv1a":
+        return fnv1a_column(keys)
+    return murmur2_column(keys) & np.uint32(MAX_INT32)
 
 
 def split_by_topic(group: pa.Table) -> list[tuple[str, pa.Table]]:

@@ -5,22 +5,25 @@ bound on what is in flight.  Must not know Spark, options' texts or the bytes of
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.raw import Produced, ProducerIdentity, value_or_raise
 from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.routing import Router, split_by_topic
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import (
+    MAX_INT32,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -29,8 +32,10 @@ from sparklog.types import (
 from sparklog.wire.batch import add_sequence
 from sparklog.wire.columns import EncodedBatch, encode_columns
 
-#: Encoded bytes that may wait for their acknowledgement before the task takes no more rows.
-IN_FLIGHT_BYTES_MAX = 32 * 1024 * 1024
+log = logging.getLogger(__name__)
+
+#: Asking a topic for its largest batch is worth no more.
+LOOK_SECONDS_MAX = 10.0
 
 
 @contextmanager
@@ -61,6 +66,8 @@ class Sender:
         self._options = options
         self._client = client
         self._routers: dict[str, Router] = {}
+        #: The largest batch that each topic takes.
+        self._sizes: dict[str, int] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._identity: ProducerIdentity | None = None
         #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
@@ -73,14 +80,21 @@ class Sender:
     def send(self, group: pa.Table) -> None:
         """Route and encode a group of rows, and let it follow what is under way.
 
-        Raises KafkaError for what was sent before, ConfigError for rows that no topic takes.
+        Raises KafkaError for what was sent before; ConfigError and KafkaError for rows that no
+        topic takes, before any of the group is sent.
         """
         if self._options.idempotent and self._identity is None:
             self._identity = self._client.init_producer_id()
-        for topic, rows in self._by_topic(group):
-            for piece in self._router(topic).route(rows):
-                tp = TopicPartition(topic, piece.partition)
-                self._submit(tp, self._encode(tp, piece.rows))
+        routed = [
+            (TopicPartition(topic, piece.partition), piece.rows)
+            for topic, rows in self._by_topic(group)
+            for piece in self._router(topic).route(rows)
+        ]
+        encoded = [(tp, self._encode(tp, rows)) for tp, rows in routed]
+        for tp, batches in encoded:
+            _check_sizes(tp, batches, self._sizes[tp.topic])
+        for tp, batches in encoded:
+            self._submit(tp, batches)
 
     def finish(self, at_most_bytes: int = 0) -> None:
         """Wait until no more than that is under way.  Raises KafkaError."""
@@ -104,8 +118,14 @@ class Sender:
         router = self._routers.get(topic)
         if router is None:
             found = self._client.topic(topic, create=True)
-            router = Router(topic, len(found.partitions), first_run=random.randrange(2**16))
+            router = Router(
+                topic,
+                len(found.partitions),
+                first_run=random.randrange(2**16),
+                partitioner=self._options.partitioner,
+            )
             self._routers[topic] = router
+            self._sizes[topic] = self._client.run(_largest_batch(self._client.cluster, topic))
         return router
 
     def _encode(self, tp: TopicPartition, rows: pa.Table) -> list[EncodedBatch]:
@@ -114,7 +134,7 @@ class Sender:
         batches = encode_columns(
             *(_column(rows, name) for name in ("key", "value", "timestamp", "headers")),
             compression=self._options.compression,
-            target_batch_bytes=self._options.batch_bytes,
+            target_batch_bytes=min(self._options.batch_bytes, self._sizes[tp.topic]),
             default_timestamp=time.time_ns() // 1_000_000,
             producer_id=identity.producer_id if identity else NO_PRODUCER_ID,
             producer_epoch=identity.producer_epoch if identity else NO_PRODUCER_EPOCH,
@@ -128,7 +148,7 @@ class Sender:
         size = sum(len(batch.data) for batch in batches)
         self._pending.append((self._client.submit(self._deliver(tp, batches)), size))
         self._in_flight_bytes += size
-        self.finish(IN_FLIGHT_BYTES_MAX)
+        self.finish(self._options.buffer_bytes)
 
     async def _deliver(self, tp: TopicPartition, batches: list[EncodedBatch]) -> None:
         """Batch after batch, behind what was submitted before for the same partition."""
@@ -149,16 +169,38 @@ class Sender:
         _check(tp, answers[tp], batch)
 
 
+async def _largest_batch(cluster: ClusterClient, topic: str) -> int:
+    """What a topic says of its batches; where it does not, its refusals will."""
+    from sparklog.client.admin import Admin
+
+    try:
+        told = await Admin(cluster, timeout_s=LOOK_SECONDS_MAX).describe_topic_configs(topic)
+        return int(told["max.message.bytes"].value or MAX_INT32)
+    except (KafkaError, ConnectError, KeyError) as error:
+        log.info("the largest batch of %s is not known: %s", topic, error)
+        return MAX_INT32
+
+
+def _check_sizes(tp: TopicPartition, batches: Iterable[EncodedBatch], limit: int) -> None:
+    for batch in batches:
+        if len(batch.data) > limit:
+            raise _too_large(tp, batch)
+
+
+def _too_large(tp: TopicPartition, batch: EncodedBatch) -> KafkaError:
+    many = batch.record_count > 1
+    what = f"a batch of {batch.record_count} records" if many else "a record"
+    remedy = ", or lower option kafka.batch.size" if many else ""
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"{what} ({len(batch.data)} bytes) for {tp} exceeds the topic's max.message.bytes: "
+        f"raise that{remedy}",
+    )
+
+
 def _check(tp: TopicPartition, answer: Produced | KafkaError, batch: EncodedBatch) -> None:
     if isinstance(answer, KafkaError) and answer.code is ErrorCode.MESSAGE_TOO_LARGE:
-        many = batch.record_count > 1
-        what = f"a batch of {batch.record_count} records" if many else "a record"
-        remedy = ", or lower option kafka.batch.size" if many else ""
-        raise KafkaError(
-            answer.code,
-            f"{what} ({len(batch.data)} bytes) for {tp} exceeds the topic's max.message.bytes: "
-            f"raise that{remedy}",
-        )
+        raise _too_large(tp, batch)
     value_or_raise(tp, answer)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from dataframe_rig import Rig
 from pyspark.errors import PySparkException
 
@@ -252,17 +253,43 @@ def test_rows_that_no_topic_takes_are_told(rig: Rig, columns: list[str], message
     assert rig.consume(topic) == []
 
 
-def test_a_batch_that_is_too_large_names_both_remedies(rig: Rig) -> None:
+def test_batches_are_as_small_as_the_topic_wants_them(rig: Rig) -> None:
     topic = rig.new_topic(1, max_message_bytes=1000)
-    with pytest.raises(PySparkException) as caught:
-        rig.fill(topic, 100, value_bytes=100)
-    assert "a batch of 100 records" in said(caught.value)
-    assert (
-        "exceeds the topic's max.message.bytes: raise that, or lower option kafka.batch.size"
-        in said(caught.value)
-    )
-    rig.fill(topic, 100, value_bytes=100, kafka__batch__size=900)
+    rig.fill(topic, 100, value_bytes=100)
     assert len(rig.consume(topic)) == 100
+    frame = rig.spark.range(0, 200, 1, 1).selectExpr(
+        "rpad('v', if(id = 150, 1000, 1), ' ') AS value"
+    )
+    with pytest.raises(PySparkException) as caught:
+        rig.write(frame, topic)
+    assert f"bytes) for {topic}-0 exceeds the topic's max.message.bytes: raise that" in said(
+        caught.value
+    )
+    assert len(rig.consume(topic)) == 100
+
+
+def test_keys_can_choose_partitions_as_librdkafka_does(rig: Rig) -> None:
+    ours, theirs = rig.new_topic(5), rig.new_topic(5)
+    rig.fill(ours, 200, partitioner="consistent_random")
+    servers = {"bootstrap.servers": rig.cluster.bootstrap_servers}
+    producer = Producer(servers | {"partitioner": "consistent_random"})
+    for number in range(200):
+        producer.produce(theirs, key=str(number))
+    assert producer.flush(30) == 0
+    found = [{r.key: r.partition for r in rig.consume(topic)} for topic in (ours, theirs)]
+    assert len(found[0]) == 200
+    assert found[0] == found[1]
+
+
+def test_a_row_that_is_refused_keeps_its_whole_group_back(rig: Rig) -> None:
+    """Also those of other topics."""
+    topic = rig.new_topic(1)
+    frame = rig.spark.range(0, 9, 1, 1).selectExpr(
+        "string(id) AS value", f"if(id = 8, 'not/legal', '{topic}') AS topic"
+    )
+    with pytest.raises(PySparkException, match="'not/legal' is not a legal topic name"):
+        rig.write(frame)
+    assert rig.consume(topic) == []
 
 
 def test_another_cluster_by_its_address_and_a_topic_that_it_does_not_create(

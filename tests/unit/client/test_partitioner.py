@@ -1,4 +1,6 @@
-"""murmur2 as Java computes it, for one key and for columns."""
+"""Hashes as Java and librdkafka compute them, for one key and for columns."""
+
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 
 from sparklog.client.partitioner import (
     NO_PARTITION,
+    crc32_column,
+    fnv1a_column,
     murmur2,
     murmur2_column,
     partition_of_key,
@@ -37,6 +41,22 @@ def test_a_column_hashes_like_its_keys(keys: list[bytes | None], start: int) -> 
     for kind in (pa.binary(), pa.large_binary()):
         assert murmur2_column(pa.array(keys, kind)).tolist() == expected
         assert murmur2_column(pa.array(keys, kind).slice(start)).tolist() == expected[start:]
+        assert crc32_column(pa.array(keys, kind)).tolist() == [crc32(key or b"") for key in keys]
+        assert fnv1a_column(pa.array(keys, kind)).tolist() == [fnv1a(key or b"") for key in keys]
+
+
+def fnv1a(key: bytes) -> int:
+    """As in rdfnv1a.c."""
+    h = 0x811C9DC5
+    for byte in key:
+        h = (h ^ byte) * 0x01000193 % 2**32
+    return 2**32 - h if h >= 2**31 else h
+
+
+def test_fnv1a_is_librdkafkas() -> None:
+    """Values of its own unit test."""
+    keys = pa.array(["kafka", "giberish123456789"])
+    assert fnv1a_column(keys).tolist() == [0xD33C4E1, 0x77A58295]
 
 
 def test_rows_without_a_key_have_no_partition() -> None:

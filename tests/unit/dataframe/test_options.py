@@ -9,6 +9,7 @@ from sparklog.dataframe.options import (
     parse_read_options,
     parse_write_options,
 )
+from sparklog.dataframe.partitioners import PARTITIONERS
 from sparklog.errors import ConfigError
 from sparklog.types import Compression, Endpoint, Isolation, OffsetSpec, TopicPartition
 
@@ -169,6 +170,9 @@ def test_every_write_option() -> None:
             "kafka.compression.type": "zstd",
             "kafka.batch.size": "100",
             "kafka.delivery.timeout.ms": "9",
+            "kafka.partitioner": "consistent",
+            "kafka.buffer.memory": "1000",
+            "kafka.linger.ms": "5",
         },
         None,
     )
@@ -180,7 +184,29 @@ def test_every_write_option() -> None:
         batch_bytes=100,
         delivery_timeout_ms=9,
         idempotent=False,
+        partitioner=PARTITIONERS["consistent"],
+        buffer_bytes=1000,
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"partitioner": "Fnv1a_Random", "kafka.partitioner": "murmur2"}, "fnv1a_random"),
+        ({"kafka.partitioner.ignore.keys": "true", "partitioner": "murmur2"}, "sticky"),
+        (
+            {
+                "kafka.partitioner.class": (
+                    "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+                )
+            },
+            "round_robin",
+        ),
+        ({"kafka.partitioner.ignore.keys": "false"}, "murmur2_random"),
+    ],
+)
+def test_partitioners(options: dict[str, str], name: str) -> None:
+    assert parse_write_options(options, "h:1").partitioner == PARTITIONERS[name]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +217,9 @@ def test_every_write_option() -> None:
         ({"kafka.compression.type": "brotli"}, "expected one of none, gzip"),
         ({"kafka.enable.idempotence": "true", "kafka.acks": "1"}, "needs kafka.acks=all"),
         ({"kafka.value.serializer": "x"}, "cast the column"),
+        ({"kafka.transactional.id": "x"}, "transactions belong to Spark's jobs"),
+        ({"partitioner": "mine"}, "expected one of murmur2_random, murmur2, consistent"),
+        ({"kafka.partitioner.class": "com.example.Mine"}, "a Java class cannot run here"),
     ],
 )
 def test_a_wrong_write_option_names_itself_and_the_remedy(

@@ -1,11 +1,15 @@
 """Which partition a row goes to, and that every row goes to exactly one, in order."""
 
+from collections.abc import Callable
+from zlib import crc32
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.client.partitioner import partition_of_key
+from sparklog.dataframe.partitioners import PARTITIONERS
 from sparklog.dataframe.routing import RUN_BYTES_MIN, Router, split_by_topic
 from sparklog.errors import ConfigError
 
@@ -32,6 +36,40 @@ def test_keys_go_where_javas_partitioner_sends_them() -> None:
     for number, key in enumerate(keys):
         expected.setdefault(partition_of_key(key.encode(), 5), []).append(str(number))
     assert routed(Router("t", 5, first_run=0), group) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "placed"),
+    [
+        ("murmur2", lambda key: partition_of_key(key or b"", 5)),
+        ("murmur2_random", lambda key: None if key is None else partition_of_key(key, 5)),
+        ("consistent", lambda key: crc32(key or b"") % 5),
+        ("consistent_random", lambda key: crc32(key) % 5 if key else None),
+        ("sticky", lambda _key: None),
+        ("random", lambda _key: None),
+    ],
+)
+def test_partitioners_by_name(name: str, placed: Callable[[bytes | None], int | None]) -> None:
+    keys = [None, "", "a", "b", "c", "ab", None, "bc", "", "d"]
+    group = table(key=keys, value=[str(number) for number in range(len(keys))])
+    router = Router("t", 5, first_run=0, partitioner=PARTITIONERS[name])
+    where = {int(v): number for number, values in routed(router, group).items() for v in values}
+    assert sorted(where) == list(range(len(keys)))
+    expected = {row: placed(None if key is None else key.encode()) for row, key in enumerate(keys)}
+    certain = {row: number for row, number in expected.items() if number is not None}
+    assert {row: where[row] for row in certain} == certain
+
+
+def test_keys_that_a_partitioner_hashes_by_fnv1a() -> None:
+    group = table(key=["kafka", None], value=["x", "y"])
+    router = Router("t", 100, first_run=0, partitioner=PARTITIONERS["fnv1a"])
+    assert routed(router, group) == {0xD33C4E1 % 100: ["x"], (2**32 - 0x811C9DC5) % 100: ["y"]}
+
+
+def test_rows_in_turn_go_on_where_the_last_group_ended() -> None:
+    router = Router("t", 3, first_run=1, partitioner=PARTITIONERS["round_robin"])
+    assert routed(router, table(value=["a", "b", "c", "d"])) == {1: ["a", "d"], 2: ["b"], 0: ["c"]}
+    assert routed(router, table(value=["e", "f"])) == {2: ["e"], 0: ["f"]}
 
 
 def test_a_partition_column_wins_over_the_key_where_it_is_not_null() -> None:
