@@ -150,7 +150,7 @@ class Broker:
             await starting
         except BaseException:
             await _cancel([starting])
-            await self._close_all(tell_controller=False)
+            await self._close_all()
             raise
         finally:
             await _cancel([stop_asked])
@@ -324,7 +324,7 @@ class Broker:
         finally:
             # Heartbeats go on while answers drain, so that nobody is elected meanwhile.
             await _cancel([task for task in tasks if task is not tasks[1] or task.done()])
-            await self._close_all(tell_controller=True, meanwhile=tasks[1])
+            await self._close_all(meanwhile=tasks[1])
         if failure is not None:
             raise failure
 
@@ -414,9 +414,7 @@ class Broker:
 
     # stop
 
-    async def _close_all(
-        self, *, tell_controller: bool, meanwhile: "asyncio.Task[None] | None" = None
-    ) -> None:
+    async def _close_all(self, meanwhile: "asyncio.Task[None] | None" = None) -> None:
         if self._table is not None:
             self._table.waits.close_fetches()
         if self._server is not None:
@@ -427,8 +425,7 @@ class Broker:
             await self._leave_folders(self._folders)
         if meanwhile is not None:
             await _cancel([meanwhile])
-        if tell_controller:
-            await self._registration.announce_stop()
+        await self._registration.announce_stop()
         self._registration.close()
 
     async def _leave_folders(self, folders: LogFolders) -> None:

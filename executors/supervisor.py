@@ -193,6 +193,8 @@ class Supervisor:
         try:
             child = self._spawn()
         except ChildError as error:
+            if error.kind == "stopped":  # before it was ready
+                return self._report("stopped")
             if error.kind in FINAL_KINDS:
                 return self._report("refused", kind=error.kind, error=str(error))
             self._broker["port"] = 0  # the old one may be taken by now

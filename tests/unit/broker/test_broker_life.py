@@ -282,6 +282,27 @@ def test_a_start_can_be_given_up() -> None:
     run(test)
 
 
+def test_a_start_that_is_given_up_after_the_registration_is_a_clean_stop() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        await rig.stop_broker()
+        broker = Broker(rig.options(new=False))
+
+        async def take_long(_image: object) -> None:
+            await asyncio.Event().wait()
+
+        broker._apply = take_long  # type: ignore[method-assign]
+        starting = asyncio.create_task(broker.start())
+        await until(lambda: rig.control.image.is_alive(1))
+        broker.ask_to_stop("test")
+        with pytest.raises(BrokerStartError):
+            await starting
+        assert rig.disk.exists("broker-1/.kafka_cleanshutdown")
+        assert not rig.control.image.is_alive(1)
+
+    run(test)
+
+
 def test_a_start_that_is_given_up_while_it_takes_the_folder_leaves_it_clean() -> None:
     async def test(rig: Rig) -> None:
         await rig.start_broker()

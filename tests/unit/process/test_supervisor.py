@@ -79,6 +79,16 @@ def test_a_broker_that_was_asked_to_stop_ends_the_supervision(tmp_path: Path) ->
     assert reports == [SupervisorReport(outcome="stopped")]
 
 
+def test_a_broker_that_was_asked_to_stop_while_it_started_is_not_started_again(
+    tmp_path: Path,
+) -> None:
+    asked = payload(tmp_path, "refuse", broker={"kind": "stopped"})
+    assert Supervisor(asked, executor_id="7").run() == SupervisorReport(
+        outcome="stopped", executor_id="7"
+    )
+    assert len(lives(tmp_path)) == 1
+
+
 def test_a_broker_that_never_stays_up_fails_with_its_error(tmp_path: Path) -> None:
     report = Supervisor(payload(tmp_path, "crash"), executor_id="7").run()
     assert (report.outcome, report.restarts, len(lives(tmp_path))) == ("failed", 2, 3)
