@@ -34,6 +34,9 @@ ASK_SECONDS_MAX = 5.0
 ASK_AGAIN_SECONDS = 0.2
 CANCEL_AGAIN_SECONDS = 1.0
 CANCEL_SECONDS_MAX = 8.0
+CLOSING_LOOK_SECONDS = 1.0
+#: How much longer than others a broker may take to stop while it is heard of.
+CLOSING_SECONDS_MAX = 600.0
 
 
 class FleetCalls(Protocol):
@@ -192,7 +195,11 @@ class Fleet:
                 keeper.ask_to_stop()
 
     def stop(self, broker_ids: Collection[int], reason: str, seconds: float) -> None:
-        """Stop these brokers cleanly, as far as that can be, and forget them."""
+        """Stop these brokers cleanly, as far as that can be, and forget them.
+
+        Those that agreed to stop may take longer than ``seconds`` while the cluster hears of them:
+        they are closing their logs, which takes as long as there are many.
+        """
         present = self._keepers
         keepers = [present[broker_id] for broker_id in broker_ids if broker_id in present]
         for keeper in keepers:
@@ -204,7 +211,9 @@ class Fleet:
             for keeper in running:
                 keeper.cancel()  # more than once: its job may be on its way to the engine
             running[0].join(CANCEL_AGAIN_SECONDS)
-        left = [keeper for keeper in keepers if not keeper.join(end - time.monotonic())]
+        running = [keeper for keeper in keepers if not keeper.join(end - time.monotonic())]
+        left = [keeper for keeper in running if keeper.broker_id not in asked]
+        left += self._await_closing([k for k in running if k.broker_id in asked], reason)
         for keeper in left:
             log.warning("broker %s did not stop in time and is cancelled", keeper.broker_id)
             keeper.cancel()
@@ -215,6 +224,24 @@ class Fleet:
         with self._lock:
             gone = {keeper.broker_id for keeper in keepers}
             self._keepers = {i: each for i, each in self._keepers.items() if i not in gone}
+
+    def _await_closing(self, keepers: list[BrokerKeeper], reason: str) -> list[BrokerKeeper]:
+        """Those that do not end.  One that is heard of and listens was restarted: it is asked."""
+        end = time.monotonic() + CLOSING_SECONDS_MAX
+        silent: list[BrokerKeeper] = []
+        if keepers:
+            names = ", ".join(str(keeper.broker_id) for keeper in keepers)
+            log.info("broker %s takes longer to close its logs", names)
+        while keepers and not self._engine.is_over():
+            alive = self._alive() if time.monotonic() < end else {}
+            heard = [keeper for keeper in keepers if keeper.broker_id in alive]
+            silent += [keeper for keeper in keepers if keeper not in heard]
+            with suppress(SparklogError):
+                self._calls.stop_nodes(tuple(alive[k.broker_id] for k in heard), reason)
+            end_of_look = time.monotonic() + CLOSING_LOOK_SECONDS
+            keepers = [k for k in heard if not k.join(end_of_look - time.monotonic())]
+        # Who was not heard of may have been about to end.
+        return [keeper for keeper in (*silent, *keepers) if not keeper.join(CLOSING_LOOK_SECONDS)]
 
     def _ask_nodes(self, keepers: Collection[BrokerKeeper], reason: str) -> set[int]:
         """The brokers that agreed.  One that is just being restarted gets some time to listen."""

@@ -41,7 +41,8 @@ class LaunchOptions:
     where the control plane listens; ``broker_host`` the same for brokers (None: the host of their
     executor); ``port`` 0 takes any.  ``spares`` slots are held for brokers that lose theirs.
     ``settings`` by Kafka's names; ``racks`` gives each broker that of its host.
-    ``storage_options`` open the object store that holds the journal.  Times in seconds.
+    ``storage_options`` open the object store that holds the journal.  Times in seconds; who is
+    still closing logs after ``stop_seconds`` is waited for.
     """
 
     brokers: int

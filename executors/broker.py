@@ -54,6 +54,7 @@ DRAIN_S = 5.0
 HAND_OVER_S = 5.0
 HAND_OVER_RETRY_S = 0.1
 PURGE_S = 30.0
+STALLED_S = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -421,12 +422,24 @@ class Broker:
             await self._server.close(DRAIN_S)
         if self._replication is not None:
             await self._replication.close()
-        if self._folders is not None:
-            await self._leave_folders(self._folders)
-        if meanwhile is not None:
-            await _cancel([meanwhile])
+        beside = [] if meanwhile is None else [meanwhile]
+        beside += [asyncio.create_task(self._end_when_stalled(task)) for task in beside]
+        try:
+            if self._folders is not None:
+                await self._leave_folders(self._folders)
+        finally:
+            await _cancel(beside)
         await self._registration.announce_stop()
         self._registration.close()
+
+    async def _end_when_stalled(self, heartbeats: "asyncio.Task[None]") -> None:
+        """Who stops this broker waits as long as it is heard of, which is while logs close."""
+        closed = -1
+        while self.counters.partitions_closed > closed:
+            closed = self.counters.partitions_closed
+            await asyncio.sleep(STALLED_S)
+        logger.error("no log was closed for %g s: a disk does not answer", STALLED_S)
+        await _cancel([heartbeats])
 
     async def _leave_folders(self, folders: LogFolders) -> None:
         """Release them, with a marker where all is whole and the control plane knows the past.

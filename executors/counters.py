@@ -20,6 +20,7 @@ class BrokerCounters:
         self.duplicates = 0
         self.refused_appends = 0
         self.partitions_opened = 0
+        self.partitions_closed = 0
         self.segments_recovered = 0
         self.bytes_scanned = 0
         self.bytes_truncated = 0

@@ -318,6 +318,8 @@ class PartitionTable:
         except SparklogError as error:
             logger.error("%s did not close: %s", partition.topic_partition, error)
             return False
+        finally:
+            self.counters.partitions_closed += 1
         return True
 
     # opening and removing

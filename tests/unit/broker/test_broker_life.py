@@ -8,6 +8,7 @@ import pytest
 from broker_rig import Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError
+from sparklog.executors import broker as broker_module
 from sparklog.executors.broker import Broker, BrokerOptions
 from sparklog.executors.broker_folder import BrokerStartError, MetaProperties
 from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -263,6 +264,31 @@ def test_damage_below_the_recovery_point_takes_one_partition_offline() -> None:
         assert not rig.disk.exists("broker-1/.kafka_cleanshutdown")
 
     run(test)
+
+
+def test_a_broker_is_not_heard_of_any_more_when_closing_its_logs_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_module, "STALLED_S", 0.2)
+
+    async def test(rig: Rig) -> None:
+        await rig.with_topic()
+        closing, go_on = threading.Event(), threading.Event()
+
+        def hold(operation: str, path: str) -> None:
+            if path.endswith(".log"):
+                closing.set()
+                go_on.wait(30)
+
+        rig.disk.faults.slow = hold
+        stopping = asyncio.create_task(rig.stop_broker())
+        await until(closing.is_set)
+        await until(lambda: not rig.control.image.is_alive(1))
+        go_on.set()
+        await stopping
+        assert rig.disk.exists("broker-1/.kafka_cleanshutdown")
+
+    run(test, broker_session_timeout_ms="1000", broker_heartbeat_interval_ms="50")
 
 
 def test_a_start_can_be_given_up() -> None:

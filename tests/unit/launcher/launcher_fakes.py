@@ -83,9 +83,9 @@ class FakeEngine:
 class FakeCalls:
     """Brokers are alive as soon as their job was submitted, and stop when asked.
 
-    ``silent`` ones do not register, ``deaf`` ones do not stop; ``stale`` ones are alive until they
-    are reported lost, as the registrations of a driver that was killed.  With ``assigns_no_more``
-    only as many are assigned as were asked for.
+    ``silent`` ones do not register, ``deaf`` ones do not stop, ``slow`` ones agree and do not end;
+    ``stale`` ones are alive until they are reported lost, as the registrations of a driver that was
+    killed.  With ``assigns_no_more`` only as many are assigned as were asked for.
     """
 
     def __init__(self, engine: FakeEngine, brokers: tuple[AssignedBroker, ...]) -> None:
@@ -93,6 +93,7 @@ class FakeCalls:
         self._brokers = brokers
         self.silent: set[int] = set()
         self.deaf: set[int] = set()
+        self.slow: set[int] = set()
         self.stale: set[int] = set()
         self.controller_is_away = False
         self.assigns_no_more = False
@@ -165,7 +166,8 @@ class FakeCalls:
         agreed = tuple(node for node in nodes if node.port not in self.deaf)
         for node in agreed:
             self.asked.append(node.port)
-            self._engine.end(f"broker-{node.port}", {"outcome": "stopped"})
+            if node.port not in self.slow:
+                self._engine.end(f"broker-{node.port}", {"outcome": "stopped"})
         return agreed
 
     def close(self) -> None:

@@ -75,6 +75,35 @@ def test_a_removed_broker_is_stopped_and_not_brought_back() -> None:
         wait_for(lambda: len(case.engine.where("broker-1")) == 2)
 
 
+def test_a_broker_that_is_heard_of_is_waited_for_until_its_logs_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_module, "CLOSING_LOOK_SECONDS", 0.02)
+    with running(1, 2) as case:
+        case.calls.slow.add(2)
+        stopping = threading.Thread(target=case.fleet.stop, args=([2], "it is removed", 0.05))
+        stopping.start()
+        # Asked again, as one that was restarted has to be.
+        wait_for(lambda: len(case.calls.asked) > 3)
+        case.engine.end("broker-2", {"outcome": "stopped"})
+        stopping.join(20)
+        assert (case.fleet.broker_ids, case.engine.cancelled) == ((1,), [])
+
+
+def test_a_broker_that_is_not_heard_of_any_more_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_module, "CLOSING_LOOK_SECONDS", 0.02)
+    with running(1, 2) as case:
+        case.calls.slow.add(2)
+        stopping = threading.Thread(target=case.fleet.stop, args=([2], "it is removed", 0.05))
+        stopping.start()
+        wait_for(lambda: len(case.calls.asked) > 3)
+        case.calls.silent.add(2)
+        stopping.join(20)
+        assert (case.fleet.broker_ids, case.engine.cancelled) == ((1,), ["broker-2"])
+
+
 def test_what_does_not_register_can_be_told_from_what_does() -> None:
     with running(1) as case:
         case.calls.silent.add(3)
