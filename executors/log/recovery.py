@@ -9,7 +9,7 @@ clean stop everything was flushed.
 """
 
 import logging
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +17,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, DecodeError
 from sparklog.executors.log.checkpoint import decode_epochs
 from sparklog.executors.log.epoch_cache import EpochCache
+from sparklog.executors.log.epoch_order import EpochOrder
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.names import (
@@ -352,14 +353,31 @@ class _Loader:
     def _recover(self) -> None:
         """Read every segment from the one that holds the recovery point on."""
         segments, first, whole = self.segments, self._first_untrusted(), True
+        order = EpochOrder(self.epochs, self.recovery_point)
         for index in range(first, len(segments)):
             if index > first and not self._follows(segments[index - 1], segments[index], whole):
                 self._drop_from(index)
                 break
             self._count(segments_recovered=1)
             whole = self._rebuild(
-                segments[index], check_end=self._promised_end, gapless_from=self._gapless_from
+                segments[index],
+                check_end=self._promised_end,
+                gapless_from=self._gapless_from,
+                order=order,
             )
+            if order.torn_from is not None:
+                self._cut(order.torn_from)
+                break
+
+    def _cut(self, offset: int) -> None:
+        """End the log there, which is not below the recovery point."""
+        segments = self.segments
+        bases = [segment.base_offset for segment in segments]
+        last = bisect_right(bases, offset) - 1
+        self._drop_from(last + 1)
+        self._count(bytes_truncated=segments[last].size)
+        segments[last].truncate_to(offset)
+        self._count(bytes_truncated=-segments[last].size)
 
     def _follows(self, before: Segment, segment: Segment, whole: bool = True) -> bool:
         """Whether nothing is lost between two segments.
@@ -373,7 +391,14 @@ class _Loader:
         gaps = leapt or "compact" in self.config.cleanup_policy
         return gap == 0 or (gap > 0 and gaps and whole)
 
-    def _rebuild(self, segment: Segment, *, check_end: int, gapless_from: int = MAX_INT64) -> bool:
+    def _rebuild(
+        self,
+        segment: Segment,
+        *,
+        check_end: int,
+        gapless_from: int = MAX_INT64,
+        order: EpochOrder | None = None,
+    ) -> bool:
         """Check every batch, rebuild the indexes; whether the segment was whole.
 
         A damaged tail is cut off, unless it holds offsets below ``check_end``.
@@ -385,7 +410,8 @@ class _Loader:
             if header.is_control:
                 self.with_markers[segment.base_offset] = True
             builder.add(header.last_offset, position, header.size, header.max_timestamp)
-            self._note_epoch(header)
+            if order is None or order.add(header.partition_leader_epoch, header.base_offset):
+                self._note_epoch(header)
 
         handle = self.half.open(segment.log_path)
         try:
