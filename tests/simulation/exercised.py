@@ -36,6 +36,7 @@ EXERCISED = (
     "topics_created",
     "topics_deleted",
     "truncations",
+    "unclean_elections",
     "unclean_losses",
     "unclean_recoveries",
     "unknown_outcomes",
@@ -49,6 +50,8 @@ def count_journal(history: History) -> Counter[str]:
         found["fenced_brokers"] += sum(isinstance(r, BrokerFenced) for r in committed.records)
     for copies in promises_of(history).copies.values():
         found["unclean_recoveries"] += len(copies.recoveries)
+        if copies.unclean_topic:
+            found["unclean_elections"] += sum(not recovery.held for recovery in copies.recoveries)
         found["unclean_losses"] += sum(recovery.excused for recovery in copies.recoveries)
         leader = NO_NODE
         before = copies.changes[0][1]

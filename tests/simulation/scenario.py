@@ -33,6 +33,7 @@ from workloads import (
     produce,
     scaling,
     settings,
+    stranding,
     topics,
 )
 from workloads.scene import Scene
@@ -57,8 +58,14 @@ OFTEN: Mapping[str, Workload] = {
     "settings": settings.run,
     "cutter": delete_records.run,
 }
-#: Troubles of some clusters with several brokers.
-RARE: dict[str, nemesis.Fault] = {"scaling": scaling.run}
+#: There in clusters with several brokers, and where a topic has unclean elections; chosen from a
+#: stream of their own, so that other runs stay as they were.
+RARE: Mapping[str, nemesis.Fault] = {"scaling": scaling.run, "stranding": stranding.run}
+#: A topic that would rather lose records than wait, for others and for replicas in sync.
+UNCLEAN: Mapping[str, str] = {
+    "unclean.leader.election.enable": "true",
+    "min.insync.replicas": "1",
+}
 #: Virtual seconds of trouble.
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
@@ -120,7 +127,8 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     await world.client("setup").run(_create_topics(scene, chance))
     workloads = {**STEADY, **{name: w for name, w in OFTEN.items() if chance.random() < 0.8}}
     rare = world.stream("rare")
-    troubles_added = [name for name in RARE if rare.random() < 0.3 and len(brokers) > 1]
+    rare_troubles = ["scaling"] * (rare.random() < 0.3 and len(brokers) > 1)
+    rare_troubles += ["stranding"] * any(topic.unclean for topic in scene.topics)
     if rare.random() < 0.4 and len(brokers) > 1:
         workloads["follower"] = closest.run
     scene.client_hosts += [f"client-{name}" for name in workloads]
@@ -130,11 +138,10 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     ]
     growth = world.loop.create_task(nemesis.growth(scene, world.stream("growth")))
     troubles = [name for name in nemesis.NEMESES if chance.random() < 0.6] or ["brokers"]
-    troubles += troubles_added
+    troubles += rare_troubles
+    every_trouble = {**nemesis.NEMESES, **RARE}
     faults = [
-        world.loop.create_task(
-            (RARE | nemesis.NEMESES)[name](scene, world.stream(f"nemesis {name}"))
-        )
+        world.loop.create_task(every_trouble[name](scene, world.stream(f"nemesis {name}")))
         for name in troubles
     ]
     looking = world.loop.create_task(observe.run(scene))
@@ -152,6 +159,8 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
 
 
 async def _create_topics(scene: Scene, chance: random.Random) -> None:
+    rare = scene.world.stream("unclean")
+    unclean = rare.choice(("flushed", "plain", "retained")) if rare.random() < 0.3 else ""
     async with await scene.world.cluster_client("setup") as cluster:
         for name, configs in (
             ("flushed", {"flush.messages": "1"}),
@@ -169,7 +178,7 @@ async def _create_topics(scene: Scene, chance: random.Random) -> None:
                 cluster,
                 name,
                 chance.choice((1, 1, 2)),
-                {**configs, **small, **safe},
+                {**configs, **small, **safe, **(UNCLEAN if name == unclean else {})},
                 chance,
                 factor,
             )

@@ -29,9 +29,11 @@ from history import (
 )
 
 from sparklog.metadata import (
+    BrokerFenced,
     BrokerImage,
     BrokerRegistered,
     BrokerRemoved,
+    BrokerUnfenced,
     ConfigChanged,
     PartitionChanged,
     PartitionImage,
@@ -213,6 +215,10 @@ def test_who_asks_for_unclean_elections_gets_them() -> None:
     assert may_be_lost(created(), *events, UncleanElectionAsked(log=LOG), unclean)
     allowed = created(unclean_leader_election_enable="true")
     assert may_be_lost(allowed, *events, unclean)
+    alive = committed(BrokerUnfenced(broker_id=1))
+    assert not may_be_lost(alive, allowed, *events, unclean)
+    fenced = committed(BrokerFenced(broker_id=1, reason="silent"))
+    assert may_be_lost(alive, allowed, *events, fenced, unclean)
     assert elections.check(History.of(allowed, *events, unclean), FinalState()) == []
     assert elections.check(History.of(created(), *events, unclean), FinalState()) == [
         f"{NAME}: broker 2 was elected after 0 ms, [1] were not waited for",

@@ -10,8 +10,10 @@ that all in-sync replicas acknowledged.  An *unclean recovery* elects a replica 
 sync nor eligible.  What was acknowledged may be gone with it if
 
 * no holder was sound, or
-* the sound ones had unclean.recovery.timeout.ms to come back and did not, or
-* the topic, or an operator, allowed an unclean election.
+* one that was not was elected, and
+  - the sound ones had unclean.recovery.timeout.ms to come back and did not, or
+  - the topic has unclean elections, and none of the sound ones lived, or
+  - an operator asked for an unclean election.
 """
 
 from bisect import bisect_right
@@ -50,8 +52,8 @@ DEFAULT_UNCLEAN_RECOVERY_MS = 30_000
 class Recovery:
     """An unclean recovery at a position.
 
-    ``allowed``: the topic or an operator wanted the first who comes.  ``held``: the leader was a
-    holder, and has its disk since.  ``excused``: what was acknowledged may be gone with it.
+    ``allowed``: the topic or an operator would rather lose records than wait.  ``held``: the leader
+    was a holder, and has its disk since.  ``excused``: what was acknowledged may be gone with it.
     """
 
     at: int
@@ -79,7 +81,9 @@ class Copies:
     #: Those whose disk is lost.
     emptied: set[int] = field(default_factory=set)
     leaderless_since_ms: int = 0
-    unclean_allowed: bool = False
+    #: The topic has, or had, unclean elections; an operator asked for one.
+    unclean_topic: bool = False
+    unclean_asked: bool = False
     recoveries: list[Recovery] = field(default_factory=list)
     #: What the journal itself says wrongly.
     wrong: list[str] = field(default_factory=list)
@@ -120,7 +124,7 @@ def follow(history: History) -> Mapping[LogId, Copies]:
                 walk.died(event)
             case UncleanElectionAsked():
                 if event.log in walk.copies:
-                    walk.copies[event.log].unclean_allowed = True
+                    walk.copies[event.log].unclean_asked = True
     return walk.copies
 
 
@@ -208,7 +212,7 @@ class _Walk:
                 continue
             copies.durable &= self._config(topic, "flush.messages") == "1"
             if self._config(topic, "unclean.leader.election.enable") == "true":
-                copies.unclean_allowed = True
+                copies.unclean_topic = True
             self._touched[log] = None
             self._count_holders(copies)
 
@@ -279,22 +283,24 @@ class _Walk:
     def _recover(self, copies: Copies, at: int, now_ms: int, leader: int) -> None:
         sound = copies.holders - copies.damaged
         waited = now_ms - copies.leaderless_since_ms
-        excused = (
-            copies.unclean_allowed
-            or not sound
-            or (leader not in sound and waited >= self.unclean_recovery_ms)
+        allowed = copies.unclean_topic or copies.unclean_asked
+        excused = not sound or (
+            leader not in sound
+            and (
+                waited >= self.unclean_recovery_ms
+                or copies.unclean_asked
+                or (copies.unclean_topic and sound.isdisjoint(self._alive))
+            )
         )
         unasked = copies.holders - copies.emptied - self._alive - {leader}
-        if unasked and waited < self.unclean_recovery_ms and not copies.unclean_allowed:
+        if unasked and waited < self.unclean_recovery_ms and not allowed:
             copies.wrong.append(
                 f"broker {leader} was elected after {waited} ms, {sorted(unasked)} were not waited "
                 "for"
             )
         held = leader in copies.holders - copies.emptied
         copies.recoveries.append(
-            Recovery(
-                at=at, leader=leader, allowed=copies.unclean_allowed, held=held, excused=excused
-            )
+            Recovery(at=at, leader=leader, allowed=allowed, held=held, excused=excused)
         )
         copies.holders = {leader}
         copies.damaged.discard(leader)

@@ -112,12 +112,16 @@ async def _forget(scene: Scene, broker_id: int, chance: random.Random) -> bool:
             await stop(scene, broker_id, chance)
         elif not host.is_supervised:
             with suppress(SparklogError):
-                lost = ReportLossRequest(brokers=(LostBroker(broker_id=broker_id),))
-                await _ask(scene, lost)
+                await report_loss(scene, broker_id)
                 await _ask(scene, UnregisterBrokerRequest(broker_id=broker_id))
                 return True
         await asyncio.sleep(LOOK_S)
     return False
+
+
+async def report_loss(scene: Scene, broker_id: int) -> None:
+    """As the launcher does for what an executor took with it.  Raises SparklogError."""
+    await _ask(scene, ReportLossRequest(brokers=(LostBroker(broker_id=broker_id),)))
 
 
 async def _progress(scene: Scene, broker_id: int, *, cancel: bool = False) -> DrainedBroker:

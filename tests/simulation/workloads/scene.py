@@ -30,6 +30,11 @@ class Topic:
     replication_factor: int = 1
 
     @property
+    def unclean(self) -> bool:
+        """Whether it would rather lose records than wait."""
+        return self.configs.get("unclean.leader.election.enable") == "true"
+
+    @property
     def logs(self) -> tuple[LogId, ...]:
         return tuple(LogId(self.name, self.topic_id, n) for n in range(len(self.leaders)))
 
