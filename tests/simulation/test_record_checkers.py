@@ -357,6 +357,8 @@ def test_marks_do_not_go_back() -> None:
     assert found(sent(1, "a"), acked(1, 6), listed(6, asked=5)) == [
         f"{NAME}: the latest offset is 6 after the acknowledged end was 7"
     ]
+    gone = TopicDeleteInvoked(op=2, topic=LOG.topic, topic_id=LOG.topic_id)
+    assert found(sent(1, "a"), acked(1, 6), gone, listed(0, asked=5)) == []
     lost = restarted(power_lost=True)
     assert found(sent(1, "a"), acked(1, 6), *lost, listed(6, asked=7, epoch=1)) == []
     last = [listed(4, asked=6, epoch=1), listed(3, asked=7, epoch=1)]

@@ -4,7 +4,8 @@ The latest offset: never (KIP-207), neither behind one that was told nor behind 
 of a read nor behind an acknowledged record; but a leader that does not know that it was replaced
 may tell what it told before.  The high watermark and the log start of reads: not in one leader
 epoch, which no leader outlives, nor on one follower, unless that has ended in between.  A reader
-that goes from one replica to another may see them go back.
+that goes from one replica to another may see them go back.  An end that was told after the topic
+was to be deleted may be that of the next topic of this name, because ListOffsets goes by names.
 """
 
 from collections import defaultdict
@@ -14,7 +15,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
 from final_state import FinalState
-from history import EndListed, Fetched, History, LogId
+from history import EndListed, Fetched, History, LogId, TopicDeleteInvoked
 
 from checkers.promises import promises_of
 
@@ -41,7 +42,10 @@ def check(history: History, final: FinalState) -> list[str]:
         known[read.log].append(mark._replace(start=0) if promises.may_be_stale(read) else mark)
         start = Seen(at, read.asked, read.log_start, "log start")
         starts[replica].append(start)
+    deletions = {deleted.topic_id: at for at, deleted in history.each(TopicDeleteInvoked)}
     for at, listed in history.each(EndListed):
+        if at > deletions.get(listed.log.topic_id, at):
+            continue
         mark = Seen(at, listed.asked, listed.offset, "latest offset")
         known[listed.log].append(mark)
         if not promises.is_stale(listed):
