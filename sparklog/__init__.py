@@ -9,10 +9,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from sparklog.cluster import Cluster, connect, start
+    from sparklog.dataframe.records import from_records, to_records
 
-__all__ = ["Cluster", "__version__", "connect", "start"]
+__all__ = ["Cluster", "__version__", "connect", "from_records", "start", "to_records"]
 
-_HOME = {"Cluster": "sparklog.cluster", "connect": "sparklog.cluster", "start": "sparklog.cluster"}
+_HOME = {
+    **dict.fromkeys(("Cluster", "connect", "start"), "sparklog.cluster"),
+    **dict.fromkeys(("from_records", "to_records"), "sparklog.dataframe.records"),
+}
 
 
 def __getattr__(name: str) -> Any:

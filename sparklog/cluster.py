@@ -27,6 +27,7 @@ from sparklog.driver.sigint import SigintGuard
 from sparklog.errors import ConfigError, SparklogError, StartError
 from sparklog.process import at_exit, local_folder
 from sparklog.progress import ShowProgress, progress_bar, show_moves
+from sparklog.topic import Topic, TopicFrames
 from sparklog.types import CONTROLLER_NODE_ID
 from sparklog.wire.private import DrainedBroker
 
@@ -157,6 +158,7 @@ class Cluster:
         self._launcher = launcher
         self._guard = guard
         self._client = BlockingClient(bootstrap_servers)
+        self._frames = TopicFrames(spark, bootstrap_servers)
         self._stopped = False
         self._forget_exit = at_exit(self.stop)
 
@@ -202,6 +204,25 @@ class Cluster:
             replication_factor=-1 if replication_factor is None else replication_factor,
             configs=_as_texts(configs),
         )
+
+    def topic(self, name: str) -> Topic:
+        """A topic to look at: offsets, sizes, a preview; in a notebook, a table of all that."""
+        return Topic(name, self._client, self._frames)
+
+    def read(self, topic: str | Sequence[str], *, schema: Any = None, **options: Any) -> Any:
+        """A DataFrame of a topic, or of several.
+
+        ``options`` are those of ``format("sparklog")`` (docs/dataframes.md); times may be
+        datetimes, and what is JSON there may be a mapping.  ``schema`` chooses columns.
+        """
+        return self._frames.read(topic, schema=schema, **options)
+
+    def write(self, frame: Any, topic: str | None = None, **options: Any) -> None:
+        """Append a DataFrame of records to a topic, or to those that its column ``topic`` names.
+
+        ``sparklog.to_records`` makes records of any DataFrame.
+        """
+        self._frames.write(frame, topic, **options)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records.  Raises KafkaError."""

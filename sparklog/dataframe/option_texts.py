@@ -1,16 +1,32 @@
-"""The texts of options -> values, one function per kind of text.
+"""The texts of options -> values, one function per kind of text, and values -> texts.
 
 Owns: what a text may look like.  Every function raises ValueError with what was expected.  Must not
 know which option a text belongs to.
 """
 
 import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 from sparklog.config import COMPRESSION_NAMES
 from sparklog.types import MAX_INT32, MAX_INT64, Compression, Endpoint, Isolation, TopicPartition
 
 #: Offsets that stand for others, by what they are called.
 SPECIAL_OFFSETS = {-2: "earliest", -1: "latest"}
+
+
+def option_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Options given as values: datetimes become milliseconds, mappings and lists JSON."""
+    return {name: _option_text(value) for name, value in values.items() if value is not None}
+
+
+def _option_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return str(round(value.timestamp() * 1000))
+    return json.dumps(value) if isinstance(value, (Mapping, list, tuple)) else str(value)
 
 
 def offsets_by_partition(text: str, refused: str) -> dict[TopicPartition, int]:

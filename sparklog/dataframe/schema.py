@@ -78,7 +78,8 @@ def check_write_schema(schema: StructType, topic_option: str | None) -> None:
         if field.name not in _WRITE_TYPES:
             raise ConfigError(
                 f"unknown column {field.name!r}{_hint(field.name, _WRITE_TYPES)}; "
-                f"a write takes {', '.join(_WRITE_TYPES)}: select or rename"
+                f"a write takes {', '.join(_WRITE_TYPES)}: select or rename, "
+                "or let sparklog.to_records(frame) make records of all columns"
             )
         if not _is_writable(field):
             expected = " or ".join(kind.simpleString() for kind in _WRITE_TYPES[field.name])

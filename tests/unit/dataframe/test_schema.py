@@ -121,7 +121,8 @@ def test_what_a_write_takes(given: StructType, topic: str | None) -> None:
         (
             schema(value=StringType(), keys=StringType()),
             "unknown column 'keys' (did you mean key?); a write takes key, value, topic, "
-            "partition, timestamp, headers: select or rename",
+            "partition, timestamp, headers: select or rename, or let "
+            "sparklog.to_records(frame) make records of all columns",
         ),
         (
             schema(value=IntegerType()),

@@ -1,0 +1,189 @@
+"""Rows of any DataFrame <-> the records of a topic.
+
+Owns: ``to_records`` and ``from_records``, in JSON (one row per record) and in Arrow (many rows per
+record).  Must not know clusters or topics: it only changes DataFrames, also over Spark Connect.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from sparklog.errors import ConfigError, DecodeError
+
+Format = Literal["json", "arrow"]
+Batches = Iterator[pa.RecordBatch]
+
+#: Rows of one Arrow record, unless they have more bytes than ``ARROW_RECORD_BYTES``.
+ARROW_RECORD_ROWS: Final = 1000
+#: Half of what a topic takes by default.
+ARROW_RECORD_BYTES: Final = 512 * 1024
+
+#: Spark's own pattern has milliseconds, its timestamps have microseconds.
+_JSON_OPTIONS: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def to_records(
+    frame: DataFrame,
+    *,
+    key: str | Column | None = None,
+    topic: str | Column | None = None,
+    partition: str | Column | None = None,
+    timestamp: str | Column | None = None,
+    format: Format = "json",
+) -> DataFrame:
+    """A DataFrame that ``format("sparklog")`` can write: ``value`` has all columns of ``frame``.
+
+    ``json``: one record per row, a JSON object; nulls are left out.  ``key``, ``topic``,
+    ``partition`` and ``timestamp`` are columns, or names of them, that become the record's own;
+    they stay in the value too.  A key is written as text, or as JSON where it has fields.
+
+    ``arrow``: up to 1,000 rows per record, as an Arrow IPC stream: smaller and faster, keeps every
+    type, and is read by ``from_records``, Arrow and pandas.  Such records have no key.
+
+    Raises ConfigError.
+    """
+    own = {"key": key, "topic": topic, "partition": partition, "timestamp": timestamp}
+    given = {name: column for name, column in own.items() if column is not None}
+    if format == "arrow":
+        if given:
+            raise ConfigError(
+                f"{', '.join(given)}: an Arrow record holds many rows, and so has none; "
+                "leave it out, or use format='json'"
+            )
+        return frame.mapInArrow(_to_arrow, "value binary")
+    _check_format(format)
+    columns = [_own_column(frame, name, column).alias(name) for name, column in given.items()]
+    return frame.select(*columns, f.to_json(f.struct("*"), _JSON_OPTIONS).alias("value"))
+
+
+def from_records(
+    records: DataFrame,
+    schema: StructType | str | None = None,
+    *,
+    format: Format = "json",
+    keep: Sequence[str] = (),
+    mode: str = "PERMISSIVE",
+) -> DataFrame:
+    """The rows that ``to_records`` (or any writer of JSON objects) put into ``records.value``.
+
+    ``schema`` is a StructType or DDL (``"id bigint, name string"``); None takes that of the first
+    record, which costs a query.  ``keep`` are columns of the records (``offset``, ``timestamp``,
+    ``key`` ...) that come first in every row.  ``mode`` is Spark's for JSON: PERMISSIVE gives nulls
+    for what does not fit, FAILFAST fails.
+
+    Raises ConfigError.
+    """
+    _check_format(format)
+    fields = _schema(records, schema, format)
+    twice = sorted(set(keep) & set(fields.names))
+    if twice:
+        raise ConfigError(f"the rows have a column {twice[0]} too: rename the record's before")
+    if format == "arrow":
+        kept = records.select(*keep, "value")
+        whole = StructType([*kept.select(*keep).schema.fields, *fields.fields])
+        return kept.mapInArrow(_from_arrow(tuple(keep), fields), whole)
+    parsed = f.from_json(f.col("value").cast("string"), fields, {"mode": mode})
+    return records.select(*keep, parsed.alias("value")).select(*keep, "value.*")
+
+
+def _own_column(frame: DataFrame, name: str, column: str | Column) -> Column:
+    found = frame[column] if isinstance(column, str) else column
+    if name == "key":
+        kind = frame.select(found).schema.fields[0].dataType
+        if isinstance(kind, (StructType, ArrayType, MapType, VariantType)):
+            return f.to_json(found, _JSON_OPTIONS)
+        return found if kind.typeName() == "binary" else found.cast("string")
+    return found.cast("int") if name == "partition" else found
+
+
+def _schema(records: DataFrame, schema: StructType | str | None, format: Format) -> StructType:
+    if isinstance(schema, str):
+        parsed = DataType.fromDDL(schema)
+        if not isinstance(parsed, StructType):
+            raise ConfigError(f"schema {schema!r} is not one of columns, such as 'id bigint'")
+        return parsed
+    if schema is not None:
+        return schema
+    first = records.where("value IS NOT NULL").select("value").head(1)
+    if not first:
+        raise ConfigError("there is no record to learn the schema from: give schema=...")
+    value = bytes(first[0].value) if not isinstance(first[0].value, str) else first[0].value
+    if format == "arrow":
+        assert isinstance(value, bytes)
+        return from_arrow_schema(_table(value).schema)
+    text = value if isinstance(value, str) else value.decode("utf-8", errors="replace")
+    told = records.sparkSession.range(1).select(f.schema_of_json(f.lit(text))).head()
+    assert told is not None
+    found = DataType.fromDDL(told[0])
+    if not isinstance(found, StructType):
+        raise ConfigError(f"the first record is no JSON object but {told[0]}: give schema=...")
+    return found
+
+
+def _check_format(format: str) -> None:
+    if format not in ("json", "arrow"):
+        raise ConfigError(f"format={format!r}: expected json or arrow")
+
+
+def _to_arrow(batches: Batches) -> Batches:
+    for batch in batches:
+        rows = max(1, min(ARROW_RECORD_ROWS, _rows_within(batch, ARROW_RECORD_BYTES)))
+        values = []
+        for start in range(0, batch.num_rows, rows):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch.slice(start, rows))
+            values.append(sink.getvalue().to_pybytes())
+        yield pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
+
+
+def _rows_within(batch: pa.RecordBatch, size: int) -> int:
+    found: int = size * batch.num_rows // max(batch.nbytes, 1)
+    return found
+
+
+def _from_arrow(keep: tuple[str, ...], fields: StructType) -> Callable[[Batches], Batches]:
+    def rows(batches: Batches) -> Batches:
+        schema = to_arrow_schema(fields, timezone="UTC")
+        for batch in batches:
+            for index, value in enumerate(batch.column("value")):
+                if not value.is_valid:
+                    continue
+                table = _cast(_table(value.as_py()), schema)
+                for part in table.to_batches():
+                    again = pa.repeat(index, part.num_rows)
+                    kept = [batch.column(name).take(again) for name in keep]
+                    names = [*keep, *schema.names]
+                    yield pa.RecordBatch.from_arrays([*kept, *part.columns], names)
+
+    return rows
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise ConfigError(
+            f"a record has no column {missing[0]}, but {', '.join(table.column_names)}"
+        )
+    try:
+        return table.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(f"a record does not fit the schema: {error}") from error
+
+
+def _table(value: bytes) -> pa.Table:
+    try:
+        with pa.ipc.open_stream(value) as stream:
+            return stream.read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DecodeError(
+            f"a value is no Arrow IPC stream ({error}); is it format='json'?"
+        ) from error

@@ -1,0 +1,63 @@
+"""What a topic shows in a notebook, and options given as values."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from sparklog import topic
+from sparklog.dataframe.option_texts import option_texts
+
+
+def test_options_as_values() -> None:
+    assert option_texts(
+        {
+            "includeHeaders": True,
+            "minPartitions": 8,
+            "startingTimestamp": datetime(2024, 1, 1, tzinfo=UTC),
+            "endingOffsets": {"t": {0: 5}},
+            "startingOffsets": "earliest",
+            "failOnDataLoss": None,
+        }
+    ) == {
+        "includeHeaders": "true",
+        "minPartitions": "8",
+        "startingTimestamp": "1704067200000",
+        "endingOffsets": '{"t": {"0": 5}}',
+        "startingOffsets": "earliest",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "null"),
+        (b"", ""),
+        ("grüße".encode(), "grüße"),
+        (b"a\nb\xff", "a�b� ..."),
+        (b"v" * 121, "v" * 120 + " ..."),
+        (b"v" * 120, "v" * 120),
+    ],
+)
+def test_values_are_shown_short(value: bytes | None, shown: str) -> None:
+    assert topic._text(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1_500, "1.5 KB"), (2**60, "1152921.5 TB")],
+)
+def test_sizes_are_shown_with_a_unit(size: int, shown: str) -> None:
+    assert topic._bytes(size) == shown
+
+
+def test_times_that_no_calendar_has_are_shown_as_numbers() -> None:
+    assert topic._moment(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert topic._moment(2**62) == str(2**62)
+
+
+def test_replicas_that_are_not_in_sync_stand_in_brackets() -> None:
+    state = topic.TopicPartitionState(
+        partition=0, leader=1, replicas=(1, 2), isr=(1,), earliest=3, latest=10
+    )
+    assert topic._replicas_text(state) == "1, (2)"
+    assert state.records == 7
