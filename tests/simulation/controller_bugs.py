@@ -14,9 +14,10 @@ import sparklog.driver.controller.elections as elections_module
 import sparklog.driver.controller.recoveries as recoveries_module
 from sparklog.driver.controller.brokers import Loss
 from sparklog.driver.controller.elections import Rules, Settled
+from sparklog.driver.controller.isr_changes import _Proposals
 from sparklog.driver.controller.partition_changes import PartitionChanges
 from sparklog.metadata import PartitionImage
-from sparklog.types import NO_NODE
+from sparklog.types import NO_BROKER_EPOCH, NO_NODE
 
 
 @bug
@@ -174,3 +175,14 @@ def lose_rather_than_wait() -> list[Patch]:
         return replace(real(self, topic), unclean=True)
 
     return [(PartitionChanges, "rules", rules)]
+
+
+@bug
+def take_in_a_former_process() -> list[Patch]:
+    """AlterPartition does not ask of which registration the leader speaks (KIP-903)."""
+    real = _Proposals._check_members
+
+    def check_members(self: _Proposals, state: PartitionImage, members: dict[int, int]) -> None:
+        real(self, state, dict.fromkeys(members, NO_BROKER_EPOCH))
+
+    return [(_Proposals, "_check_members", check_members)]

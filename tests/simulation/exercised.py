@@ -33,6 +33,7 @@ EXERCISED = (
     "reassignments",
     "records_deleted",
     "recoveries_with_truncation",
+    "rejoins_overtaken",
     "topics_created",
     "topics_deleted",
     "truncations",

@@ -31,6 +31,7 @@ from workloads import (
     nemesis,
     observe,
     produce,
+    rejoining,
     scaling,
     settings,
     stranding,
@@ -60,7 +61,11 @@ OFTEN: Mapping[str, Workload] = {
 }
 #: There in clusters with several brokers, and where a topic has unclean elections; chosen from a
 #: stream of their own, so that other runs stay as they were.
-RARE: Mapping[str, nemesis.Fault] = {"scaling": scaling.run, "stranding": stranding.run}
+RARE: Mapping[str, nemesis.Fault] = {
+    "scaling": scaling.run,
+    "stranding": stranding.run,
+    "rejoining": rejoining.run,
+}
 #: A topic that would rather lose records than wait, for others and for replicas in sync.
 UNCLEAN: Mapping[str, str] = {
     "unclean.leader.election.enable": "true",
@@ -131,6 +136,7 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     rare_troubles += ["stranding"] * any(topic.unclean for topic in scene.topics)
     if rare.random() < 0.4 and len(brokers) > 1:
         workloads["follower"] = closest.run
+    rare_troubles += ["rejoining"] * (rare.random() < 0.25 and len(brokers) > 1)
     scene.client_hosts += [f"client-{name}" for name in workloads]
     clients = [
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))

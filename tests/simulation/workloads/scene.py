@@ -15,6 +15,7 @@ from world import EPOCH_MS, World
 
 from sparklog.driver.control_plane import ControlPlane
 from sparklog.executors.broker import Broker
+from sparklog.metadata import PartitionImage
 from sparklog.types import NO_NODE, Compression
 from sparklog.wire.builder import Record, encode_batch
 
@@ -79,14 +80,22 @@ class Scene:
     def missing_in_sync(self) -> Iterator[tuple[LogId, tuple[int, ...]]]:
         """Of every partition that is there for the whole run: which replicas are not in sync, as
         far as the controller knows; -1 when it has no leader, or is being moved."""
-        control = self.world.control.control_plane
         for log in self.logs:
-            topic = control.image.topic_by_id(log.topic_id) if control is not None else None
-            state = topic.partitions.get(log.partition) if topic is not None else None
+            state = self._state(log)
             if state is None or state.offline or state.adding or state.removing:
                 yield log, (NO_NODE,)
             else:
                 yield log, tuple(sorted(set(state.replicas) - set(state.isr)))
+
+    def leader(self, log: LogId) -> int:
+        """As far as the controller knows; -1 when there is none."""
+        state = self._state(log)
+        return NO_NODE if state is None else state.leader
+
+    def _state(self, log: LogId) -> PartitionImage | None:
+        control = self.world.control.control_plane
+        topic = control.image.topic_by_id(log.topic_id) if control is not None else None
+        return topic.partitions.get(log.partition) if topic is not None else None
 
     def some_factor(self, chance: random.Random) -> int:
         """How many replicas a topic is to have: three, or as many as there are brokers, or less."""

@@ -6,7 +6,6 @@ Owns: how that is brought about.  Must not know what may be lost by it.
 import random
 from contextlib import suppress
 
-from history import LogId
 from hosts import Loss
 
 from sparklog.errors import SparklogError
@@ -25,7 +24,7 @@ async def run(scene: Scene, chance: random.Random) -> None:
     lag_ms = int(scene.world.settings["replica.lag.time.max.ms"])
     while logs and not scene.over:
         await scene.pause(chance, CALM_MS)
-        leader = _leader(scene, chance.choice(logs))
+        leader = scene.leader(chance.choice(logs))
         if scene.over or leader == NO_NODE or not scene.world.is_up(leader):
             continue
         for other in scene.world.brokers:
@@ -40,10 +39,3 @@ async def run(scene: Scene, chance: random.Random) -> None:
         await scene.pause(chance, TROUBLE_MS)
         scene.world.heal_network()
         await bring_back(scene, leader)
-
-
-def _leader(scene: Scene, log: LogId) -> int:
-    control = scene.world.control.control_plane
-    topic = control.image.topic_by_id(log.topic_id) if control is not None else None
-    state = topic.partitions.get(log.partition) if topic is not None else None
-    return NO_NODE if state is None else state.leader
