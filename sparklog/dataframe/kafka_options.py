@@ -23,10 +23,10 @@ _CONSUMER = (
     *("partition.assignment.strategy", "session.timeout.ms"),
 )
 _PRODUCER = (
-    *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "linger.ms"),
-    *("max.block.ms", "max.in.flight.requests.per.connection", "max.request.size"),
+    *("buffer.memory", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+    *("linger.ms", "max.block.ms", "max.in.flight.requests.per.connection", "max.request.size"),
     *("metadata.max.idle.ms", "partitioner.adaptive.partitioning.enable"),
-    *("partitioner.availability.timeout.ms", "retries"),
+    *("partitioner.availability.timeout.ms", "retries", "transaction.timeout.ms"),
 )
 READ_WITHOUT_EFFECT = frozenset(f"kafka.{name}" for name in (*_CLIENT, *_CONSUMER))
 WRITE_WITHOUT_EFFECT = frozenset(f"kafka.{name}" for name in (*_CLIENT, *_PRODUCER))

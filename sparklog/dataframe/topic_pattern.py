@@ -33,7 +33,10 @@ _TOKEN = re.compile(
 
 
 def topic_matcher(java: str) -> Callable[[str], bool]:
-    """Whether a whole name matches.  Raises ValueError for what is no pattern, or not for us."""
+    """Whether a part of a name matches, as in Spark's source (``SubscribePatternStrategy``).
+
+    Raises ValueError for what is no pattern, or not for us.
+    """
     if not java.strip():
         raise ValueError("expected a regular expression for names of topics")
     try:
@@ -44,7 +47,7 @@ def topic_matcher(java: str) -> Callable[[str], bool]:
 
 
 def _matches(pattern: re.Pattern[str], name: str) -> bool:
-    return pattern.fullmatch(name) is not None
+    return pattern.search(name) is not None
 
 
 def _python(java: str) -> str:

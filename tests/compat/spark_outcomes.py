@@ -3,7 +3,7 @@
 Owns: the values.  Must not know Spark, nor which connector was used.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Place = tuple[str, int]
@@ -11,13 +11,25 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A read (``sql`` is None), or a write of what ``sql`` selects; through each of ``formats``."""
+    """A read (``sql`` is None), or a write of what ``sql`` selects; through each of ``formats``.
+
+    ``{format}`` in ``sql`` and in options stands for the format.
+    """
 
     formats: tuple[str, ...]
     options: dict[str, str] = field(default_factory=dict)
     sql: str | None = None
     mode: str | None = "append"
     schema: str | None = None
+
+    def named(self, name: str) -> "Job":
+        """The job of one of its formats."""
+        return replace(
+            self,
+            formats=(name,),
+            options={key: text.replace("{format}", name) for key, text in self.options.items()},
+            sql=self.sql and self.sql.replace("{format}", name),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

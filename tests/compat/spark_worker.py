@@ -10,6 +10,7 @@ import re
 import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, BinaryIO
 
 from spark_outcomes import Failure, Job, Outcome, Place, Rows, Written
@@ -21,21 +22,26 @@ QUICK_JVM = "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
 
 
 def serve(spark: Any, source: BinaryIO, sink: BinaryIO) -> None:
-    """Job after job, each through its formats at the same time, until there are no more."""
+    """Job after job until there are no more; the formats of a read at the same time.
+
+    A write has to come from this thread: in others Spark does not find a source made in Python.
+    """
     with ThreadPoolExecutor() as pool:
         while True:
             try:
                 job: Job = pickle.load(source)
             except EOFError:
                 return
-            done = list(pool.map(lambda name, job=job: outcome(spark, job, name), job.formats))
-            pickle.dump(done, sink)
+            run = map if job.sql else pool.map
+            each = partial(outcome, spark, job)
+            pickle.dump(list(run(each, job.formats)), sink)
             sink.flush()
 
 
 def outcome(spark: Any, job: Job, name: str) -> Outcome:
+    named = job.named(name)
     try:
-        return read(spark, job, name) if job.sql is None else write(spark, job, name)
+        return read(spark, named, name) if job.sql is None else write(spark, named, name)
     except Exception as error:
         return Failure(message=said(str(error)))
 

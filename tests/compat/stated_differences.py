@@ -1,13 +1,12 @@
-"""Where sparklog differs from Spark's Kafka source and sink: on purpose, or not yet as they are.
+"""Where sparklog differs from Spark's Kafka source and sink on purpose, each with its reason.
 
-Owns: both tables, by the names of cases.  A difference that is meant has to show; one of
-``NOT_YET`` is a gap, and may close.
+Owns: the table, by the names of cases.  A difference that does not show fails its test.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_outcomes import Failure, Outcome, Rows, Written
+from spark_outcomes import Failure, Outcome, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +27,6 @@ def rows(count: int, *, tasks: int) -> Callable[[Outcome], bool]:
     )
 
 
-def written(outcome: Outcome) -> bool:
-    return isinstance(outcome, Written)
-
-
 MEANT: dict[str, Meant] = {
     "a partition that is not there": Meant(
         reason="who asks for a partition that is missing is told, instead of reading less",
@@ -39,6 +34,10 @@ MEANT: dict[str, Meant] = {
     ),
     "at least seven tasks": Meant(
         reason="shares are rounded up: at least as many tasks as asked for, never fewer",
+        ours=rows(30, tasks=9),
+    ),
+    "few records for a task": Meant(
+        reason="Spark 4.2 heeds maxRecordsPerPartition in a batch only beside minPartitions",
         ours=rows(30, tasks=9),
     ),
     "without a word about transactions": Meant(
@@ -53,38 +52,12 @@ MEANT: dict[str, Meant] = {
         reason="as with options: a misspelt setting is refused",
         ours=fails("unknown option"),
     ),
-}
-
-_OPTION = "the option is not there yet"
-
-NOT_YET: dict[str, str] = {
-    "a pattern": _OPTION,
-    "a pattern that fits a part of a name": _OPTION,
-    "a pattern of Java": _OPTION,
-    "a pattern that nothing fits": _OPTION,
-    "back to before the start": "nothing is read, and nobody is told",
-    "from a time to an earlier one": "nothing is read, and nobody is told",
-    "from times": _OPTION,
-    "to times": _OPTION,
-    "to times that nothing reaches": _OPTION,
-    "the same, strategy error": _OPTION,
-    "the same, strategy latest": _OPTION,
-    "the same for one partition": _OPTION,
-    "a time beats times": _OPTION,
-    "times beat offsets": _OPTION,
-    "an end beats ends": _OPTION,
-    "ends by time beat ends": _OPTION,
-    "few records for a task": _OPTION,
-    "both": _OPTION,
-    "the same, and told so": _OPTION,
-    "the same, and no matter": _OPTION,
-    "everything is lost, no matter": _OPTION,
-    "what is committed": _OPTION,
-    "what is not committed, too": _OPTION,
-    "from the middle of what was aborted": _OPTION,
-    "a group": _OPTION,
-    "a prefix of groups": _OPTION,
-    "settings of the client": "some settings of Java's client are not known",
-    "retries": _OPTION,
-    "limits of streams": "options of streams are refused in a batch, where Spark's source warns",
+    "columns that nobody knows": Meant(
+        reason="a column that is not written is told of, instead of being left out",
+        ours=fails("unknown column 'colour'"),
+    ),
+    "without a mode": Meant(
+        reason="Spark writes to a source in Python only with mode('append')",
+        ours=fails("UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
+    ),
 }

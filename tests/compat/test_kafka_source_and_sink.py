@@ -4,24 +4,36 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compat_topics import fill, write_transactions
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Partition
 from kafka_jars import SPARK_PACKAGE, JarsUnavailableError, jars_of
 from read_cases import CASES as READ_CASES
 from read_cases import Read
 from served import ServedCluster
-from spark_outcomes import Failure, Job, Outcome, Rows
+from spark_outcomes import Failure, Job, Outcome, Rows, Written
 from spark_process import SparkProcess
-from stated_differences import MEANT, NOT_YET
+from stated_differences import MEANT
+from write_cases import CASES as WRITE_CASES
+from write_cases import WRITER, Write
 
 from sparklog.client.blocking import BlockingClient
+from sparklog.types import OffsetSpec, TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 BOTH = ("kafka", "sparklog")
 #: Records of these tests are old, and must stay nevertheless.
 RETENTION = ("--set", "log.retention.ms=-1")
+POLL_SECONDS_MAX = 20.0
+EVERYTHING = """\
+SELECT IF(id % 3 = 0, NULL, string(id)) AS key, IF(id % 4 = 0, NULL, encode(string(id), 'UTF-8'))
+  AS value, int(id % 2) AS partition, IF(id % 5 = 0, array(struct('h' AS key, X'FF' AS value),
+  struct('n' AS key, CAST(NULL AS BINARY) AS value)), NULL) AS headers
+FROM range(200)"""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +67,12 @@ def bootstrap(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
+def client(bootstrap: str) -> Iterator[BlockingClient]:
+    with BlockingClient(bootstrap) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
 def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
     process = SparkProcess(jars, tmp_path_factory.mktemp("spark") / "errors")
     yield process
@@ -70,8 +88,6 @@ def agree(name: str, kafka: Outcome, ours: Outcome, says: str | None = None) -> 
         same = ours == kafka
     else:
         same = isinstance(ours, Failure) and has(ours, says)
-    if name in NOT_YET and not same:
-        pytest.xfail(NOT_YET[name])
     assert same, f"ours: {ours}, Kafka: {kafka}"
 
 
@@ -103,8 +119,85 @@ def test_a_schema_of_the_user(spark: SparkProcess, bootstrap: str) -> None:
     assert ours.rows == {("numbs", 0): [("numbs", 0, n) for n in range(3)]}
 
 
+@pytest.mark.parametrize("case", WRITE_CASES, ids=lambda case: case.name)
+def test_a_write(spark: SparkProcess, bootstrap: str, client: BlockingClient, case: Write) -> None:
+    topics = [case.topic.replace(WRITER, name) for name in BOTH]
+    if case.partitions:
+        for topic in topics:
+            client.admin.create_topic(topic, case.partitions)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": case.topic, **case.options}
+    given = {name: value for name, value in options.items() if value}
+    kafka, ours = spark.run(Job(formats=BOTH, options=given, sql=case.sql, mode=case.mode))
+    if case.fails is None:
+        assert isinstance(kafka, Written), kafka
+        found = records(client, topics[0])
+        assert len(found) == case.records
+        if isinstance(ours, Written):
+            assert records(client, topics[1]) == found
+    else:
+        assert isinstance(kafka, Failure), kafka
+        assert has(kafka, case.kafka or case.fails), kafka
+        assert not case.partitions or records(client, topics[1]) == []
+    agree(case.name, kafka, ours, case.fails)
+
+
+def records(client: BlockingClient, topic: str) -> list[tuple[Any, ...]]:
+    """Every record but its time, read without Spark, by partition and offset."""
+    partitions = [TopicPartition(topic, n) for n in client.topic(topic).partitions]
+    ends = client.list_offsets(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
+    wanted = sum(end.offset for end in ends.values())
+    found: list[tuple[Any, ...]] = []
+    with client.consumer() as consumer:
+        consumer.assign(partitions)
+        while len(found) < wanted:
+            found += [
+                (each.partition, each.offset, each.key, each.value, each.headers)
+                for each in consumer.poll()
+            ]
+    return sorted(found, key=lambda record: record[:2])
+
+
+@pytest.mark.parametrize("writer", BOTH)
+def test_what_one_has_written_all_read(
+    spark: SparkProcess, bootstrap: str, client: BlockingClient, writer: str
+) -> None:
+    topic = f"written.{writer}"
+    client.admin.create_topic(topic, 2)
+    options = {"kafka.bootstrap.servers": bootstrap}
+    job = Job(formats=(writer,), options={**options, "topic": topic}, sql=EVERYTHING)
+    assert spark.run(job) == [Written()]
+    reading = {**options, "subscribe": topic, "includeHeaders": "true"}
+    kafka, ours = spark.run(Job(formats=BOTH, options=reading))
+    assert isinstance(ours, Rows), ours
+    assert ours == kafka
+    rows = [
+        (number, row[4], row[0], row[1], tuple(row[7] or ()))
+        for (_, number), found in ours.rows.items()
+        for row in found
+    ]
+    assert sorted(rows, key=lambda row: row[:2]) == records(client, topic)
+    assert sorted(rows, key=lambda row: row[:2]) == peers_records(bootstrap, topic, len(rows))
+
+
+def peers_records(bootstrap: str, topic: str, count: int) -> list[tuple[Any, ...]]:
+    """As librdkafka reads them."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "-", "enable.auto.commit": False}
+    )
+    consumer.assign([Partition(topic, number, 0) for number in range(2)])
+    found = []
+    while len(found) < count:
+        message = consumer.poll(POLL_SECONDS_MAX)
+        assert message is not None
+        assert message.error() is None
+        headers = tuple(message.headers() or ())
+        place = (message.partition(), message.offset())
+        found.append((*place, message.key(), message.value(), headers))
+    consumer.close()
+    return sorted(found, key=lambda record: record[:2])
+
+
 def test_differences_are_those_of_cases() -> None:
-    names = {case.name for case in READ_CASES}
-    assert len(names) == len(READ_CASES)
+    names = {case.name for case in (*READ_CASES, *WRITE_CASES)}
+    assert len(names) == len(READ_CASES) + len(WRITE_CASES)
     assert names >= MEANT.keys()
-    assert names >= NOT_YET.keys()
