@@ -194,7 +194,8 @@ class _Loader:
         self.half.flush_folder(self.folder)
         self.segments = [self._segment(offset)]
         self.segments[0].create(self.config)
-        self.epochs.clear()
+        self.epochs.truncate_from_end(offset)
+        self.epochs.truncate_from_start(offset, offset)
         self.log_start_offset = self.recovery_point = offset
 
     # epochs

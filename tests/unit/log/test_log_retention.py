@@ -120,6 +120,21 @@ def test_a_log_that_retention_has_emptied_knows_its_epoch_after_a_crash() -> Non
     assert log.leader_epochs.latest_epoch == 3
 
 
+def test_a_log_that_lost_deleted_records_knows_the_epoch_that_it_had_written_down() -> None:
+    desk = Desk()
+    log = desk.open()
+    log.assign_leader_epoch(3)
+    put(log, 0, leader_epoch=3)
+    log.flush(0)
+    fill(log, 5)
+    log.close(0, clean=False)
+    desk.half.put(desk.path(f"{0:020d}.log"), b"")
+    log = desk.open(log_start_offset=6)
+    assert (log.log_start_offset, log.log_end_offset) == (6, 6)
+    assert log.leader_epochs.latest_epoch == 3
+    log.check_invariants()
+
+
 def test_records_without_timestamps_age_by_the_clock() -> None:
     log = Desk().open(retention_ms=HOUR_MS)
     put(log, -1, now_ms=100)
