@@ -23,7 +23,7 @@ _CONSUMER = (
     *("partition.assignment.strategy", "session.timeout.ms"),
 )
 _PRODUCER = (
-    *("buffer.memory", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+    *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
     *("linger.ms", "max.block.ms", "max.in.flight.requests.per.connection", "max.request.size"),
     *("metadata.max.idle.ms", "partitioner.adaptive.partitioning.enable"),
     *("partitioner.availability.timeout.ms", "retries", "transaction.timeout.ms"),

@@ -174,7 +174,7 @@ def test_timestamps_by_partition_and_partitions_without_a_match(rig: Rig, hundre
 
 def test_topics_by_pattern_also_later_ones_and_none(rig: Rig) -> None:
     reader = rig.spark.read.format("sparklog").option(
-        "subscribePattern", r"pattern\.(a|\p{Digit}+)"
+        "subscribePattern", r"^pattern\.(a|\p{Digit}+)$"
     )
     frame = reader.load()
     assert frame.count() == 0
