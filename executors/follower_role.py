@@ -18,12 +18,7 @@ from sparklog.executors.partition_values import (
     WakeDeleters,
 )
 from sparklog.executors.replica import DISK_ERRORS, Replica
-from sparklog.executors.replicated_batches import (
-    ReplicatedBatch,
-    has_gap,
-    read_replicated,
-    split_writes,
-)
+from sparklog.executors.replicated_batches import Replicated, read_replicated, split_writes
 from sparklog.types import NO_NODE
 from sparklog.wire.batch import Buffer
 
@@ -169,28 +164,27 @@ class FollowerRole:
             end = diverging.end_offset if end < 0 else min(end, diverging.end_offset)
         return min(end, log.log_end_offset)
 
-    def _write(
-        self, records: memoryview, batches: list[ReplicatedBatch], now_ms: int
-    ) -> list[Effect]:
+    def _write(self, records: memoryview, batches: Replicated, now_ms: int) -> list[Effect]:
         replica, log, producers = self._replica, self._replica.log, self._replica.producers
-        first = batches[0].header
+        headers, markers = batches.headers, batches.markers
+        first = headers[0]
         if first.base_offset < log.log_end_offset:
             self._begin_inside(first.base_offset, first.last_offset, now_ms)
         # Recovery takes a gap in what was never flushed for damage, but in a compacted log.
-        gap = has_gap(batches, log.log_end_offset)
+        gap = batches.has_gap or first.base_offset > log.log_end_offset
         gap = gap and "compact" not in replica.config.cleanup_policy
         effects: list[Effect] = []
         try:
-            for part in split_writes(batches, log.config.segment_bytes):
-                last = part[-1]
+            for write in split_writes(batches, log.config.segment_bytes):
+                written, last = headers[write.first : write.end], write.end - 1
                 aborted = None
-                if last.marker is not None and last.is_abort:
-                    aborted = producers.aborted_by(last.header, last.marker)
-                data = records[part[0].position : last.position + last.header.size]
-                log.append([data], [batch.header for batch in part], now_ms, aborted)
-                for header, _, marker in part:
-                    producers.replay(header, now_ms, marker)
-                replica.appended(len(data))
+                if batches.is_abort(last):
+                    aborted = producers.aborted_by(headers[last], markers[last])
+                log.append([records[write.data]], written, now_ms, aborted)
+                for index, header in enumerate(written, write.first):
+                    if header.producer_id >= 0:
+                        producers.replay(header, now_ms, markers.get(index))
+                replica.appended(write.data.stop - write.data.start)
         finally:
             # Also for what was written before a write that failed: it is fetched behind now.
             effects += replica.promise_flush(now_ms, at_once=gap)

@@ -154,11 +154,11 @@ class PartitionRead:
     diverging: EpochEnd | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPosition:
+class FetchPosition(NamedTuple):
     """What a follower says when it fetches; ``offset`` is the end of its log.
 
-    ``last_fetched_epoch``: of the record before that, -1 when there is none.
+    ``last_fetched_epoch``: of the record before that, -1 when there is none.  A tuple, because it
+    is made anew for every comparison.
     """
 
     offset: int

@@ -8,7 +8,7 @@ they may be larger than what producers may send today; what cannot be the contin
 follower's log is refused whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -29,76 +29,88 @@ from sparklog.wire.batch import (
 from sparklog.wire.control import ControlType, EndTxnMarker, read_marker
 
 
-class ReplicatedBatch(NamedTuple):
-    """A batch, where it begins among the bytes that came, and what it says when it is a marker."""
+class Replicated(NamedTuple):
+    """Whole batches in order, one behind the other.
 
-    header: BatchHeader
-    position: int
-    marker: EndTxnMarker | None
+    ``markers`` are those of control batches, by index; ``has_gap``: offsets are left out between
+    two of them.
+    """
 
-    @property
-    def is_abort(self) -> bool:
-        return self.marker is not None and self.marker.control_type is ControlType.ABORT
+    headers: Sequence[BatchHeader]
+    markers: Mapping[int, EndTxnMarker]
+    size: int
+    has_gap: bool
+
+    def is_abort(self, index: int) -> bool:
+        marker = self.markers.get(index)
+        return marker is not None and marker.control_type is ControlType.ABORT
 
 
-def read_replicated(
-    records: Buffer, *, last_epoch: int, leader_epoch: int
-) -> list[ReplicatedBatch]:
+class Write(NamedTuple):
+    """What one write takes: batches from ``first`` up to ``end``, and where their bytes are."""
+
+    first: int
+    end: int
+    data: slice
+
+
+def read_replicated(records: Buffer, *, last_epoch: int, leader_epoch: int) -> Replicated:
     """The batches, checked against each other and against the epochs that they can be of.
 
     ``last_epoch`` is that of the follower's last record, ``leader_epoch`` the leader's.  Raises
     KafkaError: CORRUPT_MESSAGE, INVALID_RECORD.
     """
-    batches: list[ReplicatedBatch] = []
-    view, position, end_offset = memoryview(records), 0, 0
-    while position < len(view):
-        header, size = _read_batch(view, position)
-        epoch = header.partition_leader_epoch
+    headers: list[BatchHeader] = []
+    markers: dict[int, EndTxnMarker] = {}
+    view, position, end_offset, has_gap = memoryview(records), 0, 0, False
+    size = len(view)
+    while position < size:
+        header = _read_batch(view, position)
+        base_offset, batch_length, epoch, _, _, attributes, delta = header[:7]
         if not last_epoch <= epoch <= leader_epoch:
             raise _impossible(header, f"is of leader epoch {epoch} after {last_epoch}")
-        if not end_offset <= header.base_offset <= header.last_offset < MAX_INT64:
+        if base_offset != end_offset:
+            if base_offset < end_offset:
+                raise _impossible(header, f"comes after offset {end_offset - 1}")
+            has_gap = has_gap or bool(headers)
+        if not 0 <= delta < MAX_INT64 - base_offset:
             raise _impossible(header, f"comes after offset {end_offset - 1}")
-        marker = _read_marker(view, position, header) if header.attributes & CONTROL_BIT else None
-        batches.append(ReplicatedBatch(header, position, marker))
-        last_epoch, end_offset = epoch, header.next_offset
-        position += size
-    return batches
+        if attributes & CONTROL_BIT:
+            marker = _read_marker(view, position, header)
+            if marker is not None:
+                markers[len(headers)] = marker
+        headers.append(header)
+        last_epoch, end_offset = epoch, base_offset + delta + 1
+        position += batch_length + LOG_OVERHEAD
+    return Replicated(headers, markers, size, has_gap)
 
 
-def has_gap(batches: Sequence[ReplicatedBatch], end_offset: int) -> bool:
-    """Whether offsets are left out behind ``end_offset``, where the log ends."""
-    for header, _, _ in batches:
-        if header.base_offset > end_offset:
-            return True
-        end_offset = header.next_offset
-    return False
-
-
-def split_writes(
-    batches: Sequence[ReplicatedBatch], segment_bytes: int
-) -> Iterator[Sequence[ReplicatedBatch]]:
-    """The batches of one write each: as many as fit a segment; the marker of an abort alone.
+def split_writes(batches: Replicated, segment_bytes: int) -> Iterator[Write]:
+    """As many batches as fit a segment; the marker of an abort alone.
 
     What an abort is about depends on what all batches before it have done.
     """
-    begin, size = 0, 0
-    for index, batch in enumerate(batches):
-        header = batch.header
-        if index > begin and (
-            size + header.size > segment_bytes
-            or header.last_offset - batches[begin].header.base_offset > MAX_INT32
-            or batch.is_abort
-            or batches[begin].is_abort
+    headers, count = batches.headers, len(batches.headers)
+    span = headers[-1].last_offset - headers[0].base_offset
+    if not batches.markers and batches.size <= segment_bytes and span <= MAX_INT32:
+        yield Write(0, count, slice(0, batches.size))
+        return
+    first, start, end = 0, 0, 0
+    for index, header in enumerate(headers):
+        if index > first and (
+            end - start + header.size > segment_bytes
+            or header.last_offset - headers[first].base_offset > MAX_INT32
+            or batches.is_abort(index)
+            or batches.is_abort(first)
         ):
-            yield batches[begin:index]
-            begin, size = index, 0
-        size += header.size
-    if begin < len(batches):
-        yield batches[begin:]
+            yield Write(first, index, slice(start, end))
+            first, start = index, end
+        end += header.size
+    yield Write(first, count, slice(start, end))
 
 
-def _read_batch(view: memoryview, position: int) -> tuple[BatchHeader, int]:
-    """The header and size of a whole, undamaged batch.  A glance is mostly enough."""
+def _read_batch(view: memoryview, position: int) -> BatchHeader:
+    """The header of a whole, undamaged batch.  A glance is mostly enough."""
     try:
         header = read_header(view, position)
         size = header.batch_length + LOG_OVERHEAD
@@ -108,7 +120,7 @@ def _read_batch(view: memoryview, position: int) -> tuple[BatchHeader, int]:
             check_batch(view, position, header)
     except DecodeError as error:
         raise _torn(error) from error
-    return header, size
+    return header
 
 
 def _read_marker(view: memoryview, position: int, header: BatchHeader) -> EndTxnMarker | None:

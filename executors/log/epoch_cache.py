@@ -75,6 +75,8 @@ class EpochCache:
 
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote ``offset``; -1 when it lies before all that is known."""
+        if self._entries and self._entries[-1].start_offset <= offset:
+            return self._entries[-1].epoch
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[index - 1].epoch if index else NO_LEADER_EPOCH
 

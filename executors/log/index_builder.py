@@ -4,9 +4,12 @@ Owns: the rule which batches get an entry (``LogSegment.append``), and the packe
 append or of a rebuild.  Must not know files.
 """
 
+from collections.abc import Iterable
+
 from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
 from sparklog.types import MAX_INT32, MAX_INT64, NO_TIMESTAMP
+from sparklog.wire.batch import LOG_OVERHEAD, BatchHeader
 
 
 class IndexBuilder:
@@ -48,6 +51,22 @@ class IndexBuilder:
                 self.finish()
                 self.bytes_since_entry = 0
         self.bytes_since_entry += size
+
+    def add_all(self, headers: Iterable[BatchHeader], position: int) -> int:
+        """Batches that follow each other from ``position`` on; where they end."""
+        since, interval = self.bytes_since_entry, self._interval
+        largest = self.largest.timestamp
+        for header in headers:
+            size = header.batch_length + LOG_OVERHEAD
+            if since > interval or header.max_timestamp > largest:
+                self.bytes_since_entry = since
+                self.add(header.last_offset, position, size, header.max_timestamp)
+                since, largest = self.bytes_since_entry, self.largest.timestamp
+            else:
+                since += size
+            position += size
+        self.bytes_since_entry = since
+        return position
 
     def finish(self) -> None:
         """The time entry that says what is the largest timestamp up to here."""

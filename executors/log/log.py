@@ -31,7 +31,7 @@ from sparklog.executors.log.time_search import TimeSearch
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BatchHeader, Buffer
+from sparklog.wire.batch import LOG_OVERHEAD, BatchHeader, Buffer
 
 __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 
@@ -194,7 +194,8 @@ class Log:
         """
         self._require_writable()
         size = sum(map(len, buffers))
-        assert size == sum([header.size for header in headers]), "headers do not fit their batches"
+        lengths = sum([header.batch_length for header in headers])
+        assert size == lengths + len(headers) * LOG_OVERHEAD, "headers do not fit their batches"
         assert headers[0].base_offset >= self.log_end_offset, "offsets must not go back"
         if size > self.config.segment_bytes and len(headers) > 1:
             raise KafkaError(

@@ -389,17 +389,13 @@ class Segment:
         time index does not cover yet.  The log does not need them, so a disk that has no room for
         them does not undo the append.
         """
-        at = position
-        for header in headers:
-            size = header.size
-            builder.add(header.last_offset, at, size, header.max_timestamp)
-            at += size
+        end = builder.add_all(headers, position)
         self._largest = builder.largest
         try:
             self.time_index.extend(builder.times)
             self.offset_index.extend(builder.offsets)
         except StorageError:
-            self._bytes_since_entry += at - position
+            self._bytes_since_entry += end - position
         else:
             self._bytes_since_entry = builder.bytes_since_entry
 

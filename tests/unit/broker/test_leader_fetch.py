@@ -55,8 +55,8 @@ class Replica:
 
     def grow(self, count: int) -> None:
         assert self.position is not None
-        self.position = replace(
-            self.position, offset=self.position.offset + count, last_fetched_epoch=5
+        self.position = self.position._replace(
+            offset=self.position.offset + count, last_fetched_epoch=5
         )
 
 
@@ -235,7 +235,7 @@ def test_an_answer_about_a_log_that_changed_since_is_dropped_and_asked_for_again
     follower = Follower(replica, Replica(1))
     follower.open()
     follower.ask()
-    replica.position = replace(HERE, current_leader_epoch=6)
+    replica.position = HERE._replace(current_leader_epoch=6)
     assert follower.hear(PartitionData(partition_index=0, records=b"old")) == []
     (topic,) = request(0).topics
     parts = (replace(topic.partitions[0], current_leader_epoch=6),)
