@@ -2,6 +2,9 @@
 
 Owns: the connection, at most one request that waits and the one that overtakes it, and when it is
 tried again.  Must not know which replicas follow which leader, nor what is asked (``LeaderFetch``).
+
+An answer is taken, and the next request sent, as it is received: under load that is most of what a
+broker does, so no task stands between them.
 """
 
 import asyncio
@@ -10,10 +13,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from sparklog.client.connection import Connection
-from sparklog.errors import ConnectError, DecodeError, KafkaError, ProtocolError
+from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
 from sparklog.executors.leader_fetch import (
     Answered,
     Diverged,
@@ -40,11 +43,6 @@ logger = logging.getLogger(__name__)
 
 #: Takes what a leader said of a log that is not its own.
 Truncate: TypeAlias = Callable[[Diverged[Partition] | FellBehind[Partition]], None]
-
-
-class _UnderWay(NamedTuple):
-    correlation_id: int
-    answer: "asyncio.Task[memoryview]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +75,11 @@ class ReplicaFetcher:
         self._fetch: LeaderFetch[Partition] = LeaderFetch(
             table.node_id, table.broker_config, table.throttle.wait_ms
         )
-        self._woken = asyncio.Event()
         self._moved = asyncio.Event()
         self._leader: BrokerImage | None = None
         self._failures = 0
+        #: The one that is open, and what ends it.
+        self._talk: _Talk | None = None
 
     def __len__(self) -> int:
         return len(self._fetch)
@@ -90,7 +89,7 @@ class ReplicaFetcher:
     def follow(self, partition: Partition) -> None:
         """Fetch this replica, at once."""
         self._fetch.follow(partition)
-        self._woken.set()
+        self._wake()
 
     def leave(self, topic_partition: TopicPartition) -> None:
         """Fetch it no more."""
@@ -99,18 +98,19 @@ class ReplicaFetcher:
     def touch(self, topic_partition: TopicPartition) -> None:
         """The position of a replica may be another one."""
         self._fetch.touch(topic_partition)
-        self._woken.set()
+        self._wake()
 
     def delay(self, topic_partition: TopicPartition) -> None:
         """Something is wrong with a replica: fetch it later."""
         self._fetch.delay(topic_partition, self._now_ms())
-        self._woken.set()
+        self._wake()
 
     def look_for_leader(self) -> None:
         """The image is another one: the leader may be another process."""
         if self._tools.broker(self.leader_id) != self._leader:
             self._moved.set()
-            self._woken.set()
+            if self._talk is not None:
+                self._talk.end(None)
 
     # the connection
 
@@ -152,49 +152,64 @@ class ReplicaFetcher:
             return
 
     async def _converse(self, connection: Connection) -> None:
-        version = connection.version_for(FetchRequest)
-        under_way: deque[_UnderWay] = deque()
+        """Returns when the leader has moved; raises what broke."""
+        talk = self._talk = _Talk(connection)
         try:
-            while not self._moved.is_set():
-                self._woken.clear()
-                while under_way and under_way[0].answer.done():
-                    correlation_id, answer = under_way.popleft()
-                    received = answer.result()
-                    answered_id, response = decode_fetch_response(version, received)
-                    connection.check_correlation(correlation_id, answered_id)
-                    self._take(response)
-                    connection.give_back(received)
-                request = self._fetch.next_request(self._tools.broker_epoch(), self._now_ms())
-                if request is not None:
-                    under_way.append(self._send(connection, version, request))
-                await self._wait()
+            if not self._moved.is_set():
+                self._ask(talk)
+                await talk.ended
         finally:
-            for each in under_way:
-                each.answer.cancel()
-            await asyncio.gather(*(each.answer for each in under_way), return_exceptions=True)
+            self._talk = None
+            talk.close()
 
-    async def _wait(self) -> None:
-        """Until there is an answer or something to ask."""
-        retry_ms = self._fetch.retry_ms
-        if retry_ms is None:
-            await self._woken.wait()
+    def _wake(self) -> None:
+        """There may be something to ask; of all that comes up in this turn of the loop at once."""
+        talk = self._talk
+        if talk is not None and not talk.turn_wanted:
+            talk.turn_wanted = True
+            talk.loop.call_soon(self._turn, talk)
+
+    def _turn(self, talk: "_Talk") -> None:
+        talk.turn_wanted = False
+        if self._talk is talk and not talk.ended.done():
+            self._ask(talk)
+
+    def _ask(self, talk: "_Talk") -> None:
+        """Send what is to be said now, and come back when the next delay ends."""
+        try:
+            request = self._fetch.next_request(self._tools.broker_epoch(), self._now_ms())
+            if request is not None:
+                self._send(talk, request)
+        except Exception as error:
+            talk.end(error)
             return
-        pause_s = max(retry_ms - self._now_ms(), 0) / 1000
-        timer = asyncio.get_running_loop().call_later(pause_s, self._woken.set)
-        try:
-            await self._woken.wait()
-        finally:
-            timer.cancel()
+        retry_ms = self._fetch.retry_ms
+        talk.call_after_delay(None if retry_ms is None else retry_ms / 1000, self._wake)
 
-    def _send(self, connection: Connection, version: int, request: FetchRequest) -> _UnderWay:
+    def _send(self, talk: "_Talk", request: FetchRequest) -> None:
+        connection, version = talk.connection, talk.version
         correlation_id = connection.next_correlation_id()
         payload = encode_request(request, version, correlation_id, connection.client_id)
-        timeout_s = request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S
-        answer = asyncio.create_task(
-            connection.exchange(FetchRequest.API_KEY, (payload,), timeout_s=timeout_s)
-        )
-        answer.add_done_callback(lambda _: self._woken.set())
-        return _UnderWay(correlation_id, answer)
+        connection.ask((payload,), partial(self._received, talk, correlation_id))
+        talk.expect(request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S)
+
+    def _received(
+        self, talk: "_Talk", correlation_id: int, received: memoryview | ConnectError
+    ) -> None:
+        if self._talk is not talk or talk.ended.done():
+            return
+        try:
+            if isinstance(received, ConnectError):
+                raise received
+            talk.heard()
+            answered_id, response = decode_fetch_response(talk.version, received)
+            talk.connection.check_correlation(correlation_id, answered_id)
+            self._take(response)
+            talk.connection.give_back(received)
+        except Exception as error:
+            talk.end(error)
+            return
+        self._ask(talk)
 
     # answers
 
@@ -245,3 +260,64 @@ class ReplicaFetcher:
     def _now_ms(self) -> int:
         """Of the loop's clock, because that of the day may jump."""
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+class _Talk:
+    """One open connection: when it ends, and what it waits for."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.version = connection.version_for(FetchRequest)
+        self.loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self.loop.create_future()
+        self.turn_wanted = False
+        #: When the answers to the requests under way are overdue.
+        self._deadlines_s: deque[float] = deque()
+        self._watch: asyncio.TimerHandle | None = None
+        self._delay: asyncio.TimerHandle | None = None
+
+    def end(self, error: BaseException | None) -> None:
+        """Because of ``error``, or because the leader is elsewhere."""
+        if self.ended.done():
+            return
+        if error is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(error)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        for timer in (self._watch, self._delay):
+            if timer is not None:
+                timer.cancel()
+        if not self.ended.cancel() and not self.ended.cancelled():
+            self.ended.exception()  # somebody looked
+
+    def call_after_delay(self, at_s: float | None, callback: Callable[[], None]) -> None:
+        """Once, instead of what was asked for before; None: not at all."""
+        if self._delay is not None:
+            self._delay.cancel()
+            self._delay = None
+        if at_s is not None:
+            self._delay = self.loop.call_at(at_s, callback)
+
+    def expect(self, timeout_s: float) -> None:
+        """A request is under way that is answered within so long."""
+        self._deadlines_s.append(self.loop.time() + timeout_s)
+        if self._watch is None:
+            self._watch = self.loop.call_at(self._deadlines_s[0], self._look)
+
+    def heard(self) -> None:
+        """The oldest request was answered."""
+        self._deadlines_s.popleft()
+
+    def _look(self) -> None:
+        # One timer for many answers: it is armed anew only when it has fired.
+        self._watch = None
+        if not self._deadlines_s:
+            return
+        if self._deadlines_s[0] > self.loop.time():
+            self._watch = self.loop.call_at(self._deadlines_s[0], self._look)
+            return
+        late = f"{self.connection.endpoint} did not answer a fetch in time"
+        self.end(KafkaError(ErrorCode.REQUEST_TIMED_OUT, late))

@@ -137,6 +137,16 @@ class Connection:
                 f"{self.endpoint} did not answer api key {api_key} within {timeout_s:.1f} s",
             ) from None
 
+    def ask(
+        self, payload: Sequence[Buffer], on_answer: Callable[[memoryview | ConnectError], None]
+    ) -> None:
+        """Send an encoded request; ``on_answer`` gets the bytes of its answer as soon as they are
+        here, or why there are none.  It must not raise, and knows itself how long it waits.
+
+        Raises ConnectError.
+        """
+        self._channel.ask(payload, on_answer)
+
     def give_back(self, answer: memoryview) -> None:
         """Nobody uses this answer, or anything of it, any more: a later one may have its memory."""
         self._channel.give_back(answer)

@@ -7,6 +7,7 @@ Must not know what a frame means.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from sparklog.errors import ConnectError, FrameError
 from sparklog.transport.channel import UNSENT_BYTES_MAX, Channel
@@ -14,6 +15,9 @@ from sparklog.transport.limits import DEFAULT_FRAME_BYTES_MAX
 from sparklog.transport.wire import Buffer
 from sparklog.types import Endpoint
 from sparklog.wire.owned_frames import OwnedFrameDecoder
+
+#: Takes the memory of an answer, or why there is none; must not raise.
+OnAnswer: TypeAlias = Callable[[memoryview | ConnectError], None]
 
 #: Requests that a client has under way on one connection.
 IN_FLIGHT_MAX = 256
@@ -26,7 +30,7 @@ class ClientConnection(Channel):
         self._frames = OwnedFrameDecoder(frame_bytes_max)
         super().__init__(self._frames)
         self.endpoint = endpoint
-        self._waiting: deque[asyncio.Future[memoryview]] = deque()
+        self._waiting: deque[asyncio.Future[memoryview] | OnAnswer] = deque()
         self._blocked: deque[asyncio.Future[None]] = deque()
         self._error: str | None = None
         self._loss_callbacks: list[Callable[[], None]] = []
@@ -46,6 +50,17 @@ class ClientConnection(Channel):
         self._waiting.append(answer)
         self._put(payload)
         return await answer
+
+    def ask(self, payload: Sequence[Buffer], on_answer: OnAnswer) -> None:
+        """Send one frame; ``on_answer`` is called with its answer at receipt, or with the loss.
+
+        For few and small requests: nothing bounds them.  Raises ConnectError when the connection is
+        lost already.
+        """
+        if self.closed or self._out is None:
+            raise self._lost()
+        self._waiting.append(on_answer)
+        self._put(payload)
 
     async def send(self, payload: Sequence[Buffer]) -> None:
         """Send one frame that has no answer.  Raises ConnectError."""
@@ -74,7 +89,11 @@ class ClientConnection(Channel):
                 if not self._waiting:
                     raise FrameError("an answer that nobody asked for")
                 answer = self._waiting.popleft()
-                if not answer.done():
+                if not isinstance(answer, asyncio.Future):
+                    answer(frame)
+                    if self.closed:
+                        return
+                elif not answer.done():
                     answer.set_result(frame)
         except FrameError as error:
             self._fail(str(error))
@@ -129,7 +148,9 @@ class ClientConnection(Channel):
         self._error = self._error or reason
         while self._waiting:
             answer = self._waiting.popleft()
-            if not answer.done():
+            if not isinstance(answer, asyncio.Future):
+                answer(self._lost())
+            elif not answer.done():
                 answer.set_exception(self._lost())
         self._unblock()
 
