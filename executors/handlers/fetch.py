@@ -7,7 +7,8 @@ data gives at least one whole batch (KIP-74).
 With a session (KIP-227) a request names only what changed, the answer holds only what is news, and
 only partitions in which something happened are looked at.  Requests with a replica id are members'
 only: they tell the leader how far a follower has come, and are told where its log leaves the
-leader's (KIP-595).  A follower waits for the high watermark too (KIP-1166), and one out of range is
+leader's (KIP-595).  A follower waits for the high watermark too (KIP-1166), which is told with the
+next records or, without any, a little later; and one out of range is
 told where the log starts, which Kafka's ask for.  A consumer that says its rack is sent to the
 replica there (KIP-392); followers answer it as leaders do.
 
@@ -51,6 +52,9 @@ from sparklog.wire.messages.fetch import (
 
 #: Longest wait that is granted, whatever the client asks for.
 WAIT_MS_MAX = 300_000
+#: How long a high watermark waits for records to go with.  Under load there always are some, and
+#: answers without any would be as many again.
+HIGH_WATERMARK_WAIT_MS = 5
 #: From here on topics are named by their ids (KIP-516).
 _FIRST_ID_VERSION = 13
 #: From here on consumers may be sent to followers, and may read from them (KIP-392).
@@ -69,6 +73,7 @@ class _Attempt:
     looks: list[Look] = field(default_factory=list)
     size: int = 0
     urgent: bool = False
+    stale: bool = False
     regions: int = 0
 
     def hold(self, region: Region) -> Region | bytes:
@@ -188,6 +193,9 @@ class _Fetch:
         # More than is ever answered must not be waited for.
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._missing = 0
+        self._owner: Owner | None = None
+        #: Whether it waits for records only as long as a high watermark may.
+        self._hurries = False
 
     def attempt(self) -> _Attempt:
         """Look at every partition that may have something to tell."""
@@ -198,6 +206,7 @@ class _Fetch:
             found.looks.append(look)
             found.size += look.size
             found.urgent = found.urgent or look.urgent
+            found.stale = found.stale or look.stale
             left = max(left - look.size, 0)
         return found
 
@@ -236,13 +245,20 @@ class _Fetch:
             table.counters.bytes_out[look.topic] += look.size
 
     def park(self, attempt: _Attempt, owner: Owner) -> "asyncio.Future[FetchResponse]":
-        self._missing = self._bytes_min - attempt.size
-        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         self._answer = asyncio.get_running_loop().create_future()
+        self._owner = owner
+        self._wait(attempt)
+        return self._answer
+
+    def _wait(self, attempt: _Attempt) -> None:
+        self._missing = self._bytes_min - attempt.size
+        self._hurries = attempt.stale
+        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        if attempt.stale:
+            wait_ms = min(wait_ms, HIGH_WATERMARK_WAIT_MS)
         waits = self._table.waits
         purgatory = waits.followers if self._by_follower else waits.readers
-        purgatory.park(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, owner)
-        return self._answer
+        purgatory.park(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, self._owner)
 
     def look(self, key: Awaited, size: int) -> bool:
         """A role that changed wakes with size 0 and is always worth a look."""
@@ -260,8 +276,11 @@ class _Fetch:
             attempt.release()
             return True
         if not self.is_enough(attempt):
-            self._missing = self._bytes_min - attempt.size
             attempt.release()
+            if attempt.stale and not self._hurries:
+                self._wait(attempt)  # anew, and not for so long
+                return True
+            self._missing = self._bytes_min - attempt.size
             return False
         self._finish(self.response(attempt))
         return True
@@ -338,7 +357,8 @@ class _Fetch:
             data,
             read.size,
             drained=not elsewhere and not read.size and wanted.fetch_offset >= read.end_offset,
-            urgent=elsewhere or (self._by_follower and part.knows_less_than(data)),
+            urgent=elsewhere,
+            stale=self._by_follower and part.knows_less_than(data),
         )
 
     def _is_held_back(self, partition: Partition) -> bool:

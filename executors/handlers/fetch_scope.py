@@ -26,7 +26,8 @@ class Look:
     """What was found in one partition.
 
     ``drained``: nothing is left to read for this reader, and nothing is wrong.  ``urgent``: the
-    answer must not wait for more.
+    answer must not wait for more.  ``stale``: a follower lacks a high watermark, and may wait a
+    little for records that it goes with.
     """
 
     part: FetchedPartition
@@ -35,6 +36,7 @@ class Look:
     size: int = 0
     drained: bool = False
     urgent: bool = False
+    stale: bool = False
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -5,6 +5,7 @@ The real handler over real partitions; the follower says what it wants by hand.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from sparklog.wire.codec import RequestHeader
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
 WAIT_MS = 60_000
+THIRD = FOLLOWER + 1
 
 
 class Leader:
@@ -93,15 +95,38 @@ def test_a_follower_hears_of_the_high_watermark_that_its_own_fetch_moved() -> No
     lead(test)
 
 
-def test_a_follower_that_waits_hears_of_the_high_watermark_at_once() -> None:
+def test_a_follower_that_waits_hears_of_the_high_watermark_a_little_later() -> None:
     async def test(leader: Leader) -> None:
         leader.append(b"a")
         session_id = leader.ask((0, 0), 0, high_watermark=0).session_id
         # What it fetched has come, and so does the mark that it moves by asking for more.
         answer = leader.ask((session_id, 1), 1, high_watermark=0, max_wait_ms=WAIT_MS)
-        assert told_in(answer) == {0: ((0, 1, 0), [])}
+        assert not answer.done()
+        assert told_in(await answer) == {0: ((0, 1, 0), [])}
         waiting = leader.ask((session_id, 2), max_wait_ms=WAIT_MS)
         assert not waiting.done()
+
+    lead(test)
+
+
+def test_a_high_watermark_that_moves_while_a_follower_waits_is_told_with_the_next_records() -> None:
+    async def test(leader: Leader) -> None:
+        leader.append(b"a")
+        session_id = leader.ask((0, 0), 1, high_watermark=0).session_id
+        state = leader.partition.state
+        assert state is not None
+        three = (leader.partition.node_id, FOLLOWER, THIRD)
+        more = replace(state, replicas=three, isr=three, partition_epoch=state.partition_epoch + 1)
+        leader.partition.take_role(more, 0)
+        leader.append(b"b")
+        told_in(leader.ask((session_id, 1), 1))
+        waiting = leader.ask((session_id, 2), 2, max_wait_ms=WAIT_MS)
+        leader.table.carry_out(leader.partition.record_follower(THIRD, 2))
+        assert not waiting.done()
+        assert leader.partition.high_watermark == 2
+        leader.append(b"c")
+        assert waiting.done()
+        assert told_in(await waiting) == {0: ((0, 2, 0), [b"c"])}
 
     lead(test)
 
@@ -111,7 +136,7 @@ def test_a_follower_without_a_session_says_which_high_watermark_it_has() -> None
         leader.append(b"a")
         once = (0, -1)
         answer = leader.ask(once, 1, high_watermark=0, max_wait_ms=WAIT_MS)
-        assert told_in(answer) == {0: ((0, 1, 0), [])}
+        assert told_in(await answer) == {0: ((0, 1, 0), [])}
         assert not leader.ask(once, 1, high_watermark=1, max_wait_ms=WAIT_MS).done()
 
     lead(test)
