@@ -89,19 +89,18 @@ class ReplicatedPartition(RuleBasedStateMachine):
         except KafkaError:
             assert self.present == before
             return None
+        self.check_step(before, decision, {*proposed})
+        return decision
+
+    def check_step(self, before: PartitionImage, decision: Decision, proposed: set[int]) -> None:
+        after = self.present
+        story = (before, after)
         unclean = sum(
             effect.partitions
             for effect in decision.effects
             if isinstance(effect, CountUncleanRecoveries)
         )
         self.unclean += unclean
-        self.check_step(before, self.present, {*proposed}, unclean)
-        return decision
-
-    def check_step(
-        self, before: PartitionImage, after: PartitionImage, proposed: set[int], unclean: int
-    ) -> None:
-        story = (before, after)
         assert (after.partition_epoch > before.partition_epoch) == (after != before), story
         assert after.partition_epoch >= before.partition_epoch, story
         assert after.leader_epoch >= before.leader_epoch, story
@@ -334,10 +333,10 @@ class ReplicatedPartition(RuleBasedStateMachine):
     @rule(min_isr=min_isrs, unclean=st.sampled_from(UNCLEAN))
     def configure(self, min_isr: int, unclean: str) -> None:
         before = self.present
-        self.under_test.configure(
+        decision = self.under_test.configure(
             "a", min_insync_replicas=str(min_isr), unclean_leader_election_enable=unclean
         )
-        self.check_step(before, self.present, set(), 0)
+        self.check_step(before, decision, set())
 
     @rule(replicas=st.none() | st.lists(brokers, unique=True, min_size=1, max_size=4))
     def reassign(self, replicas: list[int] | None) -> None:
