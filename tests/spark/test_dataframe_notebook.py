@@ -1,6 +1,8 @@
 """What people type in notebooks: read, write, look, and rows instead of records."""
 
 from datetime import UTC, datetime
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from sparklog.errors import ConfigError, KafkaError
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 #: A column of every kind that JSON could spoil.
 EVERY_KIND = """
 SELECT id, string(id) AS text, if(id % 3 = 0, NULL, double(id) / 7) AS ratio, id % 2 = 0 AS even,
@@ -84,6 +87,22 @@ def test_helpers_say_what_they_cannot_do(rig: Rig) -> None:
             call()
     with pytest.raises(PySparkException, match=r"let sparklog\.to_records"):
         rig.cluster.write(frame, "t")
+
+
+def test_the_examples_of_rows_and_of_a_job(
+    rig: Rig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the session that is there: another one would cost more than they do."""
+    run_path(str(EXAMPLES / "incremental.py"))["main"](rig.spark, rig.cluster, tmp_path)
+    assert capsys.readouterr().out.splitlines() == [
+        "run 0: 1000 new orders",
+        "run 1: 10 new orders",
+        "8 sums written",
+    ]
+    run_path(str(EXAMPLES / "rows_and_records.py"))["main"](rig.spark, rig.cluster)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "json: 20000 rows in 20000 records"
+    assert lines[1].startswith("arrow: 20000 rows in ")
 
 
 def test_a_topic_shows_what_it_has(rig: Rig) -> None:

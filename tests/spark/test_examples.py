@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from dataframe_rig import QUICK_JVM
+from notebook_cells import code_cells, load
 
 from sparklog.cluster import start_processes
 
@@ -14,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def run(*command: str, folder: Path) -> str:
-    environment = {**os.environ, "TMPDIR": str(folder)}
+    environment = {"PYSPARK_SUBMIT_ARGS": QUICK_JVM, **os.environ, "TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
@@ -44,6 +46,21 @@ def test_failover(tmp_path: Path) -> None:
     lines = run(str(EXAMPLES / "failover.py"), folder=tmp_path).splitlines()
     assert lines[0].startswith("killed broker ")
     assert lines[-1] == "300 records were acknowledged, 300 are there"
+
+
+def test_the_notebook_gives_what_it_shows(tmp_path: Path) -> None:
+    """Every cell of a copy gives what stands in the file; HTML says when a look took too long."""
+    copy = tmp_path / "notebook.ipynb"
+    copy.write_text((EXAMPLES / "notebook.ipynb").read_text())
+    run(str(Path(__file__).with_name("notebook_cells.py")), str(copy), folder=tmp_path)
+    assert shown(copy) == shown(EXAMPLES / "notebook.ipynb")
+
+
+def shown(path: Path) -> list[str]:
+    """What the cells print, and their values as text."""
+    outputs = [output for cell in code_cells(load(path)) for output in cell["outputs"]]
+    texts = [output.get("text") or output["data"]["text/plain"] for output in outputs]
+    return ["".join(lines) for lines in texts]
 
 
 def test_the_demo(tmp_path: Path) -> None:
