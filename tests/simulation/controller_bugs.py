@@ -12,12 +12,17 @@ from planting import Patch, bug
 import sparklog.driver.controller.draining as draining_module
 import sparklog.driver.controller.elections as elections_module
 import sparklog.driver.controller.recoveries as recoveries_module
+import sparklog.driver.controller.sessions as sessions_module
+from sparklog.config import BrokerConfig
 from sparklog.driver.controller.brokers import Loss
+from sparklog.driver.controller.decision import Decision
 from sparklog.driver.controller.elections import Rules, Settled
 from sparklog.driver.controller.isr_changes import _Proposals
 from sparklog.driver.controller.partition_changes import PartitionChanges
-from sparklog.metadata import PartitionImage
+from sparklog.driver.controller.sessions import Sessions
+from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_NODE
+from sparklog.wire.private import BrokerHeartbeatResponse
 
 
 @bug
@@ -186,3 +191,20 @@ def take_in_a_former_process() -> list[Patch]:
         real(self, state, dict.fromkeys(members, NO_BROKER_EPOCH))
 
     return [(_Proposals, "_check_members", check_members)]
+
+
+@bug
+def let_stop_before_others_lead() -> list[Patch]:
+    """Controlled shutdown is answered at once, and nobody else is elected."""
+
+    def prepare_stop(
+        image: ClusterImage,
+        sessions: Sessions,
+        config: BrokerConfig,
+        broker: BrokerImage,
+        now_ms: int,
+    ) -> Decision:
+        sessions.hear(broker.broker_id, now_ms)
+        return Decision(response=BrokerHeartbeatResponse(may_stop=True))
+
+    return [(sessions_module, "_prepare_stop", prepare_stop)]

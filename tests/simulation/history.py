@@ -219,6 +219,20 @@ class BrokerStopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    """A broker tells the controller that it wants to stop."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayStop:
+    """The controller has told a broker that it may stop."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterBegun:
     """``unclean_recovery_ms``: how long replicas are waited for that may hold more than others."""
 
@@ -340,6 +354,8 @@ Event: TypeAlias = (
     | RecordsDeleted
     | BrokerDied
     | BrokerStopped
+    | StopAsked
+    | MayStop
     | ClusterBegun
     | Committed
     | UncleanElectionAsked

@@ -219,6 +219,7 @@ def _remembered(scene: Scene) -> Iterator[None]:
         patch("hosts.Broker", RememberedBroker),
         commits.noted(scene),
         observe.high_watermarks(scene),
+        observe.stops(scene),
     ):
         yield
 

@@ -142,4 +142,4 @@ def test_every_partition_works_after_healing() -> None:
 def test_violations_name_their_checker() -> None:
     state = FinalState(logs={LOG: FinalLog(start=0, end=0, batches=())})
     assert violations(History.of(Healed()), state) == [f"progress: {LOG} was not probed"]
-    assert len(CHECKERS) == 16
+    assert len(CHECKERS) == 17

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from uuid import UUID
 
-from checkers import acknowledged, elections, leaders, monotone, progress, replicas
+from checkers import acknowledged, elections, handover, leaders, monotone, progress, replicas
 from checkers import committed as committed_check
 from checkers.promises import promises_of
 from final_state import FinalLog, FinalState
@@ -20,11 +20,13 @@ from history import (
     History,
     InSync,
     LogId,
+    MayStop,
     ProduceAcked,
     ProduceInvoked,
     ReplicaEnd,
     ReplicaSeen,
     SeenBatch,
+    StopAsked,
     UncleanElectionAsked,
 )
 
@@ -35,6 +37,7 @@ from sparklog.metadata import (
     BrokerRemoved,
     BrokerUnfenced,
     ConfigChanged,
+    ControllerChanged,
     PartitionChanged,
     PartitionImage,
     Record,
@@ -436,3 +439,26 @@ def test_a_draining_broker_leaves_what_it_can_after_healing() -> None:
     assert progress.check(History.of(Healed(), replace(left, stuck=1)), FinalState()) == [
         "broker 2 has 3 partitions 90 ms after healing, and is to lose all but 1"
     ]
+
+
+def test_who_may_stop_leads_nothing_that_others_could() -> None:
+    def found(*events: Event, after_ms: int = 0) -> list[str]:
+        replaced = committed(ControllerChanged(controller_epoch=2, host="h", port=1))
+        stop = StopAsked(broker=1), MayStop(broker=1)
+        history = History(lambda: after_ms * len(history.events))
+        for event in (created(), replaced, *events, *stop):
+            history.record(event)
+        return handover.check(history, FinalState())
+
+    both = [f"{NAME}: broker 1 may stop and leads it, broker {other} could" for other in (2, 3)]
+    assert found() == both
+    assert found(committed(Told().now(2, (2, 3)))) == []
+    assert found(committed(Told().now(1, (1, 3)))) == both[1:]
+    assert found(committed(BrokerFenced(broker_id=2, reason="silent"))) == both[1:]
+    asked = StopAsked(broker=3)
+    assert found(asked) == both[:1]
+    assert found(asked, committed(registered(3, clean=True))) == both
+    told = Told()
+    later = committed(told.now(2, (1, 2, 3))), committed(told.now(1, (1, 2, 3)))
+    assert found(*later) == []
+    assert found(*later, after_ms=6000) == both

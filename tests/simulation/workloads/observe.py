@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from history import HighWatermarkSeen, LogId, ReplicaEnd, ReplicaSeen
+from history import HighWatermarkSeen, LogId, MayStop, ReplicaEnd, ReplicaSeen, StopAsked
 from hosts import BrokerHost
 
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import Effect
-from sparklog.types import TopicPartition
+from sparklog.executors.registration import Registration
+from sparklog.types import NO_NODE, TopicPartition
 from workloads import platter
 from workloads.scene import Scene
 
@@ -51,6 +52,23 @@ def high_watermarks(scene: Scene) -> Iterator[None]:
         return real(self, reached)
 
     with patch.object(Partition, "move_high_watermark", move_high_watermark):
+        yield
+
+
+@contextmanager
+def stops(scene: Scene) -> Iterator[None]:
+    """Meanwhile what brokers that want to stop are told is an event."""
+    real = Registration.prepare_stop
+
+    async def prepare_stop(self: Registration) -> bool:
+        broker_id = self._identity.broker_id if self._identity is not None else NO_NODE
+        scene.history.record(StopAsked(broker=broker_id))
+        may_stop = await real(self)
+        if may_stop:
+            scene.history.record(MayStop(broker=broker_id))
+        return may_stop
+
+    with patch.object(Registration, "prepare_stop", prepare_stop):
         yield
 
 
