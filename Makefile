@@ -7,7 +7,7 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format sim chaos fuzz bench-quick crash clean
+.PHONY: help setup demo test test-fast lint format sim chaos fuzz bench bench-quick crash clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,6 +53,10 @@ fuzz: $(STAMP) ## malformed input for every decoder, SECONDS=60 of it
 		|| $(BIN)/python -m pip install --quiet --only-binary=:all: --editable '.[fuzz]' 2>/dev/null \
 		|| echo "atheris cannot be had here"
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+
+bench: $(STAMP) ## beside Apache Kafka, with ROWS=10000000 and MESSAGES=2000000, in turns
+	$(BIN)/python -m benchmarks.beside_kafka \
+		--rows $(or $(ROWS),10000000) --messages $(or $(MESSAGES),2000000)
 
 bench-quick: $(STAMP) ## the speed ratios, under five minutes
 	$(BIN)/python -m benchmarks.quick

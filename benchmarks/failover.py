@@ -9,7 +9,6 @@ as it comes (each node broker and controller), killed the same way and measured 
 
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ import psutil
 from rich.console import Console
 
 from benchmarks.harness import Row
+from benchmarks.kafka_nodes import kafka
 from benchmarks.servers import Served, serve
 from benchmarks.stall import SteadyLoad, Topic
 
@@ -188,14 +188,9 @@ def _ours(*options: str, engine: str = "process") -> Iterator[Target]:
 
 @contextmanager
 def _kafka() -> Iterator[Target]:
-    """The Kafka of ``tests/peers``, of three nodes."""
-    tests = Path(__file__).resolve().parents[1] / "tests"
-    sys.path += [str(path) for path in (tests, tests / "peers") if str(path) not in sys.path]
-    from kafka_cluster import KafkaCluster
-    from kafka_jars import kafka_jars
-
+    """Three nodes, with the heap of ``tests/peers``."""
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-        KafkaCluster(kafka_jars(), Path(name) / "kafka") as cluster,
+        kafka(Path(name) / "kafka", BROKERS) as cluster,
     ):
         yield cluster

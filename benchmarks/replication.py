@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from confluent_kafka import KafkaError, Producer
 from rich.console import Console
 
 from benchmarks.harness import Row, in_turns
+from benchmarks.librdkafka import produce
 from benchmarks.load import Caller, pump_all, warm_page_cache
 from benchmarks.produce_frames import (
     BATCH_BYTES,
@@ -44,7 +44,6 @@ _IDLE_TOPICS = 10
 _SETTLE_S = 10.0
 _IDLE_S = 20.0
 _LOOK_S = 0.01
-_FLUSH_S = 60.0
 
 
 def rows(console: Console) -> list[Row]:
@@ -92,7 +91,15 @@ def _throughput(folder: Path, console: Console) -> Iterator[Row]:
         def messages_to(replicas: int, acks: int) -> float:
             with _topic(client, folder, replicas):
                 warm_page_cache(folder / "scratch", _MESSAGES * _VALUE_BYTES * replicas)
-                return _librdkafka_rate(served.bootstrap, acks)
+                taken = produce(
+                    str(served.bootstrap),
+                    TOPIC,
+                    PARTITIONS,
+                    messages=_MESSAGES,
+                    value_bytes=_VALUE_BYTES,
+                    acks=acks,
+                )
+                return _MESSAGES / taken
 
         three, one = in_turns(
             lambda: messages_to(BROKERS, ACKS_ALL), lambda: messages_to(1, 1), ROUNDS
@@ -117,33 +124,6 @@ def _rate(leaders: list[Endpoint], acks: int, times: int, folder: Path, meter: C
         loads = [[frame * PIPELINED] * times for frame in frames]
         warm_page_cache(folder / "scratch", PARTITIONS * PIPELINED * _TIMES * BROKERS * BATCH_BYTES)
         return meter.measure(count, lambda: pump_all(callers, loads, answer * PIPELINED))
-
-
-def _librdkafka_rate(bootstrap: Endpoint, acks: int) -> float:
-    """Messages a second, from the first call to the last acknowledgement."""
-    failed: list[KafkaError] = []
-    producer = Producer({
-        "bootstrap.servers": str(bootstrap), "acks": acks, "delivery.report.only.error": True,
-    })  # fmt: skip
-    value = bytes(_VALUE_BYTES)
-    began = time.perf_counter()
-    for number in range(_MESSAGES):
-        while True:
-            try:
-                producer.produce(
-                    TOPIC,
-                    value,
-                    partition=number % PARTITIONS,
-                    on_delivery=lambda error, _: failed.append(error),
-                )
-                break
-            except BufferError:
-                producer.poll(_LOOK_S)
-    left = producer.flush(_FLUSH_S)
-    taken = time.perf_counter() - began
-    assert not left, f"{left} messages were not acknowledged"
-    assert not failed, failed[0]
-    return _MESSAGES / taken
 
 
 @contextmanager

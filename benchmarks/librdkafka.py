@@ -1,0 +1,127 @@
+"""Loads by librdkafka with its defaults: all that it can produce or consume, or a steady trickle.
+
+Owns: the clients.  Must not know whose brokers they talk to.
+"""
+
+import struct
+import threading
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+_LOOK_S = 0.01
+_PATIENCE_S = 60.0
+_MESSAGES_AT_ONCE = 10_000
+_TIME = struct.Struct(">d")
+
+
+def produce(
+    bootstrap: str, topic: str, partitions: int, *, messages: int, value_bytes: int, acks: int
+) -> float:
+    """Seconds from the first call to the last acknowledgement."""
+    failed: list[KafkaError] = []
+    producer = Producer({
+        "bootstrap.servers": bootstrap,
+        "acks": acks,
+        "delivery.report.only.error": True,
+        "log_level": 4,
+    })  # fmt: skip
+    value = bytes(value_bytes)
+    began = time.perf_counter()
+    for number in range(messages):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    partition=number % partitions,
+                    on_delivery=lambda error, _: failed.append(error),
+                )
+                break
+            except BufferError:
+                producer.poll(_LOOK_S)
+    left = producer.flush(_PATIENCE_S)
+    taken = time.perf_counter() - began
+    assert not left, f"{left} messages were not acknowledged"
+    assert not failed, failed[0]
+    return taken
+
+
+def consume(bootstrap: str, topic: str, partitions: int, *, messages: int) -> float:
+    """Seconds from the assignment to the last of so many messages."""
+    consumer = _consumer(bootstrap)
+    began = time.perf_counter()
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    seen = 0
+    while seen < messages:
+        found = consumer.consume(_MESSAGES_AT_ONCE, _PATIENCE_S)
+        assert found, f"no more than {seen} of {messages} messages came"
+        seen += len(found)
+    taken = time.perf_counter() - began
+    consumer.close()
+    return taken
+
+
+def latencies(
+    bootstrap: str, topic: str, partitions: int, *, rate: int, seconds: float
+) -> list[float]:
+    """Milliseconds from ``produce`` to ``poll`` of each message, acks=all, ``rate`` a second.
+
+    The topic has a short record in each partition: it begins when those have come.
+    """
+    count = int(rate * seconds)
+    first = threading.Semaphore(0)
+    consumer = _consumer(bootstrap)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    found: list[float] = []
+
+    def listen() -> None:
+        deadline = time.monotonic() + seconds + _PATIENCE_S
+        while len(found) < count and time.monotonic() < deadline:
+            message = consumer.poll(_LOOK_S)
+            if message is None or message.error() is not None:
+                continue
+            now, value = time.perf_counter(), message.value()
+            if len(value) < _TIME.size:
+                first.release()
+            else:
+                found.append((now - _TIME.unpack_from(value)[0]) * 1e3)
+
+    listener = threading.Thread(target=listen, name="listener")
+    listener.start()
+    for _ in range(partitions):
+        assert first.acquire(timeout=_PATIENCE_S), "a partition gives no records"
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    began = time.perf_counter()
+    for number in range(count):
+        producer.poll(max(0.0, began + number / rate - time.perf_counter()))
+        sent = _TIME.pack(time.perf_counter()) + bytes(100 - _TIME.size)
+        producer.produce(topic, sent, partition=number % partitions)
+    assert not producer.flush(_PATIENCE_S)
+    listener.join()
+    consumer.close()
+    assert len(found) == count, f"{len(found)} of {count} messages came"
+    return found
+
+
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, replicas: int, configs: Mapping[str, str] = {}
+) -> None:
+    """One replica may be missing, where there are several."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    least = {"min.insync.replicas": str(max(1, replicas - 1))}
+    new = NewTopic(topic, partitions, replicas, config=least | configs)
+    admin.create_topics([new])[topic].result(_PATIENCE_S)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    admin.delete_topics([topic])[topic].result(_PATIENCE_S)
+
+
+def _consumer(bootstrap: str) -> Consumer:
+    return Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "-", "enable.auto.commit": False,
+    })  # fmt: skip
