@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -66,8 +67,9 @@ class Sender:
         self._options = options
         self._client = client
         self._routers: dict[str, Router] = {}
-        #: The largest batch that each topic takes.
+        #: The largest batch that each topic takes, and the topic that was meant by its name.
         self._sizes: dict[str, int] = {}
+        self._topic_ids: dict[str, UUID | None] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._identity: ProducerIdentity | None = None
         #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
@@ -125,6 +127,7 @@ class Sender:
                 partitioner=self._options.partitioner,
             )
             self._routers[topic] = router
+            self._topic_ids[topic] = found.topic_id
             self._sizes[topic] = self._client.run(_largest_batch(self._client.cluster, topic))
         return router
 
@@ -167,6 +170,13 @@ class Sender:
             {tp: [batch.data]}, acks=self._options.acks, timeout_s=self._client.timeout_s
         )
         _check(tp, answers[tp], batch)
+        view = self._client.cluster.view.topics.get(tp.topic)
+        if view is not None and view.topic_id != self._topic_ids[tp.topic]:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                f"topic {tp.topic!r} was deleted and created again during the write: "
+                "what was written before is gone; write again",
+            )
 
 
 async def _largest_batch(cluster: ClusterClient, topic: str) -> int:

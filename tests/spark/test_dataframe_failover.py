@@ -1,17 +1,18 @@
-"""A leader is killed during a read and during a write: nothing is lost, nothing is doubled."""
+"""Reads and writes while a leader is killed, and writes whose topic is deleted meanwhile."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 from dataframe_rig import Rig
-from launcher_rig import broker_processes, is_whole, kill
+from launcher_rig import broker_processes, kill
 
 from sparklog.dataframe.options import parse_read_options, parse_write_options
 from sparklog.dataframe.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
 from sparklog.dataframe.writer import GROUP_BYTES, TopicWriter
+from sparklog.errors import KafkaError
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True
@@ -28,9 +29,15 @@ def topic(rig: Rig) -> Iterator[str]:
     rig.cluster.create_topic(name, 1, 3, {"retention.ms": -1})
     yield name
     end = time.monotonic() + 60
-    while not is_whole(rig.cluster):
+    while not is_whole(rig, name):
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def is_whole(rig: Rig, topic: str) -> bool:
+    """Every broker is there, and has what the others have."""
+    (partition,) = rig.client.metadata([topic]).topics[topic].partitions.values()
+    return len(partition.isr) == 3 and not any(node.fenced for node in rig.cluster.brokers())
 
 
 def kill_leader(rig: Rig, topic: str) -> None:
@@ -67,7 +74,8 @@ def test_a_leader_dies_during_a_read(rig: Rig, topic: str) -> None:
     assert offsets == list(range(RECORDS))
 
 
-def test_a_leader_dies_during_a_write(rig: Rig, topic: str) -> None:
+def write_while(rig: Rig, topic: str, happen: Callable[[], None]) -> int:
+    """As a task writes; something happens behind half of its groups.  How many rows it wrote."""
     options = {"kafka.bootstrap.servers": rig.cluster.bootstrap_servers, "topic": topic}
     writer = TopicWriter(parse_write_options(options, None))
     size = GROUP_BYTES // 1000
@@ -75,13 +83,33 @@ def test_a_leader_dies_during_a_write(rig: Rig, topic: str) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         for group in range(GROUPS):
             if group == GROUPS // 2:
-                kill_leader(rig, topic)
+                happen()
             values = [b"%-1000d" % (group * size + number) for number in range(size)]
             yield pa.RecordBatch.from_arrays([pa.array(values)], ["value"])
 
     writer.write(rows())
-    found = rig.read(topic, schema="value binary, offset bigint")
-    numbers = [
-        row.number for row in found.selectExpr("int(trim(string(value))) AS number").collect()
-    ]
-    assert sorted(numbers) == list(range(GROUPS * size))
+    return GROUPS * size
+
+
+def test_a_leader_dies_during_a_write(rig: Rig, topic: str) -> None:
+    rows = write_while(rig, topic, lambda: kill_leader(rig, topic))
+    found = rig.read(topic, schema="value binary").selectExpr("int(trim(string(value))) AS number")
+    assert sorted(row.number for row in found.collect()) == list(range(rows))
+
+
+def test_a_topic_is_deleted_during_a_write(rig: Rig) -> None:
+    topic = rig.new_topic(1)
+    with pytest.raises(KafkaError, match=f"topic '{topic}' does not exist; create it first"):
+        write_while(rig, topic, lambda: rig.cluster.delete_topic(topic))
+
+
+def test_a_topic_is_created_again_during_a_write(rig: Rig) -> None:
+    topic = rig.new_topic(1)
+
+    def replace() -> None:
+        rig.cluster.delete_topic(topic)
+        rig.cluster.create_topic(topic, 1)
+
+    told = f"topic '{topic}' (was deleted and created again|does not exist)"
+    with pytest.raises(KafkaError, match=told):
+        write_while(rig, topic, replace)
