@@ -38,6 +38,9 @@ from sparklog.wire.control import EndTxnMarker
 
 logger = logging.getLogger(__name__)
 
+#: Writes whose place is remembered.
+_BEGINS_MAX = 32
+
 
 class IndexDamageError(Exception):
     """An index that does not fit its log; healed inside the segment."""
@@ -55,6 +58,7 @@ class Segment:
         "_index_size_max",
         "_largest",
         "base_offset",
+        "begins",
         "created_ms",
         "indexes_unflushed",
         "interval",
@@ -95,6 +99,8 @@ class Segment:
         #: None: as the time index says.
         self._largest: TimestampOffset | None = None
         self._bytes_since_entry = 0
+        #: Where the last writes lie, by their first offsets: who follows reads on from one of them.
+        self.begins: dict[int, int] = {}
         self.interval = config.index_interval_bytes
         #: What the indexes of a sealed segment say may not be on the disk yet.
         self.indexes_unflushed = False
@@ -179,6 +185,9 @@ class Segment:
         self.last_append_ms = now_ms
         self.next_offset = headers[-1].next_offset
         self._index(builder, position, headers)
+        self.begins[headers[0].base_offset] = position
+        if len(self.begins) > _BEGINS_MAX:
+            del self.begins[next(iter(self.begins))]
         return position
 
     def seal(self) -> None:
@@ -188,6 +197,7 @@ class Segment:
         be taken for damage.
         """
         self.handle().truncate(self.size)
+        self.begins.clear()
         builder = self._builder()
         builder.finish()
         self.time_index.extend(builder.times)
@@ -208,6 +218,7 @@ class Segment:
         ``activate`` before appending.
         """
         found = self.locate(offset)
+        self.begins.clear()
         self.stats_owed = False
         self._half.delete(self.path(STATS_SUFFIX))
         if found is not None:
@@ -425,6 +436,9 @@ class Segment:
     def _find(
         self, offset: int, max_bytes: int, end_offset: int, min_one: bool
     ) -> tuple[int, int, int] | None:
+        begin = self.begins.get(offset)
+        if begin is not None and end_offset >= self.next_offset and self.size - begin <= max_bytes:
+            return begin, self.size - begin, offset
         first = self._locate(offset)
         if first is None:
             return None

@@ -48,14 +48,17 @@ def check_segment(segment: Segment) -> None:
     """Every batch in order, every index entry true."""
     expected = segment.base_offset
     by_position: dict[int, int] = {}
+    begins: dict[int, int] = {}
     largest: list[TimestampOffset] = [TimestampOffset(NO_TIMESTAMP, segment.base_offset)]
     for span in iter_spans(segment.handle(), 0, segment.size):
         assert span.base_offset >= expected, (segment.log_path, span)
         expected = span.last_offset + 1
         by_position[span.position] = span.last_offset
+        begins[span.base_offset] = span.position
         if span.max_timestamp > largest[-1].timestamp:
             largest.append(TimestampOffset(span.max_timestamp, span.last_offset))
     assert expected <= segment.next_offset, (segment.log_path, expected, segment.next_offset)
+    assert segment.begins.items() <= begins.items(), (segment.log_path, segment.begins)
     offsets, times = segment.offset_index, segment.time_index
     for entry in map(offsets.entry_at, range(offsets.entries)):
         assert by_position.get(entry.position) == entry.offset, (segment.log_path, entry)
