@@ -84,7 +84,6 @@ CASES: tuple[Read, ...] = (
     _rows("a partition that is not there", 10, None, assign={NUMBERS: [0, 7]}),
     _fails("no cluster", "bootstrap.servers", kafka__bootstrap__servers=""),
     # where it starts
-    _rows("from the earliest", 30, startingOffsets="earliest"),
     _rows("words in other letters", 30, startingOffsets="EARLIEST", endingOffsets="Latest"),
     _rows("from offsets", 30 - 12, startingOffsets=_each(4)),
     _rows("from offsets and the earliest", 27, startingOffsets=_each(-2, p1=3)),
@@ -100,7 +99,6 @@ CASES: tuple[Read, ...] = (
     _fails("from offsets of others", "numbs-0", startingOffsets={**_each(1), NUMBS: {"0": 1}}),
     _fails("from a word", "startingOffsets", kafka="middle", startingOffsets="middle"),
     # where it ends
-    _rows("to the latest", 30, endingOffsets="latest"),
     _rows("to offsets", 12, endingOffsets=_each(4)),
     _rows("to offsets and the latest", 18, endingOffsets=_each(4, p0=-1)),
     _rows("from offsets to offsets", 6, startingOffsets=_each(2), endingOffsets=_each(4)),
@@ -202,7 +200,6 @@ CASES: tuple[Read, ...] = (
     _rows("nulls", 6, MIXED),
     _rows("headers", 6, MIXED, includeHeaders="true"),
     _rows("headers in other letters", 6, MIXED, includeHeaders="TRUE"),
-    _rows("no headers", 6, MIXED, includeHeaders="false"),
     _fails("headers perhaps", "includeHeaders", MIXED, kafka="perhaps", includeHeaders="perhaps"),
     _rows("times of appending", 3, STAMPED),
     _rows("an empty partition", 3, HALF_EMPTY),

@@ -104,6 +104,7 @@ CASES: tuple[Write, ...] = (
         1,
         f"VALUES ('a-topic-in-each-row.{WRITER}', 'v') AS t(topic, value)",
         topic="",
+        partitions=1,
     ),
     _arrive("a topic besides", 1, "VALUES ('another', 'v') AS t(topic, value)", partitions=1),
     _arrive("a topic that is made for it", 1, "VALUES ('v') AS t(value)", partitions=0),
