@@ -184,7 +184,9 @@ class ReplicaFetcher:
             talk.end(error)
             return
         retry_ms = self._fetch.retry_ms
-        talk.call_after_delay(None if retry_ms is None else retry_ms / 1000, self._wake)
+        # By what is left of it: a moment in milliseconds may lie a rounding error after its second.
+        left_s = None if retry_ms is None else max(retry_ms - self._now_ms(), 0) / 1000
+        talk.call_after(left_s, self._wake)
 
     def _send(self, talk: "_Talk", request: FetchRequest) -> None:
         connection, version = talk.connection, talk.version
@@ -293,13 +295,13 @@ class _Talk:
         if not self.ended.cancel() and not self.ended.cancelled():
             self.ended.exception()  # somebody looked
 
-    def call_after_delay(self, at_s: float | None, callback: Callable[[], None]) -> None:
+    def call_after(self, delay_s: float | None, callback: Callable[[], None]) -> None:
         """Once, instead of what was asked for before; None: not at all."""
         if self._delay is not None:
             self._delay.cancel()
             self._delay = None
-        if at_s is not None:
-            self._delay = self.loop.call_at(at_s, callback)
+        if delay_s is not None:
+            self._delay = self.loop.call_later(delay_s, callback)
 
     def expect(self, timeout_s: float) -> None:
         """A request is under way that is answered within so long."""
