@@ -266,6 +266,28 @@ def test_an_empty_disk_never_leads() -> None:
     ]
 
 
+def test_who_lost_its_disk_may_be_elected_while_nobody_can_know() -> None:
+    told = Told()
+    known = committed(registered(1, clean=True, life=1), BrokerUnfenced(broker_id=1))
+    both_out = committed(told.now(NO_NODE, ()))
+    died = BrokerDied(broker=1, disk_lost=True, incarnation=UUID(int=1))
+    events = [known, created(), both_out, died]
+    led = committed(told.now(1, (1,)))
+    allowed = [f"{NAME}: broker 1 was elected after 0 ms, [2, 3] were not waited for"]
+    assert elections.check(History.of(*events, led), FinalState()) == allowed
+    heard = committed(BrokerFenced(broker_id=1, reason="silent"))
+    assert elections.check(History.of(*events, heard, led), FinalState()) == [
+        *allowed,
+        f"{NAME}: broker 1 was elected, which never held or has lost what was acknowledged",
+    ]
+
+
+def test_who_stopped_uncleanly_counts_in_a_topic_that_is_created_then() -> None:
+    first = committed(registered(1, clean=True))
+    both = committed(registered(1, life=3), *created().records)
+    assert elections.check(History.of(first, both), FinalState()) == []
+
+
 def test_who_stopped_uncleanly_does_not_count() -> None:
     died, back = BrokerDied(broker=2), committed(registered(2))
     assert elections.check(History.of(created(), died, back), FinalState()) == [

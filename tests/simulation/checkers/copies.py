@@ -298,10 +298,18 @@ class _Walk:
                 f"broker {leader} was elected after {waited} ms, {sorted(unasked)} were not waited "
                 "for"
             )
-        held = leader in copies.holders - copies.emptied
+        registered = self._registered.get(leader)
+        # Nobody has told the controller that this process, and its disk, are no more.
+        unheard = (
+            registered is not None
+            and leader in self._alive
+            and registered.broker.incarnation in self._dead.get(leader, set())
+        )
+        held = leader in copies.holders and (unheard or leader not in copies.emptied)
         copies.recoveries.append(
             Recovery(at=at, leader=leader, allowed=allowed, held=held, excused=excused)
         )
         copies.holders = {leader}
-        copies.damaged.discard(leader)
-        copies.emptied.discard(leader)
+        if not unheard:
+            copies.damaged.discard(leader)
+            copies.emptied.discard(leader)

@@ -45,8 +45,11 @@ def check(history: History, final: FinalState) -> list[str]:
 
 
 def _counts(story: Copies, broker_id: int, at: int) -> Iterator[str]:
-    """Whether a broker counts after a commit in which it registered with a doubtful disk."""
-    state = story.state_at(at)
+    """Whether a broker counts after a commit in which it registered with a doubtful disk.
+
+    Of a topic that is created in that very commit every replica has everything.
+    """
+    state = story.state_at(at) if story.state_at(at - 1) is not None else None
     recovered = any(recovery.at == at for recovery in story.recoveries)
     if state is not None and broker_id in {*state.isr, *state.eligible} and not recovered:
         where = "in sync" if broker_id in state.isr else "eligible"
