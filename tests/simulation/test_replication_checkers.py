@@ -229,6 +229,16 @@ def test_who_asks_for_unclean_elections_gets_them() -> None:
     ]
 
 
+def test_what_a_leader_acknowledged_after_an_unclean_election_goes_until_it_hears_of_it() -> None:
+    told = Told()
+    allowed = created(unclean_leader_election_enable="true")
+    unclean = [committed(told.now(1, (1,))), committed(told.now(2, (2,)))]
+    for acknowledged_at, back, lost in ((4, False, True), (4, True, True), (5, True, False)):
+        events = [allowed, *unclean, *([committed(BrokerUnfenced(broker_id=1))] if back else [])]
+        found = promises_of(History.of(*events)).may_be_lost(LOG, acknowledged_at - 1)
+        assert found == lost, (acknowledged_at, back)
+
+
 def test_what_the_leader_alone_acknowledged_goes_with_its_leadership() -> None:
     def lost(acks: int, *events: Event) -> list[str]:
         write = ProduceInvoked(op=1, log=LOG, producer="p", values=(b"a",), acks=acks)

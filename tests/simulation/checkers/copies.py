@@ -48,12 +48,14 @@ from sparklog.types import NO_NODE, ResourceType
 DEFAULT_UNCLEAN_RECOVERY_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Recovery:
     """An unclean recovery at a position.
 
     ``allowed``: the topic or an operator would rather lose records than wait.  ``held``: the leader
     was a holder, and has its disk since.  ``excused``: what was acknowledged may be gone with it.
+    ``former`` led before, and may acknowledge more, all of which is gone, until the position
+    ``heard``, when it is back.
     """
 
     at: int
@@ -61,6 +63,8 @@ class Recovery:
     allowed: bool
     held: bool
     excused: bool
+    former: int
+    heard: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,6 +89,7 @@ class Copies:
     unclean_topic: bool = False
     unclean_asked: bool = False
     recoveries: list[Recovery] = field(default_factory=list)
+    former_leader: int = NO_NODE
     #: What the journal itself says wrongly.
     wrong: list[str] = field(default_factory=list)
     deleted_at: int = NEVER
@@ -93,7 +98,7 @@ class Copies:
 
     def lost(self, start: int, end: int) -> bool:
         """Whether what was acknowledged at ``start`` may be gone at ``end``."""
-        return any(r.excused and start <= r.at <= end for r in self.recoveries)
+        return any(r.excused and start <= r.heard and r.at <= end for r in self.recoveries)
 
     def state_at(self, position: int) -> PartitionImage | None:
         """As the journal had it; None before the partition was there, and after."""
@@ -163,7 +168,7 @@ class _Walk:
                     self._configs[record.resource_name, record.name] = record.value
                     self._reconfigure(record.resource_name)
                 case BrokerRegistered() | BrokerUnfenced() | BrokerFenced():
-                    self._hear_of(record)
+                    self._hear_of(at, record)
         for log in created:
             self.copies[log].durable = self._config(log.topic, "flush.messages") == "1"
         for log in self._touched:
@@ -223,9 +228,13 @@ class _Walk:
         for topic, name in [key for key in self._configs if key[0] == record.topic]:
             del self._configs[topic, name]
 
-    def _hear_of(self, record: BrokerRegistered | BrokerUnfenced | BrokerFenced) -> None:
+    def _hear_of(self, at: int, record: BrokerRegistered | BrokerUnfenced | BrokerFenced) -> None:
         if isinstance(record, BrokerUnfenced):
             self._alive.add(record.broker_id)
+            for copies in self.copies.values():
+                for recovery in copies.recoveries:
+                    if recovery.former == record.broker_id and recovery.heard == NEVER:
+                        recovery.heard = at
             return
         if isinstance(record, BrokerFenced):
             self._alive.discard(record.broker_id)
@@ -247,6 +256,7 @@ class _Walk:
         )
         if before.leader != NO_NODE:
             copies.leaderless_since_ms = now_ms
+            copies.former_leader = before.leader
         is_moved = (before.adding or before.removing) and not (state.adding or state.removing)
         if is_moved and before.leader != NO_NODE:
             # The leader has taken in who was missing, and goes in the same commit.
@@ -306,8 +316,17 @@ class _Walk:
             and registered.broker.incarnation in self._dead.get(leader, set())
         )
         held = leader in copies.holders and (unheard or leader not in copies.emptied)
+        replaced = allowed and copies.former_leader != leader
         copies.recoveries.append(
-            Recovery(at=at, leader=leader, allowed=allowed, held=held, excused=excused)
+            Recovery(
+                at=at,
+                leader=leader,
+                allowed=allowed,
+                held=held,
+                excused=excused,
+                former=copies.former_leader,
+                heard=NEVER if replaced else at,
+            )
         )
         copies.holders = {leader}
         if not unheard:
