@@ -35,8 +35,15 @@ format: $(STAMP) ## let ruff format and fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Folders whose tests do not mind others beside them; the rest counts processes, kills them, or has
+# both cores to itself.
+BESIDE := tests/unit tests/lint tests/fuzz tests/clients tests/compat
+
 test: lint ## lint and the whole test suite
-	$(BIN)/pytest
+	@failed=0; \
+	$(BIN)/pytest $(addprefix --ignore=,$(BESIDE)) || failed=1; \
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile $(BESIDE) || failed=1; \
+	exit $$failed
 
 test-fast: $(STAMP) ## the tests that need neither Spark nor processes
 	$(BIN)/pytest tests/unit tests/lint
