@@ -23,6 +23,7 @@ PINNED = {
     77: "a batch with a torn leader epoch, which no checksum covers, was led and elected",
     40070: "work that failed after its caller was cancelled left an error to nobody",
     20767: "a deletion whose checkpoint met a full disk was seen before it was durable",
+    400123: "a drain that is always refused was asked for without end, by the simulation",
     101055: "the end of a topic was taken for that of the one deleted before it",
     101014: "a torn leader epoch amid older ones was kept, and copies differed",
     100285: "a log was looked at while it was being cut, file by file",

@@ -17,7 +17,7 @@ from sparklog.client.admin import Admin
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check
 from sparklog.client.replica_moves import plan_even, present_replicas
-from sparklog.errors import ConnectError, SparklogError
+from sparklog.errors import ConnectError, ErrorCode, KafkaError, SparklogError
 from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.private import (
     DrainBrokersRequest,
@@ -64,7 +64,10 @@ async def settle(scene: Scene) -> None:
     """All is healed: what is being drained leaves, as far as there is room; then it stays."""
     for broker_id in sorted(scene.draining):
         began = scene.now_ms
-        left = await _progress(scene, broker_id)
+        try:
+            left = await _progress(scene, broker_id)
+        except KafkaError:
+            continue  # as before, so it is not being drained: its replicas have no place to go
         while left.partitions_left > left.partitions_stuck and scene.now_ms - began < DRAIN_MS:
             await asyncio.sleep(LOOK_S)
             left = await _progress(scene, broker_id)
@@ -125,9 +128,14 @@ async def report_loss(scene: Scene, broker_id: int) -> None:
 
 
 async def _progress(scene: Scene, broker_id: int, *, cancel: bool = False) -> DrainedBroker:
+    """Asks until there is an answer.  Raises KafkaError (INVALID_REPLICATION_FACTOR)."""
     while True:
-        with suppress(SparklogError):
+        try:
             return await _ask_drain(scene, broker_id, cancel=cancel)
+        except SparklogError as error:
+            code = error.code if isinstance(error, KafkaError) else None
+            if code == ErrorCode.INVALID_REPLICATION_FACTOR:
+                raise
         await asyncio.sleep(LOOK_S)
 
 
