@@ -9,6 +9,8 @@ moment old when the damage is done: every partition of the victim has, besides i
 has registered anew: that takes it out of every ISR, so whoever is in one after it has caught up.
 """
 
+from collections.abc import Collection
+
 from sparklog.metadata import ClusterImage
 
 MIN_ISR = "min.insync.replicas"
@@ -20,9 +22,15 @@ class FaultBound:
     def __init__(self) -> None:
         self._epoch_when_damaged: dict[int, int] = {}
 
-    def reason_against(self, image: ClusterImage, victim: int) -> str:
-        """Why the victim's disk must stay as it is; empty when it may be damaged."""
-        sound = {id_ for id_ in image.brokers if id_ != victim and self._is_sound(image, id_)}
+    def reason_against(self, image: ClusterImage, victim: int, dying: Collection[int] = ()) -> str:
+        """Why the victim's disk must stay as it is; empty when it may be damaged.
+
+        Those who die with it do not count: when nobody is left who stopped cleanly, a partition
+        waits for the last that was eligible (KIP-966), and if its disk never comes back for an
+        operator.
+        """
+        away = {victim, *dying}
+        sound = {id_ for id_ in image.brokers if id_ not in away and self._is_sound(image, id_)}
         for tp, state in image.partitions_of(victim).items():
             others = sorted(sound.intersection(state.isr))
             wanted = int(image.topic_overrides(tp.topic).get(MIN_ISR, 1))

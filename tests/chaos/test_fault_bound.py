@@ -55,6 +55,7 @@ def test_one_partition_with_too_few_others_protects_every_one_of_them(image: Clu
     assert bound.reason_against(image, 1) == "t-1 has only [2] besides broker 1 in its ISR"
     assert bound.reason_against(image, 2) == "t-1 has only [1] besides broker 2 in its ISR"
     assert bound.reason_against(image, 3) == ""
+    assert bound.reason_against(image, 3, [3, 1]) == "t-0 has only [2] besides broker 3 in its ISR"
 
 
 def test_a_damaged_member_does_not_count_before_it_has_registered_anew(

@@ -113,7 +113,8 @@ class Troubles:
         """Kill the processes of the victims, and damage the disk of the first, maybe."""
         victim = victims[0]
         damage = self.chance.choice(DAMAGES)
-        if damage != PLAIN and not self._await(lambda: self._may_damage(victim)):
+        absent = victims if damage == LOSE else []
+        if damage != PLAIN and not self._await(lambda: self._may_damage(victim, absent)):
             damage = PLAIN
         processes = {find(broker_id) for broker_id in victims} - {None}
         dying = [broker_id for broker_id in self._broker_ids if find(broker_id) in processes]
@@ -121,15 +122,15 @@ class Troubles:
         if not hit:
             return
         with nobody_in(self.processes.folder(victim)) as alone:
-            if victim not in dying or not alone or not self._may_damage(victim):
+            if victim not in dying or not alone or not self._may_damage(victim, absent):
                 damage = PLAIN
             self._record_deaths(dying, victim, damage)
             self._damage(victim, damage)
         self._count(what, f"{dying}, {damage}")
         self._count(f"kills, {damage}")
 
-    def _may_damage(self, victim: int) -> bool:
-        return not self.bound.reason_against(self.journal.catch_up(), victim)
+    def _may_damage(self, victim: int, dying: list[int]) -> bool:
+        return not self.bound.reason_against(self.journal.catch_up(), victim, dying)
 
     def _record_deaths(self, dying: list[int], victim: int, damage: str) -> None:
         image = self.journal.catch_up()
