@@ -7,18 +7,24 @@ when that replica refuses, or now and then.  Must not know how reads are checked
 import random
 from dataclasses import dataclass
 
-from history import FetchDamaged, Fetched, LogId
+from history import Fetched, LogId
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check
-from sparklog.client.raw import RawClient
-from sparklog.errors import DecodeError, ErrorCode, KafkaError, SparklogError
-from sparklog.types import NO_NODE, OffsetSpec
+from sparklog.errors import ErrorCode, KafkaError, SparklogError
+from sparklog.types import NO_NODE
 from sparklog.wire.codec import encode_request
 from sparklog.wire.fetch import decode_fetch_response, records_view
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from workloads.calls import records_of
-from workloads.consume import TIMEOUT_S, Place, list_end, still_meant, tp_of
+from workloads.consume import (
+    TIMEOUT_S,
+    Place,
+    list_end,
+    list_start,
+    read_records,
+    still_meant,
+    tp_of,
+)
 from workloads.scene import Scene
 
 CONSUMER = -1
@@ -107,18 +113,12 @@ async def _read(
         if spot.closest != NO_NODE:
             spot.closest = NO_NODE
         elif isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            earliest = {tp: int(OffsetSpec.EARLIEST)}
-            found = await RawClient(cluster).list_offsets(earliest, timeout_s=TIMEOUT_S)
-            spot.offset = spot.start = found[tp].offset
+            spot.offset = spot.start = await list_start(cluster, tp)
         raise
     if not still_meant(cluster, log):
         return False
-    try:
-        records = tuple(records_of(records_view(answer.records)))
-    except DecodeError as problem:
-        scene.history.record(
-            FetchDamaged(asked=asked, reader=name, log=log, offset=offset, error=str(problem))
-        )
+    records = read_records(scene, records_view(answer.records), name, log, offset, asked)
+    if records is None:
         return False
     follower = node if node != led.leader else NO_NODE
     scene.count("reads")

@@ -99,20 +99,13 @@ async def read(
         )
     except KafkaError as error:
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            found = await RawClient(cluster).list_offsets(
-                {tp: int(OffsetSpec.EARLIEST)}, timeout_s=TIMEOUT_S
-            )
-            place.offset = place.start = found[tp].offset
+            place.offset = place.start = await list_start(cluster, tp)
         raise
     if not still_meant(cluster, log):
         return False
     scene.count("reads")
-    try:
-        records = tuple(records_of(answer.records))
-    except DecodeError as error:
-        scene.history.record(
-            FetchDamaged(asked=asked, reader=name, log=log, offset=offset, error=str(error))
-        )
+    records = read_records(scene, answer.records, name, log, offset, asked)
+    if records is None:
         return False
     scene.history.record(
         Fetched(
@@ -130,6 +123,27 @@ async def read(
     if records:
         place.offset = records[-1][0] + 1
     return bool(records)
+
+
+async def list_start(cluster: ClusterClient, tp: TopicPartition) -> int:
+    """The earliest offset.  Raises SparklogError."""
+    found = await RawClient(cluster).list_offsets(
+        {tp: int(OffsetSpec.EARLIEST)}, timeout_s=TIMEOUT_S
+    )
+    return found[tp].offset
+
+
+def read_records(
+    scene: Scene, data: memoryview, reader: str, log: LogId, offset: int, asked: int
+) -> tuple[tuple[int, bytes | None], ...] | None:
+    """The records that were fetched; None when they cannot be read, which is written down."""
+    try:
+        return tuple(records_of(data))
+    except DecodeError as error:
+        scene.history.record(
+            FetchDamaged(asked=asked, reader=reader, log=log, offset=offset, error=str(error))
+        )
+        return None
 
 
 def tp_of(log: LogId) -> TopicPartition:
