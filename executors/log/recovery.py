@@ -376,9 +376,9 @@ class _Loader:
         bases = [segment.base_offset for segment in segments]
         last = bisect_right(bases, offset) - 1
         self._drop_from(last + 1)
-        self._count(bytes_truncated=segments[last].size)
+        size = segments[last].size
         segments[last].truncate_to(offset)
-        self._count(bytes_truncated=-segments[last].size)
+        self._count(bytes_truncated=size - segments[last].size)
 
     def _follows(self, before: Segment, segment: Segment, whole: bool = True) -> bool:
         """Whether nothing is lost between two segments.

@@ -246,6 +246,13 @@ class _Walk:
             for copies in self.copies.values():
                 copies.complete.discard(broker_id)
 
+    def _is_dead(self, broker_id: int) -> bool:
+        """Whether the process that registered last has ended."""
+        registered = self._registered.get(broker_id)
+        return registered is not None and registered.broker.incarnation in self._dead.get(
+            broker_id, ()
+        )
+
     def _change(self, copies: Copies, at: int, now_ms: int, state: PartitionImage) -> None:
         before, copies.state = copies.state, state
         copies.changes.append((at, state))
@@ -265,9 +272,7 @@ class _Walk:
             self._recover(copies, at, now_ms, state.leader)
         for broker_id in set(state.isr) - {*before.isr, *before.eligible}:
             # Not when the process that had caught up has ended meanwhile.
-            registered = self._registered.get(broker_id)
-            dead = self._dead.get(broker_id, set())
-            if registered is None or registered.broker.incarnation not in dead:
+            if not self._is_dead(broker_id):
                 copies.damaged.discard(broker_id)
                 copies.emptied.discard(broker_id)
         copies.complete = {*state.isr, *state.eligible}
@@ -308,13 +313,8 @@ class _Walk:
                 f"broker {leader} was elected after {waited} ms, {sorted(unasked)} were not waited "
                 "for"
             )
-        registered = self._registered.get(leader)
         # Nobody has told the controller that this process, and its disk, are no more.
-        unheard = (
-            registered is not None
-            and leader in self._alive
-            and registered.broker.incarnation in self._dead.get(leader, set())
-        )
+        unheard = leader in self._alive and self._is_dead(leader)
         held = leader in copies.holders and (unheard or leader not in copies.emptied)
         replaced = allowed and copies.former_leader != leader
         copies.recoveries.append(
