@@ -33,6 +33,19 @@ def all_crashed(**overrides: str) -> tuple[ControllerUnderTest, UUID]:
     return under_test, topic_id
 
 
+def lost_the_only_one_in_sync(brokers: int) -> tuple[ControllerUnderTest, UUID]:
+    """Broker 1, which alone was in sync, is gone; the others live, and the topic would not wait."""
+    under_test = ControllerUnderTest()
+    under_test.register_all(brokers)
+    topic_id = under_test.place(
+        "a",
+        partition(*range(1, brokers + 1), isr=(1,)),
+        unclean_leader_election_enable="true",
+    )
+    under_test.lose(1)
+    return under_test, topic_id
+
+
 def report(
     under_test: ControllerUnderTest,
     topic_id: UUID,
@@ -225,12 +238,7 @@ def test_a_report_made_before_another_leader_was_elected_counts_for_nothing() ->
 
 
 def test_what_was_reported_is_forgotten_when_another_leader_is_elected() -> None:
-    under_test = ControllerUnderTest()
-    under_test.register_all(3)
-    topic_id = under_test.place(
-        "a", partition(1, 2, 3, isr=(1,)), unclean_leader_election_enable="true"
-    )
-    under_test.lose(1)
+    under_test, topic_id = lost_the_only_one_in_sync(3)
     report(under_test, topic_id, 3, 0, 90)
     under_test.heartbeat(1)
     assert under_test.leaders() == {"a-0": 1}
@@ -266,12 +274,7 @@ def test_a_topic_that_allows_it_is_led_by_whoever_is_alive() -> None:
 
 
 def test_of_several_the_best_log_is_taken_as_soon_as_all_have_reported() -> None:
-    under_test = ControllerUnderTest()
-    under_test.register_all(4)
-    topic_id = under_test.place(
-        "a", partition(1, 2, 3, 4, isr=(1,)), unclean_leader_election_enable="true"
-    )
-    under_test.lose(1)
+    under_test, topic_id = lost_the_only_one_in_sync(4)
     report(under_test, topic_id, 2, 0, 40)
     report(under_test, topic_id, 4, 0, 41)
     assert under_test.leaders() == {"a-0": -1}
@@ -280,12 +283,7 @@ def test_of_several_the_best_log_is_taken_as_soon_as_all_have_reported() -> None
 
 
 def test_a_living_broker_that_never_reports_is_waited_for_no_longer_than_others() -> None:
-    under_test = ControllerUnderTest()
-    under_test.register_all(3)
-    topic_id = under_test.place(
-        "a", partition(1, 2, 3, isr=(1,)), unclean_leader_election_enable="true"
-    )
-    under_test.lose(1)
+    under_test, topic_id = lost_the_only_one_in_sync(3)
     report(under_test, topic_id, 3, 0, 40)
     under_test.tick(WAIT_MS - 1)
     assert under_test.leaders() == {"a-0": -1}
@@ -325,12 +323,7 @@ def test_a_log_that_does_not_work_is_not_waited_for() -> None:
 
 
 def test_a_log_that_fails_after_its_report_is_not_elected() -> None:
-    under_test = ControllerUnderTest()
-    under_test.register_all(3)
-    topic_id = under_test.place(
-        "a", partition(1, 2, 3, isr=(1,)), unclean_leader_election_enable="true"
-    )
-    under_test.lose(1)
+    under_test, topic_id = lost_the_only_one_in_sync(3)
     report(under_test, topic_id, 2, 0, 90)
     log_fails(under_test, topic_id, 2)
     report(under_test, topic_id, 3, 0, 40)

@@ -59,6 +59,18 @@ def running(*broker_ids: int) -> Iterator[Case]:
         assert case.fleet.broker_ids == ()
 
 
+@contextmanager
+def slow_to_stop(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Thread]:
+    """Broker 2 is still closing its logs; the thread that stops it."""
+    monkeypatch.setattr(fleet_module, "CLOSING_LOOK_SECONDS", 0.02)
+    case.calls.slow.add(2)
+    stopping = threading.Thread(target=case.fleet.stop, args=([2], "it is removed", 0.05))
+    stopping.start()
+    # Asked again, as one that was restarted has to be.
+    wait_for(lambda: len(case.calls.asked) > 3)
+    yield stopping
+
+
 def test_added_brokers_run_beside_the_others() -> None:
     with running(1) as case:
         case.run(2, 3)
@@ -78,13 +90,7 @@ def test_a_removed_broker_is_stopped_and_not_brought_back() -> None:
 def test_a_broker_that_is_heard_of_is_waited_for_until_its_logs_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fleet_module, "CLOSING_LOOK_SECONDS", 0.02)
-    with running(1, 2) as case:
-        case.calls.slow.add(2)
-        stopping = threading.Thread(target=case.fleet.stop, args=([2], "it is removed", 0.05))
-        stopping.start()
-        # Asked again, as one that was restarted has to be.
-        wait_for(lambda: len(case.calls.asked) > 3)
+    with running(1, 2) as case, slow_to_stop(case, monkeypatch) as stopping:
         case.engine.end("broker-2", {"outcome": "stopped"})
         stopping.join(20)
         assert (case.fleet.broker_ids, case.engine.cancelled) == ((1,), [])
@@ -93,12 +99,7 @@ def test_a_broker_that_is_heard_of_is_waited_for_until_its_logs_are_closed(
 def test_a_broker_that_is_not_heard_of_any_more_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fleet_module, "CLOSING_LOOK_SECONDS", 0.02)
-    with running(1, 2) as case:
-        case.calls.slow.add(2)
-        stopping = threading.Thread(target=case.fleet.stop, args=([2], "it is removed", 0.05))
-        stopping.start()
-        wait_for(lambda: len(case.calls.asked) > 3)
+    with running(1, 2) as case, slow_to_stop(case, monkeypatch) as stopping:
         case.calls.silent.add(2)
         stopping.join(20)
         assert (case.fleet.broker_ids, case.engine.cancelled) == ((1,), ["broker-2"])
