@@ -91,11 +91,19 @@ def each_node(request: pytest.FixtureRequest, both: Both) -> Both:
 
 @pytest.fixture(scope="session")
 def trios(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trios]:
-    """Three brokers of Kafka, and three of ours."""
+    """Three brokers of Kafka, and three of ours.
+
+    Of Kafka's only the one that is asked is a controller: a broker goes on waiting 30 s for a
+    controller that hangs, to which it had passed on a request.
+    """
     options = [option for pair in TRIO_SETTINGS.items() for option in ("--set", "=".join(pair))]
     folder = tmp_path_factory.mktemp("trios")
     with KafkaCluster(
-        jars, folder / "kafka", settings=TRIO_SETTINGS, java_options=JAVA_OPTIONS
+        jars,
+        folder / "kafka",
+        controllers=1,
+        settings=TRIO_SETTINGS,
+        java_options=JAVA_OPTIONS,
     ) as kafka:
         ours = ServedCluster(folder / "ours", *options)
         try:

@@ -1,4 +1,4 @@
-"""A real Kafka: nodes that are broker and controller in one process, on loopback.
+"""A real Kafka: nodes that are broker, or broker and controller, in one process, on loopback.
 
 Owns: a node's process, its configuration and its folders.  Must not know what it is asked.
 """
@@ -37,7 +37,8 @@ class Seat:
 class KafkaBroker:
     """Formatted by the constructor.  Alone it is started too; ``address`` answers then.
 
-    One of several ``voters`` waits for the others: ``launch`` all, then ``await_ready``.
+    One of several ``seats`` waits for the others: ``launch`` all, then ``await_ready``.  The first
+    ``controllers`` of them are the quorum.
     """
 
     def __init__(
@@ -46,20 +47,23 @@ class KafkaBroker:
         folder: Path,
         settings: Mapping[str, str] = {},
         *,
-        voters: Sequence[Seat] = (),
+        seats: Sequence[Seat] = (),
         place: int = 0,
+        controllers: int = 1,
         java_options: Sequence[str] = JAVA_OPTIONS,
     ) -> None:
         folder.mkdir(parents=True)
         self.log_dir = folder / "logs"
-        quorum = voters or make_seats(1)
-        seat = quorum[place]
+        all_seats = seats or make_seats(1)
+        seat = all_seats[place]
+        controls = place < controllers
         self.address = seat.address
         self._settings = {
-            "process.roles": "broker,controller",
+            "process.roles": "broker,controller" if controls else "broker",
             "node.id": str(seat.node_id),
-            "controller.quorum.voters": ",".join(each.voter for each in quorum),
-            "listeners": f"PLAINTEXT://{seat.address},CONTROLLER://127.0.0.1:{seat.controller_port}",
+            "controller.quorum.voters": ",".join(each.voter for each in all_seats[:controllers]),
+            "listeners": f"PLAINTEXT://{seat.address}"
+            + (f",CONTROLLER://127.0.0.1:{seat.controller_port}" if controls else ""),
             "advertised.listeners": f"PLAINTEXT://{seat.address}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.log_dir),
@@ -79,7 +83,7 @@ class KafkaBroker:
         self._output = folder / "output"
         self.process: subprocess.Popen[bytes] | None = None
         self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
-        if not voters:
+        if not seats:
             self.start()
 
     def start(self) -> None:

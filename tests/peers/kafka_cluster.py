@@ -1,4 +1,4 @@
-"""A real Kafka of several nodes, each broker and controller, with Kafka's own defaults.
+"""A real Kafka of several nodes, with Kafka's own defaults.
 
 Owns: which nodes run.  Must not know what they are asked, nor why one is killed.
 """
@@ -23,7 +23,10 @@ SETTINGS = {
 
 
 class KafkaCluster:
-    """``count`` nodes, 1 to ``count``, that are ready when the constructor returns."""
+    """``count`` nodes, 1 to ``count``, that are ready when the constructor returns.
+
+    All are brokers, the first ``controllers`` (by default all) the controllers too.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class KafkaCluster:
         folder: Path,
         count: int = 3,
         *,
+        controllers: int | None = None,
         settings: Mapping[str, str] = {},
         java_options: Sequence[str] = JAVA_OPTIONS,
     ) -> None:
@@ -40,8 +44,9 @@ class KafkaCluster:
                 jars,
                 folder / f"node-{seat.node_id}",
                 {**SETTINGS, **settings},
-                voters=seats,
+                seats=seats,
                 place=place,
+                controllers=controllers or count,
                 java_options=java_options,
             )
             for place, seat in enumerate(seats)

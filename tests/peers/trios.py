@@ -41,9 +41,9 @@ TRIO_SETTINGS = {
     "auto.leader.rebalance.enable": "false",
     "log.retention.ms": "-1",
 }
-#: The session, and a new leader of Kafka's quorum when its own hangs.
+#: The session, and what a busy machine adds.
 MISSED_SECONDS_MAX = 30.0
-#: Never hangs: it is the one that is asked.
+#: Never hangs: it is the one that is asked, and Kafka's only controller.
 ASKED = 1
 BROKERS = (1, 2, 3)
 
