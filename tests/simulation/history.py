@@ -212,6 +212,14 @@ class BrokerDied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasOffline:
+    """A broker tells the controller which of its replicas do not work; its process lives on."""
+
+    broker: int
+    logs: tuple[LogId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStopped:
     """A broker is asked to stop cleanly."""
 
@@ -353,6 +361,7 @@ Event: TypeAlias = (
     | DeleteRecordsInvoked
     | RecordsDeleted
     | BrokerDied
+    | ReplicasOffline
     | BrokerStopped
     | StopAsked
     | MayStop

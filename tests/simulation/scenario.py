@@ -220,6 +220,7 @@ def _remembered(scene: Scene) -> Iterator[None]:
         commits.noted(scene),
         observe.high_watermarks(scene),
         observe.stops(scene),
+        observe.offline_replicas(scene),
     ):
         yield
 

@@ -25,6 +25,7 @@ from history import (
     ProduceInvoked,
     ReplicaEnd,
     ReplicaSeen,
+    ReplicasOffline,
     SeenBatch,
     StopAsked,
     UncleanElectionAsked,
@@ -222,6 +223,10 @@ def test_who_asks_for_unclean_elections_gets_them() -> None:
     assert not may_be_lost(alive, allowed, *events, unclean)
     fenced = committed(BrokerFenced(broker_id=1, reason="silent"))
     assert may_be_lost(alive, allowed, *events, fenced, unclean)
+    failed = ReplicasOffline(broker=1, logs=(LOG,))
+    assert may_be_lost(alive, allowed, *events, failed, unclean)
+    for mended in (ReplicasOffline(broker=1, logs=()), committed(registered(1), alive.records[0])):
+        assert not may_be_lost(alive, allowed, *events, failed, mended, unclean)
     assert elections.check(History.of(allowed, *events, unclean), FinalState()) == []
     assert elections.check(History.of(created(), *events, unclean), FinalState()) == [
         f"{NAME}: broker 2 was elected after 0 ms, [1] were not waited for",
@@ -274,6 +279,27 @@ def test_an_empty_disk_never_leads() -> None:
     assert elections.check(History.of(*events, died, offline, led), FinalState()) == [
         f"{NAME}: broker 1 was elected, which never held or has lost what was acknowledged"
     ]
+
+
+def test_a_new_disk_counts_once_it_has_caught_up_although_its_process_has_ended() -> None:
+    never_held = f"{NAME}: broker 2 was elected, which never held or has lost what was acknowledged"
+
+    def is_found(death: BrokerDied) -> bool:
+        told = Told(replace(STATE, replicas=(1, 2), isr=(1,), last_known=(1,)))
+        events = [
+            created(state=told.state),
+            BrokerDied(broker=2, disk_lost=True),
+            committed(registered(2, disk=2, life=2)),
+            death,
+            committed(told.now(1, (1, 2))),
+            committed(told.now(2, (2,))),
+            committed(registered(2, disk=2, life=3), told.now(NO_NODE, ())),
+            committed(told.now(2, (2,))),
+        ]
+        return never_held in elections.check(History.of(*events), FinalState())
+
+    assert not is_found(lost_power(2, life=2))
+    assert is_found(BrokerDied(broker=2, disk_lost=True, incarnation=UUID(int=2)))
 
 
 def test_who_lost_its_disk_may_be_elected_while_nobody_can_know() -> None:

@@ -12,7 +12,7 @@ sync nor eligible.  What was acknowledged may be gone with it if
 * no holder was sound, or
 * one that was not was elected, and
   - the sound ones had unclean.recovery.timeout.ms to come back and did not, or
-  - the topic has unclean elections, and none of the sound ones lived, or
+  - the topic has unclean elections, and none of the sound ones lived with a log that worked, or
   - an operator asked for an unclean election.
 """
 
@@ -28,6 +28,7 @@ from history import (
     Committed,
     History,
     LogId,
+    ReplicasOffline,
     UncleanElectionAsked,
 )
 
@@ -82,8 +83,9 @@ class Copies:
     complete: set[int] = field(default_factory=set)
     holders: set[int] = field(default_factory=set)
     damaged: set[int] = field(default_factory=set)
-    #: Those whose disk is lost.
+    #: Those whose disk is lost; those that live, and have told that this log of theirs has failed.
     emptied: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
     leaderless_since_ms: int = 0
     #: The topic has, or had, unclean elections; an operator asked for one.
     unclean_topic: bool = False
@@ -127,6 +129,8 @@ def follow(history: History) -> Mapping[LogId, Copies]:
                 walk.commit(at, history.times_ms[at], event.records)
             case BrokerDied():
                 walk.died(event)
+            case ReplicasOffline():
+                walk.went_offline(event)
             case UncleanElectionAsked():
                 if event.log in walk.copies:
                     walk.copies[event.log].unclean_asked = True
@@ -144,8 +148,8 @@ class _Walk:
         self._registered: dict[int, BrokerRegistered] = {}
         self._alive: set[int] = set()
         self._touched: dict[LogId, None] = {}
-        #: Incarnations of processes that have ended, by broker.
-        self._dead: dict[int, set[UUID | None]] = {}
+        #: Processes that have ended, by broker and incarnation.
+        self._dead: dict[tuple[int, UUID | None], BrokerDied] = {}
 
     def commit(self, at: int, now_ms: int, records: Iterable[Record]) -> None:
         created: list[LogId] = []
@@ -177,12 +181,15 @@ class _Walk:
 
     def died(self, event: BrokerDied) -> None:
         """Its incarnation may come into the journal later; nothing it copied counts any more."""
-        self._dead.setdefault(event.broker, set()).add(event.incarnation)
+        self._dead[event.broker, event.incarnation] = event
         for copies in self.copies.values():
-            if event.disk_lost or (event.power_lost and not copies.durable):
-                copies.damaged.add(event.broker)
-            if event.disk_lost:
-                copies.emptied.add(event.broker)
+            _damage(copies, event)
+
+    def went_offline(self, event: ReplicasOffline) -> None:
+        for log, copies in self.copies.items():
+            copies.failed.discard(event.broker)
+            if log in event.logs:
+                copies.failed.add(event.broker)
 
     def _add(
         self, at: int, now_ms: int, topic: str, first: int, states: Iterable[PartitionImage]
@@ -242,16 +249,17 @@ class _Walk:
         broker_id = record.broker.broker_id
         self._registered[broker_id] = record
         self._alive.discard(broker_id)
-        if not record.clean:
-            for copies in self.copies.values():
+        for copies in self.copies.values():
+            copies.failed.discard(broker_id)
+            if not record.clean:
                 copies.complete.discard(broker_id)
 
-    def _is_dead(self, broker_id: int) -> bool:
-        """Whether the process that registered last has ended."""
+    def _death(self, broker_id: int) -> BrokerDied | None:
+        """Of the process that registered last, if it has ended."""
         registered = self._registered.get(broker_id)
-        return registered is not None and registered.broker.incarnation in self._dead.get(
-            broker_id, ()
-        )
+        if registered is None:
+            return None
+        return self._dead.get((broker_id, registered.broker.incarnation))
 
     def _change(self, copies: Copies, at: int, now_ms: int, state: PartitionImage) -> None:
         before, copies.state = copies.state, state
@@ -271,10 +279,12 @@ class _Walk:
         if elected and state.leader not in copies.complete:
             self._recover(copies, at, now_ms, state.leader)
         for broker_id in set(state.isr) - {*before.isr, *before.eligible}:
-            # Not when the process that had caught up has ended meanwhile.
-            if not self._is_dead(broker_id):
-                copies.damaged.discard(broker_id)
-                copies.emptied.discard(broker_id)
+            copies.damaged.discard(broker_id)
+            copies.emptied.discard(broker_id)
+            if (death := self._death(broker_id)) is not None:
+                _damage(
+                    copies, death
+                )  # after it had caught up, of which the journal hears only now
         copies.complete = {*state.isr, *state.eligible}
         self._count_holders(copies)
 
@@ -304,7 +314,7 @@ class _Walk:
             and (
                 waited >= self.unclean_recovery_ms
                 or copies.unclean_asked
-                or (copies.unclean_topic and sound.isdisjoint(self._alive))
+                or (copies.unclean_topic and sound.isdisjoint(self._alive - copies.failed))
             )
         )
         unasked = copies.holders - copies.emptied - self._alive - {leader}
@@ -314,7 +324,7 @@ class _Walk:
                 "for"
             )
         # Nobody has told the controller that this process, and its disk, are no more.
-        unheard = leader in self._alive and self._is_dead(leader)
+        unheard = leader in self._alive and self._death(leader) is not None
         held = leader in copies.holders and (unheard or leader not in copies.emptied)
         replaced = allowed and copies.former_leader != leader
         copies.recoveries.append(
@@ -332,3 +342,11 @@ class _Walk:
         if not unheard:
             copies.damaged.discard(leader)
             copies.emptied.discard(leader)
+
+
+def _damage(copies: Copies, death: BrokerDied) -> None:
+    """What a process that ended has not left behind."""
+    if death.disk_lost or (death.power_lost and not copies.durable):
+        copies.damaged.add(death.broker)
+    if death.disk_lost:
+        copies.emptied.add(death.broker)

@@ -7,14 +7,24 @@ what replicas ought to hold.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
+from uuid import UUID
 
-from history import HighWatermarkSeen, LogId, MayStop, ReplicaEnd, ReplicaSeen, StopAsked
+from history import (
+    HighWatermarkSeen,
+    LogId,
+    MayStop,
+    ReplicaEnd,
+    ReplicaSeen,
+    ReplicasOffline,
+    StopAsked,
+)
 from hosts import BrokerHost
 
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import Effect
 from sparklog.executors.registration import Registration
 from sparklog.types import NO_NODE, TopicPartition
+from sparklog.wire.private import BrokerHeartbeatResponse
 from workloads import platter
 from workloads.scene import Scene
 
@@ -69,6 +79,30 @@ def stops(scene: Scene) -> Iterator[None]:
         return may_stop
 
     with patch.object(Registration, "prepare_stop", prepare_stop):
+        yield
+
+
+@contextmanager
+def offline_replicas(scene: Scene) -> Iterator[None]:
+    """Meanwhile it is an event when the replicas change that a broker tells to be offline."""
+    real = Registration._beat
+    told: dict[UUID, tuple[LogId, ...]] = {}
+
+    async def beat(self: Registration, *, stopping: bool = False) -> BrokerHeartbeatResponse:
+        assert self._identity is not None
+        named = ((self.image.topic_by_id(one.topic_id), one) for one in self.offline_replicas())
+        logs = tuple(
+            LogId(topic.name, topic.topic_id, one.partition)
+            for topic, one in named
+            if topic is not None
+        )
+        incarnation = self._identity.incarnation
+        if logs != told.get(incarnation, ()):
+            told[incarnation] = logs
+            scene.history.record(ReplicasOffline(broker=self._identity.broker_id, logs=logs))
+        return await real(self, stopping=stopping)
+
+    with patch.object(Registration, "_beat", beat):
         yield
 
 
