@@ -82,7 +82,7 @@ def partition(number: int, leader: int) -> dict[str, object]:
 def test_without_a_control_plane_brokers_tell_what_they_know(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparklog.cli.topics.DETAIL_SECONDS", 0.1)
+    monkeypatch.setattr("sparklog.cli.topics.DETAIL_SECONDS", 1.0)
     monkeypatch.setattr("sparklog.client.replica_admin.CONTROLLER_S_MAX", 0.1)
     with command_line(1, capsys) as line:
         line.json("topics", "create", "t", "-p", "1")
