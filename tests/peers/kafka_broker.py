@@ -77,7 +77,16 @@ class KafkaBroker:
             "group.initial.rebalance.delay.ms": "0",
             **settings,
         }
-        self._java = ["java", *java_options, "-cp", str(jars / "*")]
+        # Its native libraries stay in the temporary folder when it is killed.
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        self._java = [
+            "java",
+            *java_options,
+            f"-Djava.io.tmpdir={temporary}",
+            "-cp",
+            str(jars / "*"),
+        ]
         self._config = folder / "server.properties"
         self._config.write_text("".join(f"{k}={v}\n" for k, v in self._settings.items()))
         self._output = folder / "output"

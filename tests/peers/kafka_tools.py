@@ -32,7 +32,9 @@ class KafkaTools:
 
     def __init__(self, jars: Path, errors: Path) -> None:
         self._class_path = str(jars / "*")
-        command = ["java", *JAVA_OPTIONS, "-cp", self._class_path, str(RUNNER)]
+        # Native libraries that the JVM unpacks go away with the folder.
+        self._java = ["java", *JAVA_OPTIONS, f"-Djava.io.tmpdir={errors.parent}"]
+        command = [*self._java, "-cp", self._class_path, str(RUNNER)]
         with errors.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
@@ -58,7 +60,7 @@ class KafkaTools:
 
     def alone(self, tool: str, *arguments: str) -> ToolRun:
         """A run in a JVM of its own, for tools that do their last work when the JVM ends."""
-        command = ["java", *JAVA_OPTIONS, "-cp", self._class_path, f"org.apache.kafka.tools.{tool}"]
+        command = [*self._java, "-cp", self._class_path, f"org.apache.kafka.tools.{tool}"]
         done = subprocess.run(
             [*command, *arguments], capture_output=True, text=True, timeout=ALONE_SECONDS_MAX
         )
