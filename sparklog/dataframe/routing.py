@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.client.partitioner import (
+from sparklog.client.column_partitioner import (
     NO_PARTITION,
     crc32_column,
     fnv1a_column,

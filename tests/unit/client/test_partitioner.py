@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.client.partitioner import (
+from sparklog.client.column_partitioner import (
     NO_PARTITION,
     crc32_column,
     fnv1a_column,
-    murmur2,
     murmur2_column,
-    partition_of_key,
     partitions_of_keys,
 )
+from sparklog.client.partitioner import murmur2, partition_of_key
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2
 JAVA = {
