@@ -1,5 +1,6 @@
 """The checkers of journal, metadata and progress: histories that break them, and that do not."""
 
+from dataclasses import replace
 from uuid import UUID
 
 from checkers import CHECKERS, journal, metadata, progress, violations
@@ -7,8 +8,10 @@ from final_state import FinalLog, FinalState, JournalCommit, NodeImage
 from history import (
     ConfigChangeEnded,
     ConfigChangeInvoked,
+    Drained,
     Healed,
     History,
+    InSync,
     LogId,
     Probed,
     TopicCreated,
@@ -136,6 +139,22 @@ def test_every_partition_works_after_healing() -> None:
     ]
     assert progress.check(History.of(Healed(), Probed(log=LOG, took_ms=60_001)), state) == [
         f"{LOG} took 60001 ms to work after healing, 60000 are allowed"
+    ]
+
+
+def test_every_replica_is_in_sync_after_healing() -> None:
+    assert progress.check(History.of(Healed(), InSync(log=LOG, took_ms=5)), FinalState()) == []
+    lacking = InSync(log=LOG, took_ms=60_000, missing=(3,))
+    assert progress.check(History.of(Healed(), lacking), FinalState()) == [
+        f"{LOG} lacks [3] in its ISR 60000 ms after healing"
+    ]
+
+
+def test_a_draining_broker_leaves_what_it_can_after_healing() -> None:
+    left = Drained(broker=2, took_ms=90, left=3, stuck=3)
+    assert progress.check(History.of(Healed(), left), FinalState()) == []
+    assert progress.check(History.of(Healed(), replace(left, stuck=1)), FinalState()) == [
+        "broker 2 has 3 partitions 90 ms after healing, and is to lose all but 1"
     ]
 
 

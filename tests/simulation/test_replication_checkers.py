@@ -3,7 +3,7 @@
 from dataclasses import replace
 from uuid import UUID
 
-from checkers import acknowledged, elections, handover, leaders, monotone, progress, replicas
+from checkers import acknowledged, elections, handover, leaders, monotone, replicas
 from checkers import committed as committed_check
 from checkers.promises import promises_of
 from final_state import FinalLog, FinalState
@@ -11,14 +11,11 @@ from history import (
     BrokerDied,
     ClusterBegun,
     Committed,
-    Drained,
     EndListed,
     Event,
     Fetched,
-    Healed,
     HighWatermarkSeen,
     History,
-    InSync,
     LogId,
     MayStop,
     ProduceAcked,
@@ -389,18 +386,14 @@ def test_what_is_acknowledged_was_committed_before() -> None:
 
 
 def test_what_is_read_was_committed_before() -> None:
+    two = (0, b"a"), (1, b"b")
+
     def found(mark: int) -> list[str]:
         moved = HighWatermarkSeen(log=LOG, broker=1, leader_epoch=0, high_watermark=mark, ends=())
         read = Fetched(
-            asked=2,
-            reader="r",
-            log=LOG,
-            offset=0,
-            high_watermark=2,
-            log_start=0,
-            records=((0, b"a"), (1, b"b")),
+            asked=2, reader="r", log=LOG, offset=0, high_watermark=2, log_start=0, records=two,
             follower=2,
-        )
+        )  # fmt: skip
         return committed_check.check(History.of(created(), moved, read), FinalState())
 
     assert found(2) == []
@@ -480,22 +473,6 @@ def test_an_epoch_has_one_leader() -> None:
     assert found(committed(moved), committed(replace(moved, state=back))) == [
         f"{NAME}: leader epoch 0 after 1",
         f"{NAME}: partition epoch 1 after 1",
-    ]
-
-
-def test_every_replica_is_in_sync_after_healing() -> None:
-    assert progress.check(History.of(Healed(), InSync(log=LOG, took_ms=5)), FinalState()) == []
-    lacking = InSync(log=LOG, took_ms=60_000, missing=(3,))
-    assert progress.check(History.of(Healed(), lacking), FinalState()) == [
-        f"{NAME} lacks [3] in its ISR 60000 ms after healing"
-    ]
-
-
-def test_a_draining_broker_leaves_what_it_can_after_healing() -> None:
-    left = Drained(broker=2, took_ms=90, left=3, stuck=3)
-    assert progress.check(History.of(Healed(), left), FinalState()) == []
-    assert progress.check(History.of(Healed(), replace(left, stuck=1)), FinalState()) == [
-        "broker 2 has 3 partitions 90 ms after healing, and is to lose all but 1"
     ]
 
 
