@@ -7,7 +7,8 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format sim chaos fuzz bench bench-quick crash clean
+.PHONY: help setup demo test test-fast lint format sim chaos fuzz crash clean
+.PHONY: bench bench-quick bench-record bench-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,11 +62,20 @@ fuzz: $(STAMP) ## malformed input for every decoder, SECONDS=60 of it
 		|| echo "atheris cannot be had here"
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
 
-bench: $(STAMP) ## beside Apache Kafka, with ROWS=10000000 and MESSAGES=2000000, in turns
-	$(BIN)/python -m benchmarks.beside_kafka \
+bench: $(STAMP) ## beside Apache Kafka, in turns: ROWS=10000000, MESSAGES=2000000, PARTS="failover ..."
+	@$(BIN)/python -c "import matplotlib" 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --editable '.[bench]' 2>/dev/null \
+		|| echo "matplotlib cannot be had here: there will be no plots"
+	@$(BIN)/python -m benchmarks.beside_kafka $(addprefix --only ,$(PARTS)) \
 		--rows $(or $(ROWS),10000000) --messages $(or $(MESSAGES),2000000)
 
-bench-quick: $(STAMP) ## the speed ratios, under five minutes
+bench-record: $(STAMP) ## the last run becomes the recorded one: ratios.json, RESULTS.md, plots
+	@$(BIN)/python -m benchmarks.record
+
+bench-check: $(STAMP) ## fail if a ratio of the last run is worse than the recorded one
+	@$(BIN)/python -m benchmarks.record --check
+
+bench-quick: $(STAMP) ## the speed ratios, a few of them beside Apache Kafka, under five minutes
 	$(BIN)/python -m benchmarks.quick
 
 crash: $(STAMP) ## crash CASES logs from seed START on, and look what is left of them

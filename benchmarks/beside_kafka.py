@@ -1,49 +1,144 @@
 """``python -m benchmarks.beside_kafka``: Apache Kafka and sparklog in turns, in one run.
 
-Needs Maven once, to fetch Kafka and Spark's package for it, and Java.  ``--only clients`` or
-``--only dataframes`` measures one half; ``--rows``, ``--messages``, ``--rounds`` and
-``--latency-seconds`` say how much is moved.  Exits with 1 when a figure misses what is asked.
+Needs Maven once, to fetch Kafka and Spark's package for it, and Java.  ``--only PART``, as often as
+wanted, measures those parts alone and keeps what the results hold of others.  Results are written
+after each part, so that those of an interrupted run are there.  Every process is ended by its id,
+on errors and Ctrl-C too.  Exits with 1 when a part failed or, with ``--check``, when a ratio is
+worse than the recorded one.
 """
 
 import argparse
+import shlex
+import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
+from types import FrameType
 
+import psutil
 from rich.console import Console
+from rich.table import Table
 
-from benchmarks.harness import Row, report
-from benchmarks.kafka_nodes import HEAP
+from benchmarks.harness import describe_machine
+from benchmarks.kafka_nodes import describe_peers
+from benchmarks.measurement import Measured, Part, Run, load, save
+from benchmarks.plots import PlotsUnavailableError, draw
+from benchmarks.record import RESULTS, check
 from benchmarks.scale import Scale
+from benchmarks.tables import HEADINGS, cells, section
 
-PARTS = {"clients": "kafka_clients", "dataframes": "kafka_dataframes"}
+#: Module and function of each.
+PARTS = {
+    "one-broker": ("kafka_clients", "one_broker"),
+    "three-brokers": ("kafka_clients", "three_brokers"),
+    "failover": ("failover", "beside_kafka"),
+    "partitions": ("kafka_cost", "partitions"),
+    "brokers": ("kafka_cost", "brokers"),
+    "dataframes": ("kafka_dataframes", "measured"),
+}
+_END_SECONDS_MAX = 10.0
 
 
 def main() -> int:
+    given = _arguments()
+    scale = Scale(**{name: getattr(given, name) for name in Scale.__slots__})
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console()
+    wanted = given.only or tuple(PARTS)
+    run = load(given.out) if given.only else {}
+    command = shlex.join(["python", "-m", "benchmarks.beside_kafka", *sys.argv[1:]])
+    try:
+        failed = _measure(wanted, scale, command, given.out, run, console)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; {given.out} holds what was measured")
+        return 130
+    finally:
+        _end_children()
+    console.print(section(run, given.out.with_name("plots")), soft_wrap=True, markup=False)
+    try:
+        draw(run, given.out.with_name("plots"))
+    except PlotsUnavailableError as error:
+        console.print(error)
+    if failed:
+        console.print(f"failed: {', '.join(failed)}")
+        return 1
+    return 1 if given.check and not check(run) else 0
+
+
+def measure(name: str, scale: Scale, command: str, console: Console) -> Part:
+    """One of ``PARTS``."""
+    module, function = PARTS[name]
+    began = time.monotonic()
+    # Only here, because DataFrames bring Spark along.
+    work: Callable[[Console, Scale], list[Measured]] = getattr(
+        import_module(f"benchmarks.{module}"), function
+    )
+    found = tuple(work(console, scale))
+    return Part(
+        machine=f"{describe_machine()}; {describe_peers()}",
+        command=command,
+        scale=str(scale),
+        seconds=time.monotonic() - began,
+        measured=found,
+    )
+
+
+def show(name: str, part: Part, console: Console) -> None:
+    table = Table(title=f"{name}, {part.seconds:.0f} s")
+    for heading in HEADINGS:
+        table.add_column(heading)
+    for each in part.measured:
+        table.add_row(*cells(each))
+    console.print(table)
+
+
+def _measure(
+    wanted: Sequence[str], scale: Scale, command: str, out: Path, run: Run, console: Console
+) -> list[str]:
+    """Fills ``run``; the names of parts that failed, of which ``run`` keeps nothing new."""
+    failed = []
+    for name in wanted:
+        try:
+            run[name] = measure(name, scale, command, console)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        show(name, run[name], console)
+        save(run, out)
+    return failed
+
+
+def _arguments() -> argparse.Namespace:
     usual = Scale()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_kafka")
-    parser.add_argument("--only", choices=tuple(PARTS), help="measure this half alone")
+    parser.add_argument("--only", choices=tuple(PARTS), action="append", help="measure this part")
     parser.add_argument("--rows", type=int, default=usual.rows)
     parser.add_argument("--messages", type=int, default=usual.messages, help="of 100 bytes")
     parser.add_argument("--rounds", type=int, default=usual.rounds)
+    parser.add_argument("--kills", type=int, default=usual.kills)
     parser.add_argument("--latency-seconds", type=float, default=usual.latency_seconds)
-    given = parser.parse_args()
-    scale = Scale(
-        rows=given.rows,
-        messages=given.messages,
-        rounds=given.rounds,
-        latency_seconds=given.latency_seconds,
-    )
-    console = Console()
-    began = time.monotonic()
-    rows: list[Row] = []
-    for part in PARTS if given.only is None else (given.only,):
-        # Only here, because DataFrames bring Spark along.
-        rows += import_module(f"benchmarks.{PARTS[part]}").rows(console, scale)
-    report(rows, console)
-    console.print(f"{scale}; Kafka with a heap of {HEAP} a node", highlight=False)
-    console.print(f"{time.monotonic() - began:.0f} s")
-    return 0 if all(row.met for row in rows) else 1
+    parser.add_argument("--out", type=Path, default=RESULTS, help="results (JSON), plots beside it")
+    parser.add_argument("--check", action="store_true", help="compare with the recorded ratios")
+    return parser.parse_args()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Whoever ends this process wants its servers ended too."""
+    raise KeyboardInterrupt
+
+
+def _end_children() -> None:
+    """Each part ends its own; this is for what an interruption left, Spark's JVM for one."""
+    left = psutil.Process().children(recursive=True)
+    for process in left:
+        process.terminate()
+    _, alive = psutil.wait_procs(left, timeout=_END_SECONDS_MAX)
+    for process in alive:
+        process.kill()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ import psutil
 from rich.console import Console
 
 from benchmarks.harness import Row
-from benchmarks.kafka_nodes import kafka
+from benchmarks.kafka_nodes import HEAP, kafka
+from benchmarks.measurement import Figure, Measured, take_turns
+from benchmarks.scale import Scale
 from benchmarks.servers import Served, serve
 from benchmarks.stall import SteadyLoad, Topic
 
@@ -35,6 +37,8 @@ MASTER = "local-cluster[4,1,1024]"
 CALM_S = 1.0
 DEATH_SECONDS_MAX = 30.0
 SESSION_S = 9.0
+#: Beside Kafka: ``reach`` and ``aim``.
+STALL_ASKED = (5.0, 10.0)
 #: A client cannot tell a broker that hangs from a slow one; it has to look for new leaders itself.
 ATTENTIVE = {"topic.metadata.refresh.interval.ms": 500}
 
@@ -59,6 +63,35 @@ class Target(Protocol):
 def rows(console: Console) -> list[Row]:
     """Every row; says on the console what is being measured."""
     return [*process_kills(console), *executor_kills(console), *hangs(console)]
+
+
+def beside_kafka(console: Console, scale: Scale) -> list[Measured]:
+    """Both clusters at once, a kill of each in turns."""
+    reach, aim = STALL_ASKED
+    figure = Figure(
+        key="failover/stall",
+        what=f"producer stall when a leader is killed, acks=all, RF {BROKERS}, librdkafka",
+        unit="s",
+        less_is_better=True,
+        reach=reach,
+        aim=aim,
+        digits=2,
+    )
+    with _kafka(HEAP) as theirs, _ours() as ours:
+        topics = {id(target): Topic(target.bootstrap) for target in (ours, theirs)}
+
+        def run(target: Target, name: str) -> tuple[float]:
+            console.print(f"failover: {name}")
+            with SteadyLoad(target.bootstrap) as load:
+                return (_stall(target, topics[id(target)], load, _kill, console),)
+
+        return take_turns(
+            [figure],
+            lambda: run(ours, "sparklog"),
+            lambda: run(theirs, "Kafka"),
+            scale.kills,
+            warm=False,  # a round is long, and a failover is not warmed up either
+        )
 
 
 def process_kills(console: Console, kills: int = KILLS) -> list[Row]:
@@ -100,22 +133,28 @@ def _measure(
     stalls = []
     with SteadyLoad(target.bootstrap, settings) as load:
         for _ in range(rounds):
-            topic.await_whole()
-            load.await_acks()
-            time.sleep(CALM_S)
-            load.forget()
-            victim, partitions = max(topic.leaders().items(), key=lambda led: len(led[1]))
-            pid, since = target.pid(victim), time.monotonic()
-            fault(target, victim)
-            _await_failure(pid)
-            stalls.append(load.stall(partitions, since, time.monotonic()))
-            console.print(f"  broker {victim} ({len(partitions)} led): {stalls[-1]:.2f} s")
-            if psutil.pid_exists(pid):
-                os.kill(pid, signal.SIGCONT)
-            target.bring_back(victim)
-        if load.failures:
-            raise RuntimeError(f"records were refused: {load.failures[:3]}")
+            stalls.append(_stall(target, topic, load, fault, console))
     return stalls
+
+
+def _stall(target: Target, topic: Topic, load: SteadyLoad, fault: Fault, console: Console) -> float:
+    """Of one round."""
+    topic.await_whole()
+    load.await_acks()
+    time.sleep(CALM_S)
+    load.forget()
+    victim, partitions = max(topic.leaders().items(), key=lambda led: len(led[1]))
+    pid, since = target.pid(victim), time.monotonic()
+    fault(target, victim)
+    _await_failure(pid)
+    stall = load.stall(partitions, since, time.monotonic())
+    console.print(f"  broker {victim} ({len(partitions)} led): {stall:.2f} s")
+    if psutil.pid_exists(pid):
+        os.kill(pid, signal.SIGCONT)
+    target.bring_back(victim)
+    if load.failures:
+        raise RuntimeError(f"records were refused: {load.failures[:3]}")
+    return stall
 
 
 def _await_failure(pid: int) -> None:
@@ -187,10 +226,10 @@ def _ours(*options: str, engine: str = "process") -> Iterator[Target]:
 
 
 @contextmanager
-def _kafka() -> Iterator[Target]:
-    """Three nodes, with the heap of ``tests/peers``."""
+def _kafka(heap: str | None = None) -> Iterator[Target]:
+    """Three nodes; without ``heap`` with that of ``tests/peers``."""
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-        kafka(Path(name) / "kafka", BROKERS) as cluster,
+        kafka(Path(name) / "kafka", BROKERS, heap=heap) as cluster,
     ):
         yield cluster

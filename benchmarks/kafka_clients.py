@@ -1,146 +1,210 @@
-"""librdkafka against Kafka and against us, in turns: throughput, latency, and what servers use.
+"""Clients against Kafka and against us, in turns: throughput, latency, and what servers use.
 
-Owns: the workloads and their rows.  Must not know how a load is made or a server started.
+Owns: the workloads and their figures.  Must not know how a load is made or a server started.
 """
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 
 from rich.console import Console
 
-from benchmarks.harness import Row, in_turns
-from benchmarks.kafka_nodes import Pair, Side, pair
-from benchmarks.librdkafka import consume, create_topic, delete_topic, latencies, produce
+from benchmarks import perf_tool
+from benchmarks.kafka_nodes import Pair, Side, java_tools, pair
+from benchmarks.librdkafka import consume, latencies, new_topic, produce
+from benchmarks.measurement import Figure, Measured, take_turns
 from benchmarks.scale import Scale
 
 PARTITIONS = 6
 RATE = 500
+VALUE_BYTES = (100, 1000)
+#: ``reach`` and ``aim``.
+PRODUCE_ASKED = {1: (1.0, 1.5), 3: (1.0, 2.0)}
+CONSUME_ASKED = (1.0, 1.5)
+MEMORY_ASKED = (3.0, 6.0)
+LATENCY_ASKED = (0.7, 1.0)
 _ACKS_ALL = -1
-_numbers = count()
+
+#: Produces so many values of so many bytes into a topic; MB/s.
+Load = Callable[[Side, str, int, int], float]
 
 
-def rows(console: Console, scale: Scale) -> list[Row]:
-    """Every row; says on the console what is being measured."""
-    found: list[Row] = []
-    for servers, acks in ((1, 1), (3, _ACKS_ALL)):
-        with (
-            tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-            pair(Path(name), servers) as both,
-        ):
-            for value_bytes in (100, 1000):
-                console.print(f"produce: {value_bytes} bytes, {servers} brokers, acks={acks}")
-                found += _produced(both, acks, value_bytes, scale)
-            if servers == 1:
-                console.print("consume")
-                found.append(_consumed(both, scale))
-            console.print(f"latency: {servers} brokers")
-            found += _latency(both, scale)
-            found.append(_memory(both))
-    return found
+def one_broker(console: Console, scale: Scale) -> list[Measured]:
+    """One broker of each, acks=1."""
+    return _clients("one-broker", 1, 1, console, scale)
 
 
-def _produced(both: Pair, acks: int, value_bytes: int, scale: Scale) -> list[Row]:
-    """Every run carries as many bytes."""
-    messages = scale.messages * 100 // value_bytes
-    megabytes = messages * value_bytes / 1e6
-    used: dict[str, list[float]] = {both.ours.name: [], both.kafka.name: []}
+def three_brokers(console: Console, scale: Scale) -> list[Measured]:
+    """Three brokers of each, three replicas, acks=all."""
+    return _clients("three-brokers", 3, _ACKS_ALL, console, scale)
 
-    def run(side: Side) -> float:
-        with _topic(side, both.count) as topic:
-            before = side.cpu_seconds()
-            taken = produce(
-                side.bootstrap,
-                topic,
-                PARTITIONS,
-                messages=messages,
-                value_bytes=value_bytes,
-                acks=acks,
-            )
-            used[side.name].append((side.cpu_seconds() - before) / megabytes * 1e3)
-            return megabytes / taken
 
-    ours, kafka = in_turns(lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
+def _clients(part: str, brokers: int, acks: int, console: Console, scale: Scale) -> list[Measured]:
+    found: list[Measured] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+        pair(Path(name), brokers) as both,
+    ):
+        for value_bytes in VALUE_BYTES:
+            console.print(f"{part}: librdkafka produces values of {value_bytes} bytes")
+            figures = _produce_figures(part, "librdkafka", value_bytes, acks, brokers)
+            found += _produced(both, figures, partial(_librdkafka, acks), value_bytes, scale)
+        for value_bytes in VALUE_BYTES:
+            console.print(f"{part}: Java's perf tool produces values of {value_bytes} bytes")
+            figures = _produce_figures(part, "Java", value_bytes, acks, brokers)
+            # A JVM of its own for each, so that none is warmer than another one.
+            with java_tools(Path(name)) as tools:
+                found += _produced(both, figures, partial(_java, tools, acks), value_bytes, scale)
+        if brokers == 1:
+            console.print(f"{part}: consume")
+            found += _consumed(part, both, scale)
+        console.print(f"{part}: latency")
+        return [*found, *_latency(part, both, scale)]
+
+
+def _produce_figures(
+    part: str, producer: str, value_bytes: int, acks: int, replicas: int
+) -> tuple[Figure, Figure]:
+    reach, aim = PRODUCE_ASKED[replicas]
     words = "acks=all" if acks == _ACKS_ALL else f"acks={acks}"
-    what = f"librdkafka produces values of {value_bytes} bytes, {words}, RF {both.count}"
-    cpu = [median(used[side.name][1:]) for side in (both.ours, both.kafka)]
-    return [
-        Row(what=what, unit="MB/s", ours=ours, base=kafka, asked=1.0),
-        Row(what="  CPU of all servers for it", unit="s/GB", ours=cpu[0], base=cpu[1], asked=None),
-    ]
-
-
-def _consumed(both: Pair, scale: Scale) -> Row:
-    with _topic(both.ours, both.count) as ours, _topic(both.kafka, both.count) as theirs:
-        for side, topic in ((both.ours, ours), (both.kafka, theirs)):
-            produce(
-                side.bootstrap,
-                topic,
-                PARTITIONS,
-                messages=scale.messages,
-                value_bytes=100,
-                acks=1,
-            )
-
-        def run(side: Side, topic: str) -> float:
-            taken = consume(side.bootstrap, topic, PARTITIONS, messages=scale.messages)
-            return scale.messages * 100 / 1e6 / taken
-
-        found = in_turns(
-            lambda: run(both.ours, ours), lambda: run(both.kafka, theirs), scale.rounds
-        )
-    what = "librdkafka consumes values of 100 bytes, assigned partitions"
-    return Row(what=what, unit="MB/s", ours=found[0], base=found[1], asked=1.0)
-
-
-def _latency(both: Pair, scale: Scale) -> Iterator[Row]:
-    samples: dict[str, list[list[float]]] = {both.ours.name: [], both.kafka.name: []}
-
-    def run(side: Side) -> float:
-        with _topic(side, both.count) as topic:
-            found = latencies(
-                side.bootstrap, topic, PARTITIONS, rate=RATE, seconds=scale.latency_seconds
-            )
-        samples[side.name].append(found)
-        return median(found)
-
-    in_turns(lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
-    cuts = {
-        name: quantiles([time for times in runs[1:] for time in times], n=1000)
-        for name, runs in samples.items()
-    }
-    for label, permille, asked in (("p50", 500, None), ("p99", 990, 1 / 0.7), ("p99.9", 999, None)):
-        yield Row(
-            what=f"end-to-end latency, {RATE} records/s, acks=all, RF {both.count}, {label}",
-            unit="ms",
-            ours=cuts[both.ours.name][permille - 1],
-            base=cuts[both.kafka.name][permille - 1],
-            asked=asked,
-            at_most=True,
-        )
-
-
-def _memory(both: Pair) -> Row:
-    return Row(
-        what=f"resident memory after it, {both.count} brokers, all processes of the servers",
-        unit="MB",
-        ours=both.ours.resident_megabytes(),
-        base=both.kafka.resident_megabytes(),
-        asked=1 / 3,
-        at_most=True,
+    by = "librdkafka" if producer == "librdkafka" else "Java's perf tool"
+    key = f"{part}/produce/{producer}/{value_bytes}"
+    return (
+        Figure(
+            key=key,
+            what=f"{by} produces values of {value_bytes} bytes, {words}, RF {replicas}",
+            unit="MB/s",
+            reach=reach,
+            aim=aim,
+        ),
+        server_cpu(f"{key}/cpu"),
     )
 
 
-@contextmanager
-def _topic(side: Side, replicas: int) -> Iterator[str]:
-    """A new topic with a record in each partition, so that all are led.  Deleted at the end."""
-    name = f"bench-{next(_numbers)}"
-    create_topic(side.bootstrap, name, PARTITIONS, replicas)
-    try:
-        produce(side.bootstrap, name, PARTITIONS, messages=PARTITIONS, value_bytes=1, acks=-1)
-        yield name
-    finally:
-        delete_topic(side.bootstrap, name)
+def server_cpu(key: str, what: str = "&nbsp;&nbsp;CPU of all servers for it") -> Figure:
+    return Figure(key=key, what=what, unit="s/GB", less_is_better=True, digits=2)
+
+
+def _produced(
+    both: Pair, figures: tuple[Figure, ...], load: Load, value_bytes: int, scale: Scale
+) -> list[Measured]:
+    """Every run carries as many bytes, into a new topic."""
+    messages = scale.messages * VALUE_BYTES[0] // value_bytes
+
+    def run(side: Side) -> tuple[float, float]:
+        with new_topic(side.bootstrap, PARTITIONS, both.count) as topic:
+            before = side.cpu_seconds()
+            speed = load(side, topic, messages, value_bytes)
+            return speed, cpu_by_gigabyte(side, before, messages * value_bytes)
+
+    return take_turns(figures, lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
+
+
+def cpu_by_gigabyte(side: Side, before: float, moved_bytes: int) -> float:
+    return (side.cpu_seconds() - before) / (moved_bytes / 1e9)
+
+
+def _librdkafka(acks: int, side: Side, topic: str, messages: int, value_bytes: int) -> float:
+    taken = produce(
+        side.bootstrap, topic, PARTITIONS, messages=messages, value_bytes=value_bytes, acks=acks
+    )
+    return messages * value_bytes / 1e6 / taken
+
+
+def _java(
+    tools: object, acks: int, side: Side, topic: str, messages: int, value_bytes: int
+) -> float:
+    return perf_tool.produce(
+        tools,
+        side.bootstrap,
+        topic,
+        messages=messages,
+        value_bytes=value_bytes,
+        acks="all" if acks == _ACKS_ALL else str(acks),
+    )
+
+
+def _consumed(part: str, both: Pair, scale: Scale) -> list[Measured]:
+    size = VALUE_BYTES[0]
+    reach, aim = CONSUME_ASKED
+    figures = (
+        Figure(
+            key=f"{part}/consume",
+            what=f"librdkafka consumes values of {size} bytes, assigned partitions",
+            unit="MB/s",
+            reach=reach,
+            aim=aim,
+        ),
+        server_cpu(f"{part}/consume/cpu"),
+    )
+    with (
+        new_topic(both.ours.bootstrap, PARTITIONS, both.count) as ours,
+        new_topic(both.kafka.bootstrap, PARTITIONS, both.count) as theirs,
+    ):
+        for side, topic in ((both.ours, ours), (both.kafka, theirs)):
+            _librdkafka(1, side, topic, scale.messages, size)
+        return take_turns(
+            figures,
+            lambda: consumed(both.ours, ours, PARTITIONS, scale.messages, size),
+            lambda: consumed(both.kafka, theirs, PARTITIONS, scale.messages, size),
+            scale.rounds,
+        )
+
+
+def consumed(
+    side: Side, topic: str, partitions: int, messages: int, value_bytes: int
+) -> tuple[float, float]:
+    """MB/s, and CPU of the servers."""
+    before = side.cpu_seconds()
+    taken = consume(side.bootstrap, topic, partitions, messages=messages)
+    moved = messages * value_bytes
+    return moved / 1e6 / taken, cpu_by_gigabyte(side, before, moved)
+
+
+def _latency(part: str, both: Pair, scale: Scale) -> list[Measured]:
+    """And the memory of the servers, which have had all of the load by then."""
+
+    def run(side: Side) -> tuple[float, ...]:
+        with new_topic(side.bootstrap, PARTITIONS, both.count) as topic:
+            found = latencies(
+                side.bootstrap, topic, PARTITIONS, rate=RATE, seconds=scale.latency_seconds
+            )
+        cuts = quantiles(found, n=1000)
+        return cuts[499], cuts[989], cuts[998], *side.resident_megabytes()
+
+    figures = [*_latency_figures(part, both.count), *_memory_figures(part, both.count)]
+    return take_turns(figures, lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
+
+
+def _latency_figures(part: str, replicas: int) -> Iterator[Figure]:
+    for name in ("p50", "p99", "p99.9"):
+        reach, aim = LATENCY_ASKED if name == "p99" else (None, None)
+        yield Figure(
+            key=f"{part}/latency/{name}",
+            what=f"end-to-end latency, {RATE} records/s, acks=all, RF {replicas}, {name}",
+            unit="ms",
+            less_is_better=True,
+            reach=reach,
+            aim=aim,
+            digits=2,
+        )
+
+
+def _memory_figures(part: str, brokers: int) -> Iterator[Figure]:
+    reach, aim = MEMORY_ASKED
+    number = "one broker" if brokers == 1 else f"{brokers} brokers"
+    for key, what in (
+        ("memory", "the broker processes (Kafka's are controllers too)"),
+        ("memory/all", "all processes of the servers"),
+    ):
+        yield Figure(
+            key=f"{part}/{key}",
+            what=f"resident memory after load, {number}: {what}",
+            unit="MB",
+            less_is_better=True,
+            reach=reach,
+            aim=aim,
+            digits=0,
+        )

@@ -1,6 +1,6 @@
 """Spark's own Kafka package against Kafka, and ``format("sparklog")`` against us, in turns.
 
-Owns: the workloads and their rows.  Must not know how a server is started.  Both connectors work
+Owns: the workloads and their figures.  Must not know how a server is started.  Both connectors work
 with their defaults, in one Spark session, on the same records: ours writes them to both clusters.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.harness import Row, in_turns
 from benchmarks.kafka_nodes import Pair, Side, pair, spark_package
 from benchmarks.librdkafka import create_topic, delete_topic
+from benchmarks.measurement import Figure, Measured, take_turns
 from benchmarks.scale import Scale
 from sparklog.cluster import connect
 from sparklog.session import create_session
@@ -31,13 +31,17 @@ DAY_START_S = 1_700_000_000
 #: Retention would take records of that day.
 FOREVER = {"retention.ms": "-1"}
 TOPIC = "day"
+#: ``reach`` and ``aim``.
+READ_ASKED = (3.0, 5.0)
+HOUR_ASKED = (10.0, 50.0)
+WRITE_ASKED = (5.0, 10.0)
 _VALUE = f"binary(repeat('v', {VALUE_BYTES})) AS value"
 FORMATS = {"sparklog": "sparklog", "Kafka": "kafka"}
 _numbers = count()
 
 
-def rows(console: Console, scale: Scale) -> list[Row]:
-    """Every row; says on the console what is being measured."""
+def measured(console: Console, scale: Scale) -> list[Measured]:
+    """Every figure; says on the console what is being measured."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {spark_package()} pyspark-shell"
     spark = create_session(MASTER, app_name="sparklog beside Kafka")
     try:
@@ -51,7 +55,7 @@ def rows(console: Console, scale: Scale) -> list[Row]:
         spark.stop()
 
 
-def _reads(spark: Any, both: Pair, scale: Scale, console: Console) -> Iterator[Row]:
+def _reads(spark: Any, both: Pair, scale: Scale, console: Console) -> Iterator[Measured]:
     for side in (both.ours, both.kafka):
         console.print(f"DataFrames: {scale.rows:,} rows into {side.name}")
         create_topic(side.bootstrap, TOPIC, PARTITIONS, 1, FOREVER)
@@ -59,44 +63,45 @@ def _reads(spark: Any, both: Pair, scale: Scale, console: Console) -> Iterator[R
         _save(frame, "sparklog", side, TOPIC)
     newest = f"timestamp >= timestamp_seconds({DAY_START_S + DAY_S - 3600})"
     lengths = "sum(length(value))"
-    for what, condition, figure, asked in (
-        ("count", "true", "count(*)", 3.0),
-        ("sum over the lengths of values", "true", lengths, 3.0),
-        ("the same, newest hour of the day", newest, lengths, 10.0),
+    for name, what, condition, column, asked in (
+        ("count", "count", "true", "count(*)", READ_ASKED),
+        ("sum", "sum over the lengths of values", "true", lengths, READ_ASKED),
+        ("hour", "the same, newest hour of the day", newest, lengths, HOUR_ASKED),
     ):
         console.print(f"DataFrames: {what}")
+        figure = _figure(f"read/{name}", f"Spark batch read, {what}", asked)
 
-        def run(side: Side, condition: str = condition, figure: str = figure) -> float:
-            return _per_second(scale.rows, lambda: _query(spark, side, condition, figure))
+        def run(side: Side, condition: str = condition, column: str = column) -> tuple[float]:
+            return _per_second(scale.rows, lambda: _query(spark, side, condition, column))
 
-        answers = {_query(spark, each, condition, figure) for each in (both.ours, both.kafka)}
+        # Which warms both up.
+        answers = {_query(spark, each, condition, column) for each in (both.ours, both.kafka)}
         assert len(answers) == 1, answers
-        ours, kafka = in_turns(lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
-        yield Row(
-            what=f"Spark batch read, {what}",
-            unit="M rows/s",
-            ours=ours,
-            base=kafka,
-            asked=asked,
-            digits=3,
+        yield from take_turns(
+            [figure], lambda: run(both.ours), lambda: run(both.kafka), scale.rounds, warm=False
         )
 
 
-def _write(spark: Any, both: Pair, scale: Scale, console: Console) -> Row:
+def _write(spark: Any, both: Pair, scale: Scale, console: Console) -> Measured:
     console.print(f"DataFrames: writing {scale.rows:,} rows")
     frame = spark.range(0, scale.rows, 1, 2).selectExpr(_VALUE)
 
-    def run(side: Side) -> float:
+    def run(side: Side) -> tuple[float]:
         topic = f"written-{next(_numbers)}"
         create_topic(side.bootstrap, topic, PARTITIONS, 1)
-        try:
-            return _per_second(scale.rows, lambda: _save(frame, FORMATS[side.name], side, topic))
-        finally:
-            delete_topic(side.bootstrap, topic)
+        taken = _per_second(scale.rows, lambda: _save(frame, FORMATS[side.name], side, topic))
+        delete_topic(side.bootstrap, topic)
+        return taken
 
-    ours, kafka = in_turns(lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
-    return Row(
-        what="Spark batch write", unit="M rows/s", ours=ours, base=kafka, asked=5.0, digits=3
+    figure = _figure("write", "Spark batch write, defaults of both", WRITE_ASKED)
+    [measured] = take_turns([figure], lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
+    return measured
+
+
+def _figure(key: str, what: str, asked: tuple[float, float]) -> Figure:
+    reach, aim = asked
+    return Figure(
+        key=f"dataframes/{key}", what=what, unit="M rows/s", reach=reach, aim=aim, digits=3
     )
 
 
@@ -111,14 +116,15 @@ def _save(frame: Any, connector: str, side: Side, topic: str) -> None:
     frame.write.format(connector).options(**options).mode("append").save()
 
 
-def _query(spark: Any, side: Side, condition: str, figure: str) -> int:
+def _query(spark: Any, side: Side, condition: str, column: str) -> int:
     options = {"kafka.bootstrap.servers": side.bootstrap, "subscribe": TOPIC}
     frame = spark.read.format(FORMATS[side.name]).options(**options).load()
-    [[found]] = frame.where(condition).selectExpr(figure).collect()
+    [[found]] = frame.where(condition).selectExpr(column).collect()
     return int(found)
 
 
-def _per_second(rows: int, action: Callable[[], object]) -> float:
+def _per_second(rows: int, action: Callable[[], object]) -> tuple[float]:
+    """Millions of rows."""
     began = time.perf_counter()
     action()
-    return rows / 1e6 / (time.perf_counter() - began)
+    return (rows / 1e6 / (time.perf_counter() - began),)

@@ -6,15 +6,20 @@ Owns: the clients.  Must not know whose brokers they talk to.
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 _LOOK_S = 0.01
 _PATIENCE_S = 60.0
+#: Ctrl-C is noticed between two calls.
+_CALL_S = 0.5
 _MESSAGES_AT_ONCE = 10_000
 _TIME = struct.Struct(">d")
+_numbers = count()
 
 
 def produce(
@@ -42,9 +47,8 @@ def produce(
                 break
             except BufferError:
                 producer.poll(_LOOK_S)
-    left = producer.flush(_PATIENCE_S)
+    _flush(producer)
     taken = time.perf_counter() - began
-    assert not left, f"{left} messages were not acknowledged"
     assert not failed, failed[0]
     return taken
 
@@ -54,11 +58,13 @@ def consume(bootstrap: str, topic: str, partitions: int, *, messages: int) -> fl
     consumer = _consumer(bootstrap)
     began = time.perf_counter()
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    seen = 0
+    seen, last = 0, time.monotonic()
     while seen < messages:
-        found = consumer.consume(_MESSAGES_AT_ONCE, _PATIENCE_S)
-        assert found, f"no more than {seen} of {messages} messages came"
+        found = consumer.consume(min(_MESSAGES_AT_ONCE, messages - seen), _CALL_S)
         seen += len(found)
+        if found:
+            last = time.monotonic()
+        assert time.monotonic() < last + _PATIENCE_S, f"only {seen} of {messages} messages came"
     taken = time.perf_counter() - began
     consumer.close()
     return taken
@@ -71,7 +77,7 @@ def latencies(
 
     The topic has a short record in each partition: it begins when those have come.
     """
-    count = int(rate * seconds)
+    messages = int(rate * seconds)
     first = threading.Semaphore(0)
     consumer = _consumer(bootstrap)
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
@@ -79,7 +85,7 @@ def latencies(
 
     def listen() -> None:
         deadline = time.monotonic() + seconds + _PATIENCE_S
-        while len(found) < count and time.monotonic() < deadline:
+        while len(found) < messages and time.monotonic() < deadline:
             message = consumer.poll(_LOOK_S)
             if message is None or message.error() is not None:
                 continue
@@ -89,20 +95,20 @@ def latencies(
             else:
                 found.append((now - _TIME.unpack_from(value)[0]) * 1e3)
 
-    listener = threading.Thread(target=listen, name="listener")
+    listener = threading.Thread(target=listen, name="listener", daemon=True)
     listener.start()
     for _ in range(partitions):
         assert first.acquire(timeout=_PATIENCE_S), "a partition gives no records"
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
     began = time.perf_counter()
-    for number in range(count):
+    for number in range(messages):
         producer.poll(max(0.0, began + number / rate - time.perf_counter()))
         sent = _TIME.pack(time.perf_counter()) + bytes(100 - _TIME.size)
         producer.produce(topic, sent, partition=number % partitions)
-    assert not producer.flush(_PATIENCE_S)
+    _flush(producer)
     listener.join()
     consumer.close()
-    assert len(found) == count, f"{len(found)} of {count} messages came"
+    assert len(found) == messages, f"{len(found)} of {messages} messages came"
     return found
 
 
@@ -119,6 +125,27 @@ def create_topic(
 def delete_topic(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     admin.delete_topics([topic])[topic].result(_PATIENCE_S)
+
+
+@contextmanager
+def new_topic(
+    bootstrap: str, partitions: int, replicas: int, configs: Mapping[str, str] = {}
+) -> Iterator[str]:
+    """With a record in each partition, so that all are led.
+
+    Deleted at the end; not after a failure, whose cluster ends and may answer no more.
+    """
+    name = f"bench-{next(_numbers)}"
+    create_topic(bootstrap, name, partitions, replicas, configs)
+    produce(bootstrap, name, partitions, messages=partitions, value_bytes=1, acks=-1)
+    yield name
+    delete_topic(bootstrap, name)
+
+
+def _flush(producer: Producer) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while left := producer.flush(_CALL_S):
+        assert time.monotonic() < deadline, f"{left} messages were not acknowledged"
 
 
 def _consumer(bootstrap: str) -> Consumer:

@@ -5,6 +5,7 @@ Owns: the JVM and the little protocol of ``ToolRunner.java``.  Must not know wha
 
 import struct
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +31,12 @@ class ToolRun:
 class KafkaTools:
     """``run`` calls a tool's main method; its exit does not end the JVM."""
 
-    def __init__(self, jars: Path, errors: Path) -> None:
+    def __init__(
+        self, jars: Path, errors: Path, *, java_options: Sequence[str] = JAVA_OPTIONS
+    ) -> None:
         self._class_path = str(jars / "*")
         # Native libraries that the JVM unpacks go away with the folder.
-        self._java = ["java", *JAVA_OPTIONS, f"-Djava.io.tmpdir={errors.parent}"]
+        self._java = ["java", *java_options, f"-Djava.io.tmpdir={errors.parent}"]
         command = [*self._java, "-cp", self._class_path, str(RUNNER)]
         with errors.open("ab") as log:
             self._process = subprocess.Popen(

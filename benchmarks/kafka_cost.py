@@ -1,0 +1,96 @@
+"""What partitions and brokers cost: the same load on more of them, Kafka and us in turns.
+
+Owns: the workloads and their figures.  Must not know how a load is made or a server started.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.kafka_clients import consumed, cpu_by_gigabyte, server_cpu
+from benchmarks.kafka_nodes import Pair, Side, pair
+from benchmarks.librdkafka import new_topic, produce
+from benchmarks.measurement import Figure, Measured, take_turns
+from benchmarks.scale import Scale
+
+PARTITIONS = (10, 100, 1000)
+BROKERS = (1, 3, 5)
+#: Of the load that is put on more and more brokers.
+PARTITIONS_OF_BROKERS = 30
+VALUE_BYTES = 100
+#: Of ``Scale.messages``: there are many of these runs.
+SHARE = 2
+
+
+def partitions(console: Console, scale: Scale) -> list[Measured]:
+    """One broker of each, one replica, a load spread over all partitions."""
+    found: list[Measured] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+        pair(Path(name), 1) as both,
+    ):
+        for count in PARTITIONS:
+            console.print(f"partitions: {count:,}")
+            words = f"{count:,} partitions"
+            found += _loaded(both, count, _figures("partitions", count, words), scale)
+    return found
+
+
+def brokers(console: Console, scale: Scale) -> list[Measured]:
+    """One replica: what brokers cost, not what copies do."""
+    found: list[Measured] = []
+    for count in BROKERS:
+        console.print(f"brokers: {count}")
+        number = "one broker" if count == 1 else f"{count} brokers"
+        words = f"{number}, {PARTITIONS_OF_BROKERS} partitions"
+        with (
+            tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+            pair(Path(name), count) as both,
+        ):
+            figures = [*_figures("brokers", count, words), _memory(count, number)]
+            found += _loaded(both, PARTITIONS_OF_BROKERS, figures, scale)
+    return found
+
+
+def _figures(part: str, count: int, words: str) -> list[Figure]:
+    both_ways = f"produced and consumed by librdkafka, values of {VALUE_BYTES} bytes"
+    return [
+        Figure(key=f"{part}/produce/{count}", what=f"{words}: produced, acks=1, RF 1", unit="MB/s"),
+        Figure(key=f"{part}/consume/{count}", what=f"{words}: consumed", unit="MB/s"),
+        server_cpu(f"{part}/cpu/{count}", f"{words}: CPU of all servers, {both_ways}"),
+    ]
+
+
+def _memory(brokers: int, words: str) -> Figure:
+    return Figure(
+        key=f"brokers/memory/{brokers}",
+        what=f"{words}: resident memory of all servers",
+        unit="MB",
+        less_is_better=True,
+        digits=0,
+    )
+
+
+def _loaded(both: Pair, partitions: int, figures: Sequence[Figure], scale: Scale) -> list[Measured]:
+    messages = scale.messages // SHARE
+
+    def run(side: Side) -> tuple[float, ...]:
+        with new_topic(side.bootstrap, partitions, 1) as topic:
+            before = side.cpu_seconds()
+            taken = produce(
+                side.bootstrap,
+                topic,
+                partitions,
+                messages=messages,
+                value_bytes=VALUE_BYTES,
+                acks=1,
+            )
+            speed, _ = consumed(side, topic, partitions, messages, VALUE_BYTES)
+            moved = messages * VALUE_BYTES
+            cpu = cpu_by_gigabyte(side, before, moved)
+            _, memory = side.resident_megabytes()
+        return (moved / 1e6 / taken, speed, cpu, memory)[: len(figures)]
+
+    return take_turns(figures, lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)

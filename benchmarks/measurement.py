@@ -1,0 +1,148 @@
+"""What was measured on both sides, round by round, and the file that keeps it.
+
+Owns: the values, the ratio in our favour, and their form in JSON.  Must not know how anything is
+measured or shown.  Needs the standard library alone: plots are made where only matplotlib is.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+#: Digits of a figure that are kept.
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Something that both sides are measured by.
+
+    ``key`` names it for good: ratios of two runs are compared by it, plots find theirs by it.
+    ``reach`` and ``aim`` are ratios in our favour; None: it only stands beside another one.
+    ``digits`` of its values are shown.
+    """
+
+    key: str
+    what: str
+    unit: str
+    less_is_better: bool = False
+    reach: float | None = None
+    aim: float | None = None
+    digits: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A figure with what each round of each side came to."""
+
+    figure: Figure
+    ours: tuple[float, ...]
+    kafka: tuple[float, ...]
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        return median(self.ours), median(self.kafka)
+
+    @property
+    def ratio(self) -> float:
+        """Above 1: ours is better."""
+        ours, kafka = self.medians
+        if self.figure.less_is_better:
+            ours, kafka = kafka, ours
+        return ours / kafka if kafka else float("inf")
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it reaches what is asked; None if nothing is."""
+        return None if self.figure.reach is None else self.ratio >= self.figure.reach
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Figures that were measured together: with what, by which command, in how many seconds."""
+
+    machine: str
+    command: str
+    scale: str
+    seconds: float
+    measured: tuple[Measured, ...]
+
+
+#: Parts by name.
+Run = dict[str, Part]
+
+
+def take_turns(
+    figures: Sequence[Figure],
+    ours: Callable[[], Sequence[float]],
+    kafka: Callable[[], Sequence[float]],
+    rounds: int,
+    *,
+    warm: bool = True,
+) -> list[Measured]:
+    """A run of a side tells a value for each figure; ``warm``: one more of each comes first."""
+    if warm:
+        ours()
+        kafka()
+    pairs = [(ours(), kafka()) for _ in range(rounds)]
+    return [
+        Measured(
+            figure=figure,
+            ours=tuple(pair[0][place] for pair in pairs),
+            kafka=tuple(pair[1][place] for pair in pairs),
+        )
+        for place, figure in enumerate(figures)
+    ]
+
+
+def all_measured(run: Run) -> list[Measured]:
+    return [each for part in run.values() for each in part.measured]
+
+
+def save(run: Run, path: Path) -> None:
+    """As JSON that a person can read and a diff can show."""
+    path.write_text(json.dumps({name: _plain(part) for name, part in run.items()}, indent=1) + "\n")
+
+
+def load(path: Path) -> Run:
+    """Nothing, if there is no such file."""
+    if not path.exists():
+        return {}
+    return {name: _part(plain) for name, plain in json.loads(path.read_text()).items()}
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    measured = [
+        {
+            **asdict(each.figure),
+            "ours": [_short(value) for value in each.ours],
+            "kafka": [_short(value) for value in each.kafka],
+            "ratio": _short(each.ratio) if isfinite(each.ratio) else None,
+        }
+        for each in part.measured
+    ]
+    return {
+        "machine": part.machine,
+        "command": part.command,
+        "scale": part.scale,
+        "seconds": round(part.seconds),
+        "measured": measured,
+    }
+
+
+def _part(plain: dict[str, Any]) -> Part:
+    return Part(**{**plain, "measured": tuple(map(_measured, plain["measured"]))})
+
+
+def _measured(plain: dict[str, Any]) -> Measured:
+    fields = dict(plain)
+    del fields["ratio"]  # for readers; it follows from the rest
+    ours, kafka = tuple(fields.pop("ours")), tuple(fields.pop("kafka"))
+    return Measured(figure=Figure(**fields), ours=ours, kafka=kafka)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,36 @@
+"""Kafka's own ``ProducerPerformance``, the load of Java's producer.
+
+Owns: its arguments and what it prints.  Must not know whose brokers it talks to.
+"""
+
+import re
+from typing import Any
+
+TOOL = "ProducerPerformance"
+_TOTAL = re.compile(r"^(\d+) records sent, ([\d.,]+) records/sec .* 99\.9th\.$", re.MULTILINE)
+
+
+def produce(
+    tools: Any, bootstrap: str, topic: str, *, messages: int, value_bytes: int, acks: str
+) -> float:
+    """MB/s, of a million bytes; ``tools`` is the ``KafkaTools`` of ``tests/peers``.
+
+    The producer has Java's defaults but for ``acks``; it spreads records over partitions itself.
+    """
+    done = tools.run(
+        TOOL,
+        *("--bootstrap-server", bootstrap, "--topic", topic),
+        *("--num-records", str(messages), "--record-size", str(value_bytes)),
+        *("--throughput", "-1", "--command-property", f"acks={acks}"),
+    )
+    assert done.code == 0, done
+    sent, a_second = total(done.out)
+    assert sent == messages, done.out
+    return a_second * value_bytes / 1e6
+
+
+def total(printed: str) -> tuple[int, float]:
+    """Records, and records a second, of its last line; those before it are of intervals."""
+    found = _TOTAL.search(printed)
+    assert found, printed
+    return int(found[1]), float(found[2].replace(",", ""))

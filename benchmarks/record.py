@@ -1,0 +1,55 @@
+"""``python -m benchmarks.record``: what ``make bench`` found becomes what is recorded.
+
+Writes ``ratios.json``, the plots, and the section of RESULTS.md from a run's results, or only
+compares them with what is recorded (``--check``: exits with 1 when a ratio is worse).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.measurement import Run, load, save
+from benchmarks.plots import FOLDER, RECORDED, PlotsUnavailableError, draw
+from benchmarks.regression import ratios, verdict
+from benchmarks.tables import section, with_section
+
+#: Of the last run; not kept in the repository.
+RESULTS = Path(__file__).parent / "results.json"
+PAGE = Path(__file__).parent / "RESULTS.md"
+
+
+def check(run: Run) -> bool:
+    """Whether it is as good as what is recorded; prints what is not."""
+    well, words = verdict(ratios(load(RECORDED)), ratios(run))
+    print(words)
+    return well
+
+
+def record(run: Run) -> None:
+    """Parts that this run did not measure stay as they were recorded."""
+    whole = {**load(RECORDED), **run}
+    save(whole, RECORDED)
+    try:
+        draw(whole, FOLDER)
+    except PlotsUnavailableError as error:
+        print(error)
+    PAGE.write_text(with_section(PAGE.read_text(), section(whole, FOLDER)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.record")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="of a run (JSON)")
+    parser.add_argument("--check", action="store_true", help="compare only")
+    given = parser.parse_args()
+    run = load(given.results)
+    if not run:
+        print(f"{given.results} holds no run: make bench writes it")
+        return 1
+    if given.check:
+        return 0 if check(run) else 1
+    record(run)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

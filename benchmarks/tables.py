@@ -1,0 +1,69 @@
+"""The section of RESULTS.md that a run beside Kafka fills.
+
+Owns: its words.  Must not know how anything is measured.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.measurement import Measured, Part, Run
+
+BEGIN = "<!-- written by `make bench-record` from ratios.json -->"
+END = "<!-- end of what `make bench-record` writes -->"
+HEADINGS = ("what", "sparklog", "Kafka", "ratio in our favour", "reach", "aim", "met")
+TITLES = {
+    "one-broker": "Clients, one broker",
+    "three-brokers": "Clients, three brokers",
+    "failover": "Failover",
+    "partitions": "Cost against partitions",
+    "brokers": "Cost against brokers",
+    "dataframes": "DataFrames",
+}
+_PLOTS = {
+    "ratios.png": "Ratios in our favour, and what is asked",
+    "latency.png": "End-to-end latency",
+    "cost.png": "Cost against partitions and brokers",
+}
+
+
+def section(run: Run, plots: Path) -> str:
+    """Markdown, with links to those plots that lie in ``plots``, a folder beside RESULTS.md."""
+    parts = [(name, run[name]) for name in TITLES if name in run]
+    if not parts:
+        return "No run is recorded."
+    machines = list(dict.fromkeys(part.machine for _, part in parts))
+    links = [
+        f"![{words}]({plots.name}/{name})"
+        for name, words in _PLOTS.items()
+        if (plots / name).exists()
+    ]
+    met = [each.met for _, part in parts for each in part.measured if each.met is not None]
+    count = f"{sum(met)} of {len(met)} rows of which something is asked reach it."
+    tables = [_part(TITLES[name], part) for name, part in parts]
+    return "\n\n".join([*(f"{each}." for each in machines), count, *links, *tables])
+
+
+def table(measured: Sequence[Measured]) -> list[str]:
+    rows = [HEADINGS, ("---",) * len(HEADINGS), *map(cells, measured)]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def cells(measured: Measured) -> tuple[str, ...]:
+    figure = measured.figure
+    ours, kafka = (f"{value:,.{figure.digits}f} {figure.unit}" for value in measured.medians)
+    met = {None: "", True: "yes", False: "no"}[measured.met]
+    asked = ("" if each is None else f"{each:g}" for each in (figure.reach, figure.aim))
+    return (figure.what, ours, kafka, f"{measured.ratio:.2f}", *asked, met)
+
+
+def with_section(text: str, written: str) -> str:
+    """``text`` with another section between the two marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    assert after, "RESULTS.md has lost the marks of its section"
+    return f"{before}{BEGIN}\n\n{written}\n\n{END}{after}"
+
+
+def _part(title: str, part: Part) -> str:
+    said = f"`{part.command}`; {part.scale}; {part.seconds:.0f} s."
+    return "\n".join([f"### {title}", "", said, "", *table(part.measured)])
