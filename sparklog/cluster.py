@@ -17,7 +17,7 @@ from sparklog.client.admin import Admin, NodeDescription
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.replica_moves import ShowMoves, await_moves, plan_even, present_replicas
 from sparklog.config import BrokerConfig
-from sparklog.dataframe import own_scans
+from sparklog.dataframe import own_scans, thread_sessions
 from sparklog.dataframe.discovery import announce, withdraw
 from sparklog.driver.engines import Engine, ProcessEngine
 from sparklog.driver.launcher import Launcher, LaunchOptions
@@ -445,10 +445,12 @@ def _as_texts(values: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _use(spark: Any, bootstrap_servers: str) -> None:
-    """Let the data source of this session find the cluster and push its filters down."""
+    """Let the data source of this session find the cluster, push its filters down, and be written
+    to from every thread."""
     spark.conf.set(BOOTSTRAP_CONF, bootstrap_servers)
     spark.conf.set(PUSHDOWN_CONF, "true")
     own_scans.install(spark)
+    thread_sessions.install(spark)
     pid = _jvm_pid(spark)
     if pid is not None:
         try:

@@ -17,6 +17,7 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.client.cluster_view import TopicView
 from sparklog.client.consumer import ConsumedRecord
 from sparklog.dataframe.option_texts import option_texts
+from sparklog.dataframe.thread_sessions import activate
 from sparklog.errors import SparklogError, StartError
 from sparklog.types import OffsetSpec, TopicPartition
 
@@ -67,6 +68,7 @@ class TopicFrames:
     def write(self, frame: Any, topic: str | None = None, **options: Any) -> None:
         """See ``Cluster.write``."""
         texts = self._servers | option_texts(options)
+        activate(frame.sparkSession)
         writer = frame.write.format("sparklog").mode("append").options(**texts)
         (writer if topic is None else writer.option("topic", topic)).save()
 

@@ -9,13 +9,14 @@ stay unseen.  The rule replaces that object in every scan by a fresh one and mar
 option; only marked scans use filters.  Where the rule cannot be installed (Spark Connect), filters
 are not pushed down, and a DataFrame goes on reading what was there at its first query.
 
-The rule has to be a class of the JVM; Spark's own compiler (Janino) makes it from the text below.
+The rule has to be a class of the JVM.
 """
 
 import logging
 from typing import Any
 from weakref import WeakSet
 
+from sparklog.dataframe.jvm_class import new_instance
 from sparklog.dataframe.options import OWN_SCAN_OPTION
 
 log = logging.getLogger(__name__)
@@ -83,18 +84,11 @@ def install(spark: Any) -> bool:
         return False
     try:
         if context not in _installed:
-            builder = _compile(context._jvm, context._gateway)
+            java = _JAVA.replace("CLASS", _CLASS).replace("MARK", OWN_SCAN_OPTION)
+            builder = new_instance(context, f"{_CLASS}$Builder", java)
             spark._jsparkSession.extensions().injectOptimizerRule(builder)
             _installed.add(context)
     except Exception as error:  # whatever another version of Spark lacks
         log.warning("filters on topics are not pushed down: %s", error)
         return False
     return True
-
-
-def _compile(jvm: Any, gateway: Any) -> Any:
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(_JAVA.replace("CLASS", _CLASS).replace("MARK", OWN_SCAN_OPTION))
-    builder = compiler.getClassLoader().loadClass(f"{_CLASS}$Builder")
-    return builder.getDeclaredConstructors()[0].newInstance(gateway.new_array(jvm.Object, 0))

@@ -1,6 +1,7 @@
 """DataFrames into topics: what arrives, where, and what is said when something is wrong."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,28 @@ def test_many_tasks_and_batches_lose_and_double_nothing(rig: Rig) -> None:
     spread = [row["count"] for row in read.groupBy("partition").count().collect()]
     assert len(spread) == 6
     assert min(spread) > 10_000
+
+
+def test_threads_write_as_the_main_one_does(rig: Rig) -> None:
+    """Spark finds a writer made in Python only by the session that is active in the thread."""
+    topics = [rig.new_topic(1) for _ in range(3)]
+    frame = rig.spark.range(2).selectExpr("string(id) AS value").coalesce(1)
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda topic: rig.write(frame, topic), topics))
+    assert [values(rig.consume(topic)) for topic in topics] == [[b"0", b"1"]] * 3
+
+
+def test_the_cluster_writes_also_in_a_thread_without_a_session(rig: Rig) -> None:
+    topic = rig.new_topic(1)
+    frame = rig.spark.range(2).selectExpr("string(id) AS value").coalesce(1)
+
+    def write() -> None:
+        rig.spark.sparkContext._jvm.org.apache.spark.sql.SparkSession.clearActiveSession()
+        rig.cluster.write(frame, topic)
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(write).result()
+    assert values(rig.consume(topic)) == [b"0", b"1"]
 
 
 def test_a_missing_topic_is_created(rig: Rig) -> None:
