@@ -52,7 +52,7 @@ class TopicReader(DataSourceReader):
                     fetched.records,
                     start_offset=start,
                     end_offset=item.end,
-                    columns=columns or frozenset({"offset"}),
+                    columns=columns,
                     aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
                 ):

@@ -68,6 +68,7 @@ class _Section:
     compression: Compression
     record_count: int
     base_offset: int
+    last_offset: int
     base_timestamp: int
     append_time: int | None
 
@@ -108,6 +109,9 @@ def decode_columns(
     filtered by it.  A cut-off batch at the end, as fetch answers may have, is left out.
     ``limit_bytes`` bounds what one batch may hold when decompressed.
 
+    Without any column the rows are only counted: a batch that lies in the range is believed its
+    count, and not decompressed.
+
     Raises DecodeError for bytes that are no batches, KafkaError for a wrong CRC or magic.
     """
     wanted = frozenset(COLUMN_TYPES) if columns is None else columns
@@ -116,9 +120,13 @@ def decode_columns(
         raise ValueError(f"no such columns: {', '.join(sorted(unknown))}")
     view = memoryview(batches)
     drops = AbortedFilter(aborted).drops if aborted else None
-    sections = _sections(
+    sections: Iterable[_Section] = _sections(
         view, start_offset, end_offset, skip_control, drops, min_timestamp, check_crc
     )
+    if not wanted:
+        sections, counted = _count_whole(sections, start_offset, end_offset)
+        if counted:
+            yield _rows_only(counted)
     for group, parts in _groups(sections, limit_bytes, group_bytes):
         found = _decode_group(group, parts, start_offset, end_offset, wanted)
         if found.num_rows:
@@ -177,9 +185,34 @@ def _sections(
             Compression(code) if code <= Compression.ZSTD else read_header(view, start).compression,
             count,
             base_offset,
+            base_offset + last_delta,
             base_timestamp,
             max_timestamp if attributes & TIMESTAMP_TYPE_BIT else None,
         )
+
+
+def _count_whole(
+    sections: Iterable[_Section], start_offset: int, end_offset: int
+) -> tuple[list[_Section], int]:
+    """The batches that only partly lie in the range, and how many records the others have."""
+    partly: list[_Section] = []
+    counted = 0
+    for section in sections:
+        if section.base_offset < start_offset or section.last_offset >= end_offset:
+            partly.append(section)
+        elif 0 <= section.record_count <= section.last_offset - section.base_offset + 1:
+            counted += section.record_count
+        else:
+            raise DecodeError(
+                f"batch of offsets {section.base_offset} to {section.last_offset} says "
+                f"{section.record_count} records"
+            )
+    return partly, counted
+
+
+def _rows_only(count: int) -> pa.RecordBatch:
+    rows = pa.StructArray.from_buffers(pa.struct([]), count, [None])
+    return pa.RecordBatch.from_struct_array(rows)
 
 
 def _groups(
@@ -222,9 +255,7 @@ def _decode_group(
     rows = _selected_rows(fields.offset, start_offset, end_offset)
     arrays = {name: _BUILDERS[name](fields, rows) for name in COLUMN_TYPES if name in wanted}
     if not arrays:
-        count = len(fields.offset) if rows is None else len(rows)
-        rows_only = pa.StructArray.from_buffers(pa.struct([]), count, [None])
-        return pa.RecordBatch.from_struct_array(rows_only)
+        return _rows_only(len(fields.offset) if rows is None else len(rows))
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 

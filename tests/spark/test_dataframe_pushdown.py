@@ -1,6 +1,7 @@
 """Filters save bytes and never change a result."""
 
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -161,6 +162,49 @@ def test_every_scan_of_a_frame_has_its_own_filters(
     cached = frame.where(later).cache()
     assert (cached.count(), frame.count(), cached.count()) == (n_later, len(times), n_later)
     cached.unpersist()
+
+
+def scanned(frame: Any) -> list[str]:
+    """The columns that each scan of a frame gives, in the order of the plan."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return [re.sub(r"#\d+L?", "", found) for found in re.findall(r"sparklog\[(.*?)\]", plan)]
+
+
+def test_columns_that_a_query_does_not_use_are_not_decoded(
+    rig: Rig, shuffled: tuple[str, list[int]]
+) -> None:
+    topic, times = shuffled
+    frame = rig.read(topic)
+    frame.createOrReplaceTempView("shuffled")
+    lengths = frame.selectExpr("sum(length(value))")
+    late = frame.where("timestamp >= timestamp_millis(1000)")
+    counted = frame.groupBy().count()
+    kept = frame.selectExpr("key", "offset").where("length(key) = 4")
+    highest = rig.spark.sql(
+        "SELECT partition, max(offset) FROM shuffled WHERE offset < "
+        "(SELECT max(length(value)) FROM shuffled s WHERE s.key IS NOT NULL) GROUP BY partition"
+    )
+    assert [scanned(each) for each in (lengths, counted, late.groupBy().count(), kept)] == [
+        ["value"],
+        ["partition"],
+        ["timestamp"],
+        ["key, offset"],
+    ]
+    assert set(scanned(highest)) == {"partition, offset", "key, value"}
+    numbers = range(len(times))
+    assert lengths.collect() == [(sum(len(str(number)) for number in numbers),)]
+    assert counted.collect() == [(len(times),)]
+    assert late.groupBy().count().collect() == [(sum(time >= 1000 for time in times),)]
+    assert kept.count() == sum(len(str(number)) == 4 for number in numbers)
+    assert sorted(highest.collect()) == [(0, 3), (1, 3), (2, 3)]
+    assert set(frame.limit(2).collect()[0].asDict()) == set(frame.columns)
+
+
+def test_a_schema_of_the_user_is_narrowed_too(rig: Rig, shuffled: tuple[str, list[int]]) -> None:
+    topic, times = shuffled
+    frame = rig.read(topic, "value binary, key binary")
+    counted = frame.groupBy().count()
+    assert (scanned(counted), counted.collect()) == (["key"], [(len(times),)])
 
 
 def test_a_session_without_the_rule_reads_everything(

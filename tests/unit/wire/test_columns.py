@@ -170,6 +170,20 @@ def test_only_the_wanted_columns_are_built() -> None:
         list(decode_columns(b"", columns=frozenset({"topic"})))
 
 
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_rows_are_counted_without_their_records(codec: Compression) -> None:
+    gaps = [Record(value=b"%d" % i, offset=i) for i in range(411, 500, 7)]
+    data = log(5, 400, 6, codec=codec) + encode_batch(gaps, base_offset=411, last_offset_delta=90)
+    offsets = [record.offset for record in decode_records(data)]
+    for start, end in [(0, 600), (0, 411), (3, 7), (5, 405), (404, 430), (410, 502), (500, 600)]:
+        batches = list(
+            decode_columns(data, columns=frozenset(), start_offset=start, end_offset=end)
+        )
+        assert [batch.num_columns for batch in batches] == [0] * len(batches)
+        counted = sum(batch.num_rows for batch in batches)
+        assert counted == sum(start <= offset < end for offset in offsets)
+
+
 @pytest.mark.parametrize("payload", ["text", "headers", "nulls"])
 def test_ranges_of_offsets_are_exact(payload: str) -> None:
     data = log(5, 400, 6, payload=payload)
@@ -290,6 +304,14 @@ def test_record_counts_that_lie_are_decode_errors(count: int) -> None:
     struct.pack_into(">i", data, 57, count)
     with pytest.raises(DecodeError):
         table(data, check_crc=False)
+
+
+@pytest.mark.parametrize("count", [301, -1, 2**31 - 1])
+def test_more_records_than_offsets_are_decode_errors(count: int) -> None:
+    data = bytearray(log(300, 300))
+    struct.pack_into(">i", data, 57, count)
+    with pytest.raises(DecodeError, match=f"offsets 0 to 299 says {count} records"):
+        list(decode_columns(data, columns=frozenset(), check_crc=False))
 
 
 def test_batches_may_not_borrow_records_from_each_other() -> None:
