@@ -11,6 +11,7 @@ import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
+from sparklog.client.closest_replicas import LEADERS_ALONE, RackOf
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
 from sparklog.client.deadline import Deadline
@@ -35,12 +36,14 @@ class BlockingDataClient:
         client_id: str = "sparklog",
         secret: bytes | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        rack_of: RackOf = LEADERS_ALONE,
     ) -> None:
-        """``timeout_s`` is the deadline of calls that name none."""
+        """``timeout_s`` is the deadline of calls that name none; fetches go to replicas in the rack
+        that ``rack_of`` says."""
         self.timeout_s = timeout_s
         self._thread = shared_loop_thread()
         self.cluster = ClusterClient(bootstrap, client_id=client_id, secret=secret)
-        self.raw = RawClient(self.cluster)
+        self.raw = RawClient(self.cluster, rack_of)
 
     def __enter__(self) -> Self:
         return self

@@ -41,6 +41,12 @@ LeaderCall = Callable[
     [int, dict[TopicPartition, ItemT], Deadline],
     Awaitable[Mapping[TopicPartition, ResultT | KafkaError]],
 ]
+#: Who is asked for a partition, by its leader.
+NodeOf = Callable[[TopicPartition, int], int]
+
+
+def _leader(_tp: TopicPartition, leader: int) -> int:
+    return leader
 
 
 class ClusterClient:
@@ -274,20 +280,21 @@ class ClusterClient:
         deadline: Deadline,
         *,
         create: bool = False,
+        node_of: NodeOf = _leader,
     ) -> dict[TopicPartition, ResultT | KafkaError]:
         """One request per leader, all at once; what fails retriably is asked again elsewhere.
 
         The result has an entry for every item.  ``call`` may raise ConnectError or KafkaError for
-        all its partitions.
+        all its partitions.  ``node_of`` names another node to ask than a partition's leader.
         """
         done: dict[TopicPartition, ResultT | KafkaError] = {}
         pending = dict(items)
         backoff = Backoff(deadline)
         while True:
-            by_leader, failed, final = await self._by_leader(pending, deadline, create)
+            by_node, failed, final = await self._by_node(pending, deadline, create, node_of)
             done |= final
             answers = await asyncio.gather(
-                *(_guarded(call, node, group, deadline) for node, group in by_leader.items())
+                *(_guarded(call, node, group, deadline) for node, group in by_node.items())
             )
             for answer in answers:
                 for tp, result in answer.items():
@@ -300,14 +307,18 @@ class ClusterClient:
             pending = {tp: pending[tp] for tp in failed}
             await self._refresh_quietly(deadline, sorted({tp.topic for tp in pending}))
 
-    async def _by_leader(
-        self, items: Mapping[TopicPartition, ItemT], deadline: Deadline, create: bool
+    async def _by_node(
+        self,
+        items: Mapping[TopicPartition, ItemT],
+        deadline: Deadline,
+        create: bool,
+        node_of: NodeOf,
     ) -> tuple[
         dict[int, dict[TopicPartition, ItemT]],
         dict[TopicPartition, KafkaError],
         dict[TopicPartition, KafkaError],
     ]:
-        """Items by leader, partitions without one now, and partitions that do not exist."""
+        """Items by node, partitions without a leader now, and partitions that do not exist."""
         final: dict[TopicPartition, KafkaError] = {}
         unknown: dict[str, KafkaError] = {}
         for name in sorted({tp.topic for tp in items} - self.view.topics.keys()):
@@ -317,13 +328,13 @@ class ClusterClient:
                 unknown[name] = error
             except ConnectError as error:
                 unknown[name] = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
-        by_leader: dict[int, dict[TopicPartition, ItemT]] = {}
+        by_node: dict[int, dict[TopicPartition, ItemT]] = {}
         failed: dict[TopicPartition, KafkaError] = {}
         for tp, item in items.items():
             topic = self.view.topics.get(tp.topic)
             leader = self.view.leader(tp)
             if leader is not None:
-                by_leader.setdefault(leader.leader, {})[tp] = item
+                by_node.setdefault(node_of(tp, leader.leader), {})[tp] = item
             elif tp.topic in unknown:
                 final[tp] = unknown[tp.topic]
             elif topic is not None and tp.partition not in topic.partitions:
@@ -334,7 +345,7 @@ class ClusterClient:
                 )
             else:
                 failed[tp] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
-        return by_leader, failed, final
+        return by_node, failed, final
 
 
 async def _guarded(

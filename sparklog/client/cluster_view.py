@@ -40,12 +40,14 @@ class TopicView:
 class ClusterView:
     """The cluster as of the last Metadata response.
 
-    ``topic_errors`` are the refusals of topics that were asked for, by name.
+    ``racks`` has those nodes that have one; ``topic_errors`` are the refusals of topics that were
+    asked for, by name.
     """
 
     cluster_id: str | None = None
     controller_id: int = NO_NODE
     nodes: Mapping[int, Endpoint] = field(default_factory=dict)
+    racks: Mapping[int, str] = field(default_factory=dict)
     topics: Mapping[str, TopicView] = field(default_factory=dict)
     topic_errors: Mapping[str, ErrorCode] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ class ClusterView:
             cluster_id=response.cluster_id,
             controller_id=response.controller_id,
             nodes={node.node_id: Endpoint(node.host, node.port) for node in response.brokers},
+            racks={node.node_id: node.rack for node in response.brokers if node.rack},
             topics=topics,
             topic_errors=errors,
         )

@@ -6,16 +6,19 @@ batches pass through as bytes, fetched ones as views of what was received.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
+from sparklog.client.closest_replicas import LEADERS_ALONE, ClosestReplicas, RackOf
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline, check, kafka_error, retry
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.client.listed_offsets import ask_offsets, listed, unanswered
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.transport import Buffer
 from sparklog.types import (
     NO_LEADER_EPOCH,
+    NO_NODE,
     NO_OFFSET,
     NO_TIMESTAMP,
     Isolation,
@@ -34,10 +37,7 @@ from sparklog.wire.messages.fetch import (
 )
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from sparklog.wire.messages.list_offsets import (
-    ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from sparklog.wire.produce import (
     PartitionProduceData,
@@ -56,6 +56,8 @@ ACKS_ALL: Final = -1
 _CONSUMER: Final = -1
 #: The last versions of Fetch and Produce that name topics; later ones carry ids.
 _NAMES_UNTIL: Final = 12
+#: How often one fetch goes where a leader sends it; behind that its answer is empty.
+_SENT_ON_MAX: Final = 2
 #: What an answer may take on top of the time that the broker was given to wait.
 _ANSWER_GRACE_S: Final = 10.0
 
@@ -66,7 +68,7 @@ class Fetched:
 
     ``records`` are whole batches (the first may start before the wanted offset) in memory that is
     the caller's; empty when there was nothing new.  The leader was in ``leader_epoch`` (-1: not
-    known).
+    known); it may name a replica that is closer than itself, instead of records.
     """
 
     records: memoryview
@@ -75,6 +77,7 @@ class Fetched:
     log_start_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     aborted: tuple[AbortedTransaction, ...] = ()
+    closer_replica: int = NO_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +108,9 @@ class ProducerIdentity:
 class RawClient:
     """Data requests by partition, routed to leaders and retried within a deadline."""
 
-    def __init__(self, cluster: ClusterClient) -> None:
+    def __init__(self, cluster: ClusterClient, rack_of: RackOf = LEADERS_ALONE) -> None:
         self.cluster = cluster
+        self._closest = ClosestReplicas(rack_of)
 
     async def fetch(
         self,
@@ -147,7 +151,11 @@ class RawClient:
         timeout_s: float = 60.0,
         lane: str = FETCH_LANE,
     ) -> dict[TopicPartition, Fetched | KafkaError]:
-        """Batches of many partitions, one request per leader; an entry for each."""
+        """Batches of many partitions, one request per leader; an entry for each.
+
+        A leader that names a replica in our rack is not asked for records.
+        """
+        closest, until = self._closest, Deadline(timeout_s)
 
         async def call(
             node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
@@ -156,6 +164,7 @@ class RawClient:
             version = self._version(connection, FetchRequest, group)
             epochs = self._leader_epochs(group)
             request = FetchRequest(
+                rack_id=closest.rack(group, self.cluster.view),
                 replica_id=_CONSUMER,
                 max_wait_ms=min(max_wait_ms, deadline.left_ms),
                 min_bytes=min_bytes,
@@ -174,7 +183,25 @@ class RawClient:
             check(response.error_code)
             return self._fetched(response, group, epochs)
 
-        return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
+        async def follow(
+            node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
+        ) -> dict[TopicPartition, Fetched | KafkaError]:
+            try:
+                answers = await call(node_id, group, deadline)
+            except (ConnectError, KafkaError):
+                for tp in group:
+                    closest.spurn(tp, node_id)
+                raise
+            return {tp: self._followed(tp, node_id, answers[tp]) for tp in group}
+
+        found: dict[TopicPartition, Fetched | KafkaError] = {}
+        asked = wanted
+        for _ in range(1 + _SENT_ON_MAX):
+            found |= await self.cluster.ask_leaders(asked, follow, until, node_of=closest.node_of)
+            asked = {tp: wanted[tp] for tp in asked if _names_another(found[tp])}
+            if not asked:
+                break
+        return found
 
     async def produce(
         self,
@@ -259,11 +286,11 @@ class RawClient:
             request = ListOffsetsRequest(
                 replica_id=_CONSUMER,
                 isolation_level=isolation,
-                topics=_list_offsets_topics(group, self._leader_epochs(group)),
+                topics=ask_offsets(group, self._leader_epochs(group)),
                 timeout_ms=deadline.left_ms,
             )
             response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
-            return _listed(response, group)
+            return listed(response, group)
 
         return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
 
@@ -320,7 +347,7 @@ class RawClient:
         epochs: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, Fetched | KafkaError]:
         names = self._names(group)
-        results: dict[TopicPartition, Fetched | KafkaError] = _unanswered(group)
+        results: dict[TopicPartition, Fetched | KafkaError] = unanswered(group)
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for part in topic.partitions:
@@ -335,8 +362,23 @@ class RawClient:
                         log_start_offset=part.log_start_offset,
                         leader_epoch=epochs[tp],
                         aborted=part.aborted_transactions or (),
+                        closer_replica=part.preferred_read_replica,
                     )
         return results
+
+    def _followed(
+        self, tp: TopicPartition, node_id: int, answer: Fetched | KafkaError
+    ) -> Fetched | KafkaError:
+        """What a leader or a follower answered; after errors of followers the leader is asked."""
+        if isinstance(answer, Fetched) and answer.closer_replica != NO_NODE:
+            self._closest.name(tp, answer.closer_replica)
+        elif self._closest.is_follower(tp, node_id):
+            if isinstance(answer, KafkaError):
+                answer = KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, str(answer))
+            elif answer.records:
+                return answer
+            self._closest.spurn(tp, node_id)
+        return answer
 
     def _produce_topics(
         self, group: Mapping[TopicPartition, Sequence[Buffer]]
@@ -359,7 +401,7 @@ class RawClient:
         self, response: ProduceResponse, group: Mapping[TopicPartition, Sequence[Buffer]]
     ) -> dict[TopicPartition, Produced | KafkaError]:
         names = self._names(group)
-        results: dict[TopicPartition, Produced | KafkaError] = _unanswered(group)
+        results: dict[TopicPartition, Produced | KafkaError] = unanswered(group)
         for topic in response.responses:
             name = topic.name or names.get(topic.topic_id, "")
             for part in topic.partition_responses:
@@ -388,12 +430,8 @@ def value_or_raise(tp: TopicPartition, answer: ResultT | KafkaError) -> ResultT:
     return answer
 
 
-def _unanswered(group: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
-    """Results to start from: an answer may leave partitions out."""
-    return {
-        tp: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker did not answer for {tp}")
-        for tp in group
-    }
+def _names_another(answer: Fetched | KafkaError) -> bool:
+    return isinstance(answer, Fetched) and answer.closer_replica != NO_NODE
 
 
 def _fetch_topics(
@@ -415,37 +453,3 @@ def _fetch_topics(
         FetchTopic(topic=name, topic_id=topic_id(name), partitions=tuple(partitions))
         for name, partitions in topics.items()
     )
-
-
-def _list_offsets_topics(
-    group: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
-) -> tuple[ListOffsetsTopic, ...]:
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for tp, timestamp in group.items():
-        topics.setdefault(tp.topic, []).append(
-            ListOffsetsPartition(
-                partition_index=tp.partition,
-                current_leader_epoch=epochs[tp],
-                timestamp=timestamp,
-            )
-        )
-    return tuple(
-        ListOffsetsTopic(name=name, partitions=tuple(partitions))
-        for name, partitions in topics.items()
-    )
-
-
-def _listed(
-    response: ListOffsetsResponse, group: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
-    results: dict[TopicPartition, OffsetTimestamp | KafkaError] = _unanswered(group)
-    for topic in response.topics:
-        for part in topic.partitions:
-            tp = TopicPartition(topic.name, part.partition_index)
-            if part.error_code:
-                results[tp] = kafka_error(part.error_code, f"no offsets of {tp}")
-            else:
-                results[tp] = OffsetTimestamp(
-                    offset=part.offset, timestamp=part.timestamp, leader_epoch=part.leader_epoch
-                )
-    return results

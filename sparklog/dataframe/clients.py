@@ -10,28 +10,35 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.closest_replicas import given_rack, own_rack
 from sparklog.errors import SparklogError
 from sparklog.types import Endpoint
 
 #: Clusters that a process talks to before it lets go of the one it did not use for longest.
 CLIENTS_MAX: Final = 4
 
-_Key = tuple[tuple[Endpoint, ...], str, float]
+_Key = tuple[tuple[Endpoint, ...], str, float, str | None]
 _idle: "OrderedDict[_Key, BlockingDataClient]" = OrderedDict()
 
 
 @contextmanager
 def borrowed_client(
-    bootstrap: tuple[Endpoint, ...], client_id: str, timeout_s: float
+    bootstrap: tuple[Endpoint, ...], client_id: str, timeout_s: float, rack: str | None = ""
 ) -> Iterator[BlockingDataClient]:
     """A client of this borrower alone, which asks anew for every topic.
 
-    It is kept for the next borrower unless the block raises.
+    It is kept for the next borrower unless the block raises.  It reads from replicas in ``rack``
+    (None: that of this host; empty: from leaders).
     """
-    key = (bootstrap, client_id, timeout_s)
+    key = (bootstrap, client_id, timeout_s, rack)
     client = _idle.pop(key, None)
     if client is None or not client.usable:
-        client = BlockingDataClient(bootstrap, client_id=client_id, timeout_s=timeout_s)
+        client = BlockingDataClient(
+            bootstrap,
+            client_id=client_id,
+            timeout_s=timeout_s,
+            rack_of=own_rack if rack is None else given_rack(rack),
+        )
     client.cluster.expire_topics()
     try:
         yield client

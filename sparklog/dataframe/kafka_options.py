@@ -16,7 +16,7 @@ _CLIENT = (
 )
 #: The source assigns partitions itself: there is no group, no session and no poll loop.
 _CONSUMER = (
-    *("allow.auto.create.topics", "auto.commit.interval.ms", "check.crcs", "client.rack"),
+    *("allow.auto.create.topics", "auto.commit.interval.ms", "check.crcs"),
     *("default.api.timeout.ms", "exclude.internal.topics", "fetch.max.wait.ms", "fetch.min.bytes"),
     *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor"),
     *("heartbeat.interval.ms", "max.poll.interval.ms", "max.poll.records"),

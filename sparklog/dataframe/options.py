@@ -61,7 +61,7 @@ READ_OPTIONS = frozenset(
         *("groupIdPrefix", *STREAM_OPTIONS),
         OWN_SCAN_OPTION,
         *("kafka.client.id", "kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes"),
-        "kafka.isolation.level",
+        *("kafka.client.rack", "kafka.isolation.level"),
         *READ_WITHOUT_EFFECT,
     }
 )
@@ -126,6 +126,8 @@ class ReadOptions:
     plan_tries: int = 3
     plan_pause_ms: int = 1000
     fetch_max_bytes: int = 8 * 1024 * 1024
+    #: Whose replicas are read (KIP-392); None: those of the task's host, empty: leaders.
+    rack: str | None = None
     client_id: str = "sparklog-dataframe"
 
 
@@ -176,6 +178,7 @@ def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) 
             int32,
             given.get("kafka.fetch.max.bytes", int32, 8 * 1024 * 1024),
         ),
+        rack=given.optional("kafka.client.rack", str.strip),
         client_id=given.get("kafka.client.id", str, "sparklog-dataframe"),
     )
 

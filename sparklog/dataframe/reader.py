@@ -95,4 +95,5 @@ class _Shape:
 
 
 def _client(options: ReadOptions) -> AbstractContextManager[BlockingDataClient]:
-    return borrowed_client(options.bootstrap, options.client_id, options.poll_timeout_ms / 1000)
+    timeout_s = options.poll_timeout_ms / 1000
+    return borrowed_client(options.bootstrap, options.client_id, timeout_s, options.rack)

@@ -1,7 +1,8 @@
 """A cluster of real servers with logs in memory: enough of the protocol for clients' tests.
 
 Nodes 1 to n are brokers, node 0 the controller; all are dispatchers over loopback that share one
-image.  ``refuse`` lets the next requests of an API fail, ``move`` changes a leader.
+image.  ``refuse`` lets the next requests of an API fail, ``move`` changes a leader, ``closest``
+names followers for consumers with a rack.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from sparklog.service import describe_cluster, describe_configs, metadata
 from sparklog.service.dispatch import ApiHandler, Dispatcher, RequestContext
 from sparklog.service.handler import Handled
 from sparklog.transport import Server, serve
-from sparklog.types import Endpoint, TopicPartition
+from sparklog.types import NO_NODE, Endpoint, TopicPartition
 from sparklog.wire.batch import iter_batches, stamp
 from sparklog.wire.codec import decode_request, request_type
 from sparklog.wire.fetch import encode_fetch_response
@@ -106,6 +107,7 @@ class SmallCluster:
         self.logs: dict[TopicPartition, Log] = {}
         self.requests: list[tuple[int, int, int]] = []  # node, api key, version
         self.max_versions: dict[int, int] = {}
+        self.closest: dict[TopicPartition, int] = {}
         self._broker_count = brokers
         self._auto_create = auto_create
         self._servers: dict[int, Server] = {}
@@ -243,6 +245,10 @@ class SmallCluster:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.logs[TopicPartition(name, number)]
 
+    def _leads(self, node_id: int, tp: TopicPartition) -> bool:
+        state = self.image.partition(tp)
+        return state is not None and state.leader == node_id
+
     def _produce(self, node_id: int, request: Any, code: ErrorCode) -> ProduceResponse | None:
         topics = []
         for topic in request.topic_data:
@@ -286,18 +292,23 @@ class SmallCluster:
             name = self._name(topic.topic, topic.topic_id)
             parts = []
             for part in topic.partitions:
+                tp = TopicPartition(name, part.partition)
+                closest = self.closest.get(tp, NO_NODE) if request.rack_id else NO_NODE
                 try:
-                    log = self._log(node_id, name, part.partition)
+                    log = self.logs[tp] if node_id == closest else self._log(node_id, *tp)
                     if code:
                         raise KafkaError(code)
-                    records = log.read(part.fetch_offset, part.partition_max_bytes)
-                    size += len(records)
+                    sent_on = closest != NO_NODE and self._leads(node_id, tp)
+                    whole = log.read(part.fetch_offset, part.partition_max_bytes)
+                    records = b"" if sent_on else whole
+                    size += len(records) + sent_on
                     parts.append(
                         PartitionData(
                             partition_index=part.partition,
                             high_watermark=log.end,
                             last_stable_offset=log.end,
                             log_start_offset=log.start,
+                            preferred_read_replica=closest if sent_on else NO_NODE,
                             records=records,
                         )
                     )

@@ -65,6 +65,7 @@ def test_every_read_option() -> None:
         include_headers=True,
         poll_timeout_ms=5,
         fetch_max_bytes=1000,
+        rack="a",
         client_id="me",
     )
 

@@ -1,0 +1,61 @@
+"""The bodies of ListOffsets, by partition.
+
+Owns: the way from partitions and times to a request, and from a response to offsets and errors.
+Must not know who is asked.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparklog.client.deadline import kafka_error
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import OffsetTimestamp, TopicPartition
+from sparklog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+
+def ask_offsets(
+    group: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
+) -> tuple[ListOffsetsTopic, ...]:
+    """The body of a request for the offsets of these times."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for tp, timestamp in group.items():
+        topics.setdefault(tp.topic, []).append(
+            ListOffsetsPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=epochs[tp],
+                timestamp=timestamp,
+            )
+        )
+    return tuple(
+        ListOffsetsTopic(name=name, partitions=tuple(partitions))
+        for name, partitions in topics.items()
+    )
+
+
+def listed(
+    response: ListOffsetsResponse, group: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
+    """What it says of each partition."""
+    results: dict[TopicPartition, OffsetTimestamp | KafkaError] = unanswered(group)
+    for topic in response.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(topic.name, part.partition_index)
+            if part.error_code:
+                results[tp] = kafka_error(part.error_code, f"no offsets of {tp}")
+            else:
+                results[tp] = OffsetTimestamp(
+                    offset=part.offset, timestamp=part.timestamp, leader_epoch=part.leader_epoch
+                )
+    return results
+
+
+def unanswered(group: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+    """Results to start from: an answer may leave partitions out."""
+    return {
+        tp: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker did not answer for {tp}")
+        for tp in group
+    }
