@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -40,6 +41,7 @@ PARTS = {
     "dataframes": ("kafka_dataframes", "measured"),
 }
 _END_SECONDS_MAX = 10.0
+_AS_IT_IS: dict[str, Any] = {"soft_wrap": True, "markup": False, "highlight": False}
 
 
 def main() -> int:
@@ -57,11 +59,12 @@ def main() -> int:
         return 130
     finally:
         _end_children()
-    console.print(section(run, given.out.with_name("plots")), soft_wrap=True, markup=False)
+    plots = given.out.with_name("plots")
     try:
-        draw(run, given.out.with_name("plots"))
+        draw(run, plots)
     except PlotsUnavailableError as error:
         console.print(error)
+    console.print(section({name: run[name] for name in wanted if name in run}, plots), **_AS_IT_IS)
     if failed:
         console.print(f"failed: {', '.join(failed)}")
         return 1
@@ -103,7 +106,9 @@ def _measure(
     for name in wanted:
         try:
             run[name] = measure(name, scale, command, console)
-        except Exception:
+        except Exception as error:
+            if _was_interrupted(error):
+                raise KeyboardInterrupt from error
             traceback.print_exc()
             failed.append(name)
             continue
@@ -129,6 +134,15 @@ def _arguments() -> argparse.Namespace:
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Whoever ends this process wants its servers ended too."""
     raise KeyboardInterrupt
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether it came from the clean-up after an interruption."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
 
 
 def _end_children() -> None:

@@ -3,12 +3,16 @@
 Owns: repetition, medians, the table.  Must not know what is measured.
 """
 
+import os
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from statistics import median
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -79,8 +83,20 @@ def cells(row: Row) -> list[str]:
 
 
 def describe_machine() -> str:
-    import os
-
     packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "numpy"))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, Python {platform.python_version()}, {packages}"
+    memory = psutil.virtual_memory().total / 1e9
+    return (
+        f"{cores} cores{_processor()}, {memory:.0f} GB, Python {platform.python_version()},"
+        f" {packages}"
+    )
+
+
+def _processor() -> str:
+    """Its model, where the kernel tells it."""
+    with suppress(OSError), Path("/proc/cpuinfo").open() as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return f" of {value.strip()}"
+    return ""

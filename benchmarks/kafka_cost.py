@@ -20,8 +20,8 @@ BROKERS = (1, 3, 5)
 #: Of the load that is put on more and more brokers.
 PARTITIONS_OF_BROKERS = 30
 VALUE_BYTES = 100
-#: Of ``Scale.messages``: there are many of these runs.
-SHARE = 2
+#: There are many of these runs: each has ``Scale.messages`` divided by this.
+DIVISOR = 4
 
 
 def partitions(console: Console, scale: Scale) -> list[Measured]:
@@ -74,23 +74,29 @@ def _memory(brokers: int, words: str) -> Figure:
 
 
 def _loaded(both: Pair, partitions: int, figures: Sequence[Figure], scale: Scale) -> list[Measured]:
-    messages = scale.messages // SHARE
+    """A topic for all rounds: what it costs to create so many partitions is not asked."""
+    messages = scale.messages // DIVISOR
+    moved = messages * VALUE_BYTES
 
-    def run(side: Side) -> tuple[float, ...]:
-        with new_topic(side.bootstrap, partitions, 1) as topic:
-            before = side.cpu_seconds()
-            taken = produce(
-                side.bootstrap,
-                topic,
-                partitions,
-                messages=messages,
-                value_bytes=VALUE_BYTES,
-                acks=1,
-            )
-            speed, _ = consumed(side, topic, partitions, messages, VALUE_BYTES)
-            moved = messages * VALUE_BYTES
-            cpu = cpu_by_gigabyte(side, before, moved)
-            _, memory = side.resident_megabytes()
-        return (moved / 1e6 / taken, speed, cpu, memory)[: len(figures)]
+    def run(side: Side, topic: str) -> tuple[float, ...]:
+        before = side.cpu_seconds()
+        taken = produce(
+            side.bootstrap,
+            topic,
+            partitions,
+            messages=messages,
+            value_bytes=VALUE_BYTES,
+            acks=1,
+        )
+        speed, _ = consumed(side, topic, partitions, messages, VALUE_BYTES)
+        _, memory = side.resident_megabytes()
+        found = (moved / 1e6 / taken, speed, cpu_by_gigabyte(side, before, moved), memory)
+        return found[: len(figures)]
 
-    return take_turns(figures, lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
+    with (
+        new_topic(both.ours.bootstrap, partitions, 1) as ours,
+        new_topic(both.kafka.bootstrap, partitions, 1) as theirs,
+    ):
+        return take_turns(
+            figures, lambda: run(both.ours, ours), lambda: run(both.kafka, theirs), scale.rounds
+        )

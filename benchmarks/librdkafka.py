@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from itertools import count
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 _LOOK_S = 0.01
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 #: Ctrl-C is noticed between two calls.
 _CALL_S = 0.5
+_LEADERS_S = 0.2
 _MESSAGES_AT_ONCE = 10_000
 _TIME = struct.Struct(">d")
 _numbers = count()
@@ -143,9 +144,27 @@ def new_topic(
     """
     name = f"bench-{next(_numbers)}"
     create_topic(bootstrap, name, partitions, replicas, configs)
+    _await_leaders(bootstrap, name, partitions)
     produce(bootstrap, name, partitions, messages=partitions, value_bytes=1, acks=-1)
     yield name
     delete_topic(bootstrap, name)
+
+
+def _await_leaders(bootstrap: str, topic: str, partitions: int) -> None:
+    """Until each leader answers: a producer with records for many that do not asks far more often.
+
+    Such a flood of refused requests would delay what it waits for.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    deadline = time.monotonic() + _PATIENCE_S
+    newest = OffsetSpec.latest()
+    asked = {TopicPartition(topic, number): newest for number in range(partitions)}
+    while True:
+        failed = [each for each in admin.list_offsets(asked).values() if each.exception()]
+        if not failed:
+            return
+        assert time.monotonic() < deadline, failed[0].exception()
+        time.sleep(_LEADERS_S)
 
 
 def _flush(producer: Producer) -> None:
