@@ -3,7 +3,15 @@
 from dataclasses import replace
 from uuid import UUID
 
-from checkers import acknowledged, elections, handover, leaders, monotone, replicas
+from checkers import (
+    acknowledged,
+    elections,
+    handover,
+    leaders,
+    monotone,
+    read_bounds,
+    replicas,
+)
 from checkers import committed as committed_check
 from checkers.promises import promises_of
 from final_state import FinalLog, FinalState
@@ -11,6 +19,7 @@ from history import (
     BrokerDied,
     ClusterBegun,
     Committed,
+    DeleteRecordsInvoked,
     EndListed,
     Event,
     Fetched,
@@ -20,6 +29,7 @@ from history import (
     MayStop,
     ProduceAcked,
     ProduceInvoked,
+    RecordsDeleted,
     ReplicaEnd,
     ReplicaSeen,
     ReplicasOffline,
@@ -40,6 +50,7 @@ from sparklog.metadata import (
     PartitionImage,
     Record,
     TopicCreated,
+    TopicDeleted,
 )
 from sparklog.types import NO_NODE, ResourceType
 
@@ -239,6 +250,72 @@ def test_what_a_leader_acknowledged_after_an_unclean_election_goes_until_it_hear
         events = [allowed, *unclean, *([committed(BrokerUnfenced(broker_id=1))] if back else [])]
         found = promises_of(History.of(*events)).may_be_lost(LOG, acknowledged_at - 1)
         assert found == lost, (acknowledged_at, back)
+
+
+def test_deletions_may_be_forgotten_by_an_unclean_election() -> None:
+    told = Told()
+    alone, out = committed(told.now(1, (1,))), committed(told.now(NO_NODE, (), (1,)))
+    unclean, back = committed(told.now(2, (2,))), committed(BrokerUnfenced(broker_id=1))
+    deletion = [
+        DeleteRecordsInvoked(op=1, log=LOG, before=2),
+        RecordsDeleted(op=1, low_watermark=2),
+    ]
+    read = Fetched(
+        asked=7,
+        reader="r",
+        log=LOG,
+        offset=0,
+        leader_epoch=2,
+        high_watermark=5,
+        log_start=0,
+        records=((0, b"a"),),
+    )
+
+    def found(begun: Committed, *events: Event) -> list[str]:
+        return read_bounds.check(History.of(begun, alone, *events, read), FinalState())
+
+    allowed = created(unclean_leader_election_enable="true")
+    assert found(allowed, *deletion, out, unclean, back) == []
+    assert found(created(), *deletion, out, unclean, back) != []
+    assert found(allowed, out, unclean, back, *deletion) != []
+
+
+def test_a_replaced_leader_may_tell_an_end_that_an_unclean_election_has_undone() -> None:
+    told = Told()
+    events = [
+        created(unclean_leader_election_enable="true"),
+        committed(BrokerUnfenced(broker_id=1)),
+        committed(told.now(1, (1,))),
+        committed(told.now(NO_NODE, (), (1,)), BrokerFenced(broker_id=1, reason="silent")),
+        committed(told.now(2, (2,))),
+        committed(BrokerUnfenced(broker_id=1)),
+    ]
+
+    def found(epoch: int) -> list[str]:
+        late = EndListed(asked=6, log=LOG, offset=9, leader_epoch=epoch)
+        now = EndListed(asked=7, log=LOG, offset=0, leader_epoch=2)
+        return monotone.check(History.of(*events, late, now), FinalState())
+
+    assert found(epoch=0) == []
+    assert found(epoch=2) == [f"{NAME}: the latest offset is 0 after the latest offset was 9"]
+
+
+def test_an_end_may_be_that_of_an_earlier_topic_of_the_name_until_records_are_there() -> None:
+    again = TopicCreated(topic="t", topic_id=UUID(int=2), partitions=(STATE,))
+    log = LogId("t", UUID(int=2), 0)
+    read = Fetched(
+        asked=4, reader="r", log=log, offset=0, high_watermark=0, log_start=0, records=()
+    )
+
+    def found(*events: Event) -> list[str]:
+        gone = committed(TopicDeleted(topic="t", topic_id=TOPIC_ID))
+        begun = (created(), gone, committed(again))
+        ends = [EndListed(asked=4, log=log, offset=offset, leader_epoch=0) for offset in (5, 0)]
+        late = replace(ends[1], asked=3 + len(events) + 1)
+        return monotone.check(History.of(*begun, *events, ends[0], late), FinalState())
+
+    assert found() == []
+    assert found(read) == [f"{log}: the latest offset is 0 after the latest offset was 5"]
 
 
 def test_what_the_leader_alone_acknowledged_goes_with_its_leadership() -> None:

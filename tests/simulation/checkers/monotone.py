@@ -5,19 +5,21 @@ of a read nor behind an acknowledged record; but a leader that does not know tha
 may tell what it told before.  The high watermark and the log start of reads: not in one leader
 epoch, which no leader outlives, nor on one follower, unless that has ended in between.  A reader
 that goes from one replica to another may see them go back.  An end that was told after the topic
-was to be deleted may be that of the next topic of this name, because ListOffsets goes by names.
+was to be deleted may be that of the next topic of this name, because ListOffsets goes by names; one
+that was told of a topic whose name another one had may be that one's, until records have been
+written or read there, which goes by ids.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
 from final_state import FinalState
-from history import EndListed, Fetched, History, LogId, TopicDeleteInvoked
+from history import NEVER, EndListed, Fetched, History, LogId, TopicDeleteInvoked
 
-from checkers.promises import promises_of
+from checkers.promises import Promises, promises_of
 
 
 class Seen(NamedTuple):
@@ -43,12 +45,15 @@ def check(history: History, final: FinalState) -> list[str]:
         start = Seen(at, read.asked, read.log_start, "log start")
         starts[replica].append(start)
     deletions = {deleted.topic_id: at for at, deleted in history.each(TopicDeleteInvoked)}
+    begun = _begun(history, promises)
     for at, listed in history.each(EndListed):
-        if at > deletions.get(listed.log.topic_id, at):
+        until = deletions.get(listed.log.topic_id, NEVER)
+        if listed.asked < begun.get(listed.log, 0) or at > until:
             continue
         mark = Seen(at, listed.asked, listed.offset, "latest offset")
-        known[listed.log].append(mark)
-        if not promises.is_stale(listed):
+        is_stale = promises.is_stale(listed)
+        known[listed.log].append(mark._replace(start=0) if is_stale else mark)
+        if not is_stale:
             lists[listed.log].append(mark)
     for write, base_offset in history.base_offsets():
         if promises.was_committed(write):
@@ -59,6 +64,21 @@ def check(history: History, final: FinalState) -> list[str]:
         found += _falls(log, seen, seen, partial(promises.was_away, follower))
     for log, seen in lists.items():
         found += _falls(log, known[log], seen, partial(promises.may_be_lost, log))
+    return found
+
+
+def _begun(history: History, promises: Promises) -> Mapping[LogId, int]:
+    """From where on it is known to be this log of a name, and not an earlier one."""
+    found: dict[LogId, int] = {}
+    names: set[tuple[str, int]] = set()
+    for log in promises.copies:  # in the order of their creation
+        name = (log.topic, log.partition)
+        found[log] = NEVER if name in names else 0
+        names.add(name)
+    served = [(at, read.log) for at, read in history.each(Fetched)]
+    served += [(write.end, write.log) for write, _ in history.base_offsets()]
+    for at, log in served:
+        found[log] = min(found.get(log, 0), at)
     return found
 
 
