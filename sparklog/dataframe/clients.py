@@ -11,7 +11,8 @@ from typing import Final
 
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.closest_replicas import given_rack, own_rack
-from sparklog.errors import SparklogError
+from sparklog.client.deadline import UNKNOWN_TOPIC_CODES
+from sparklog.errors import ConnectError, KafkaError, SparklogError
 from sparklog.types import Endpoint
 
 #: Clusters that a process talks to before it lets go of the one it did not use for longest.
@@ -23,12 +24,17 @@ _idle: "OrderedDict[_Key, BlockingDataClient]" = OrderedDict()
 
 @contextmanager
 def borrowed_client(
-    bootstrap: tuple[Endpoint, ...], client_id: str, timeout_s: float, rack: str | None = ""
+    bootstrap: tuple[Endpoint, ...],
+    client_id: str,
+    timeout_s: float,
+    timeout_option: str,
+    rack: str | None = "",
 ) -> Iterator[BlockingDataClient]:
     """A client of this borrower alone, which asks anew for every topic.
 
     It is kept for the next borrower unless the block raises.  It reads from replicas in ``rack``
-    (None: that of this host; empty: from leaders).
+    (None: that of this host; empty: from leaders).  Errors of a block that waited in vain name the
+    option that says for how long.
     """
     key = (bootstrap, client_id, timeout_s, rack)
     client = _idle.pop(key, None)
@@ -45,11 +51,24 @@ def borrowed_client(
     except GeneratorExit:  # a reader that was not read to its end
         _keep(key, client)
         raise
+    except (ConnectError, KafkaError) as error:
+        _close(client)
+        raise _told(error, timeout_option) from error
     except BaseException:
         _close(client)
         raise
     else:
         _keep(key, client)
+
+
+def _told(error: ConnectError | KafkaError, timeout_option: str) -> SparklogError:
+    """With the remedy, where more time may help."""
+    remedy = f"option {timeout_option} says for how long it is tried"
+    if isinstance(error, ConnectError):
+        return ConnectError(f"{error}; {remedy}")
+    if not error.retriable or error.code in UNKNOWN_TOPIC_CODES:
+        return error
+    return KafkaError(error.code, f"{error.message}; {remedy}")
 
 
 def _keep(key: _Key, client: BlockingDataClient) -> None:

@@ -101,8 +101,7 @@ class RangeFetches:
         if not self._client.run(waiting.pause()):
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{tp} gave no records from offset {offset} in time; "
-                "option kafkaConsumer.pollTimeoutMs says how long a task waits",
+                f"{tp} gave no records from offset {offset} in time",
             )
         return offset
 

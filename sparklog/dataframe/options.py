@@ -68,7 +68,7 @@ READ_OPTIONS = frozenset(
 WRITE_OPTIONS = frozenset(
     {
         *BOOTSTRAP_OPTIONS,
-        *("topic", "kafka.acks", "kafka.compression.type", "kafka.batch.size"),
+        *("topic", "includeHeaders", "kafka.acks", "kafka.compression.type", "kafka.batch.size"),
         *("kafka.client.id", "kafka.delivery.timeout.ms", "kafka.enable.idempotence"),
         *("partitioner", "kafka.partitioner", "kafka.partitioner.class"),
         *("kafka.partitioner.ignore.keys", "kafka.buffer.memory"),

@@ -96,4 +96,6 @@ class _Shape:
 
 def _client(options: ReadOptions) -> AbstractContextManager[BlockingDataClient]:
     timeout_s = options.poll_timeout_ms / 1000
-    return borrowed_client(options.bootstrap, options.client_id, timeout_s, options.rack)
+    return borrowed_client(
+        options.bootstrap, options.client_id, timeout_s, "kafkaConsumer.pollTimeoutMs", options.rack
+    )

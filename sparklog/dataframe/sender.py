@@ -46,7 +46,9 @@ def sender(options: WriteOptions) -> "Iterator[Sender]":
     Raises KafkaError.
     """
     timeout_s = options.delivery_timeout_ms / 1000
-    with borrowed_client(options.bootstrap, options.client_id, timeout_s) as client:
+    with borrowed_client(
+        options.bootstrap, options.client_id, timeout_s, "kafka.delivery.timeout.ms"
+    ) as client:
         found = Sender(options, client)
         try:
             yield found

@@ -414,6 +414,7 @@ def test_a_topic_that_was_deleted_after_the_plan_is_told(rig: Rig) -> None:
     rig.cluster.delete_topic(topic)
     with pytest.raises(DataLossError, match=f"{topic}-0 no longer .*: the topic was deleted"):
         list(reader.read(planned))
+    assert list(_reader(rig, topic, failOnDataLoss="false").read(planned)) == []
 
 
 def test_a_read_without_partitions_yields_nothing(rig: Rig, hundred: str) -> None:

@@ -174,6 +174,7 @@ def test_every_write_option() -> None:
             "kafka.partitioner": "consistent",
             "kafka.buffer.memory": "1000",
             "kafka.linger.ms": "5",
+            "includeHeaders": "true",
         },
         None,
     )

@@ -1,0 +1,61 @@
+"""What a DataFrame's task says of a broker that does not answer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from running import ours
+
+from sparklog.cluster import Cluster, start_processes
+from sparklog.dataframe.options import parse_read_options, parse_write_options
+from sparklog.dataframe.reader import TopicReader
+from sparklog.dataframe.schema import read_schema
+from sparklog.dataframe.writer import TopicWriter
+from sparklog.errors import SparklogError
+
+pytestmark = pytest.mark.process
+ROWS = 1000
+
+
+@contextmanager
+def hanging() -> Iterator[None]:
+    """The only broker stands still."""
+    (broker,) = ours("sparklog.executors")
+    broker.suspend()
+    try:
+        yield
+    finally:
+        broker.resume()
+
+
+def write(cluster: Cluster, **options: str) -> None:
+    """Rows 0 to ``ROWS`` as one task writes them."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"} | options
+    values = pa.array([b"%-100d" % number for number in range(ROWS)])
+    batch = pa.RecordBatch.from_arrays([values], ["value"])
+    TopicWriter(parse_write_options(given, None)).write(iter([batch]))
+
+
+def test_who_waits_in_vain_is_told_for_what_and_how_to_wait_longer(tmp_path: Path) -> None:
+    with start_processes(1, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", 1)
+        write(cluster, **{"kafka.batch.size": "5000"})
+        options = {
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "subscribe": "t",
+            "kafka.max.partition.fetch.bytes": "10000",
+            "kafkaConsumer.pollTimeoutMs": "20000",
+        }
+        patient = TopicReader(parse_read_options(options, None), read_schema(include_headers=False))
+        (planned,) = patient.partitions()
+        options["kafkaConsumer.pollTimeoutMs"] = "1000"
+        reader = TopicReader(parse_read_options(options, None), read_schema(include_headers=False))
+        told = "t-0: .* did not answer .*; option kafkaConsumer.pollTimeoutMs says for how long"
+        with hanging(), pytest.raises(SparklogError, match=told):
+            list(reader.read(planned))
+        told = "did not answer .*; option kafka.delivery.timeout.ms says for how long"
+        with hanging(), pytest.raises(SparklogError, match=told):
+            write(cluster, **{"kafka.delivery.timeout.ms": "1000"})
+        assert sum(batch.num_rows for batch in patient.read(planned)) == ROWS
