@@ -125,7 +125,7 @@ class ReadOptions:
     poll_timeout_ms: int = 120_000
     plan_tries: int = 3
     plan_pause_ms: int = 1000
-    fetch_max_bytes: int = 8 * 1024 * 1024
+    fetch_max_bytes: int = 4 * 1024 * 1024
     #: Whose replicas are read (KIP-392); None: those of the task's host, empty: leaders.
     rack: str | None = None
     client_id: str = "sparklog-dataframe"
@@ -176,7 +176,7 @@ def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) 
         fetch_max_bytes=given.get(
             "kafka.max.partition.fetch.bytes",
             int32,
-            given.get("kafka.fetch.max.bytes", int32, 8 * 1024 * 1024),
+            given.get("kafka.fetch.max.bytes", int32, 4 * 1024 * 1024),
         ),
         rack=given.optional("kafka.client.rack", str.strip),
         client_id=given.get("kafka.client.id", str, "sparklog-dataframe"),

@@ -20,6 +20,7 @@ from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.plan import OffsetRange
 from sparklog.dataframe.planning import plan_read
 from sparklog.dataframe.pushdown import Narrowing, narrowing
+from sparklog.dataframe.worker_process import settle_process
 from sparklog.wire.columns import decode_columns
 
 #: Columns that are the same for every record of a range.
@@ -35,11 +36,13 @@ class TopicReader(DataSourceReader):
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
+        settle_process()
         with _client(self.options) as client:
             ranges = client.run(plan_read(client.raw, self.options, self.narrowing))
         return [InputPartition(item) for item in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle_process()
         if partition.value is None:
             return  # Spark's own: no partition was planned
         item: OffsetRange = partition.value

@@ -21,6 +21,7 @@ from sparklog.dataframe.options import (
     parse_write_options,
 )
 from sparklog.dataframe.schema import check_read_schema, check_write_schema, read_schema
+from sparklog.dataframe.worker_process import settle_process
 from sparklog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class SparklogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Also where Spark hears at ``load()`` of options that are wrong."""
+        settle_process()
         return read_schema(self._read_options().include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -50,6 +52,7 @@ class SparklogDataSource(DataSource):
             raise ConfigError("a topic cannot be overwritten: use mode('append')")
         from sparklog.dataframe.writer import TopicWriter
 
+        settle_process()
         options = parse_write_options(self.options, self._found_bootstrap())
         check_write_schema(schema, options.topic)
         return TopicWriter(options)

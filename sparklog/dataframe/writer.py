@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.worker_process import settle_process
 
 #: Arrow bytes that are collected before they are routed and encoded.
 GROUP_BYTES = 8 * 1024 * 1024
@@ -38,6 +39,7 @@ class TopicWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from sparklog.dataframe.sender import sender
 
+        settle_process()
         waiting = groups(iterator)
         first = next(waiting, None)
         if first is None:
@@ -51,6 +53,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every row was acknowledged when its task ended; there is nothing left to do."""
+        settle_process()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What tasks wrote before the failure stays: a log has no undo without transactions."""

@@ -8,6 +8,9 @@ attributes) after its length.  So in records of ordinary size nearly all places 
 before and behind a plausible length are records.  These are found by the column and *proven*:
 only when each one's length leads exactly to the next, from the first byte to the last, and every
 batch begins where it should with the count it claims, are they taken.  Else a plain loop walks.
+
+Before that, runs of records of one length are looked for: many topics have records of one size, and
+such a run is as long as the same prefix stands at every stride.
 """
 
 from collections.abc import Iterator
@@ -30,6 +33,9 @@ _MAX_MEAN_BYTES_TO_SEARCH: Final = 320
 _MAX_ZEROS_PER_RECORD: Final = 12
 #: A first length byte below this cannot be a record's: six bytes, zigzag.
 _MIN_LENGTH_BYTE: Final = (MIN_RECORD_BYTES - 1) << 1
+#: Records that a run should have on average, and runs that may be shorter at first.
+_MEAN_RUN: Final = 32
+_SHORT_RUNS_MAX: Final = 8
 #: First byte of a length -> its share in the way to the next record (length and prefix).
 _STEP: Final = [(b >> 1) + 1 if b < 128 else ((b & 127) >> 1) + 2 for b in range(256)]
 
@@ -43,6 +49,10 @@ def record_starts(data: bytes, octets: Bytes, counts: Ints, sizes: Ints) -> tupl
     total = int(sizes.sum())
     count = int(counts.sum())
     section_starts = np.cumsum(sizes) - sizes
+    if count >= _MIN_RECORDS_TO_SEARCH:
+        runs = _runs(data, octets, counts.tolist(), section_starts.tolist(), sizes.tolist())
+        if runs is not None:
+            return runs
     if count >= _MIN_RECORDS_TO_SEARCH and total <= count * _MAX_MEAN_BYTES_TO_SEARCH:
         starts = _search(octets[:total], octets, count)
         if starts is not None:
@@ -54,6 +64,43 @@ def record_starts(data: bytes, octets: Bytes, counts: Ints, sizes: Ints) -> tupl
     if found is None:
         raise DecodeError("the lengths of a batch's records do not add up to its size")
     return found
+
+
+def _runs(
+    data: bytes, octets: Bytes, counts: list[int], section_starts: list[int], sizes: list[int]
+) -> tuple[Ints, Ints] | None:
+    """Ends and bodies, if the records are few runs of one length each."""
+    ends: list[Ints] = []
+    bodies: list[Ints] = []
+    found = 0
+    for count, start, size in zip(counts, section_starts, sizes, strict=True):
+        position, section_end, left = start, start + size, count
+        while left:
+            if len(ends) > _SHORT_RUNS_MAX + found // _MEAN_RUN:
+                return None
+            length, body = decode_varint(data, position)
+            stride = body + length - position
+            most = min(left, (section_end - position) // stride) if length > 0 else 0
+            if not most:
+                return None
+            run = _same_prefix(octets, position, stride, body - position, most)
+            starts = np.arange(position, position + run * stride, stride)
+            bodies.append(starts + (body - position))
+            ends.append(starts + stride)
+            position += run * stride
+            left -= run
+            found += run
+        if position != section_end:
+            return None
+    return (np.concatenate(ends), np.concatenate(bodies)) if found else None
+
+
+def _same_prefix(octets: Bytes, position: int, stride: int, width: int, most: int) -> int:
+    """How many of ``most`` records at that stride begin with the same length as the first."""
+    same = np.ones(most, np.bool_)
+    for index in range(position, position + width):
+        same &= octets[index : index + (most - 1) * stride + 1 : stride] == octets[index]
+    return most if same.all() else int(same.argmin())
 
 
 def _search(plain: Bytes, octets: Bytes, count: int) -> Ints | None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import MAX_INT64, Compression, TimestampType
+from sparklog.wire import record_starts
 from sparklog.wire.batch import pack_attributes, pack_batch
 from sparklog.wire.builder import Record, decode_records, encode_batch
 from sparklog.wire.columns import COLUMN_TYPES, decode_columns, next_offset
@@ -79,6 +80,9 @@ PAYLOADS: dict[str, Any] = {
     "random": lambda chance, i: Record(
         value=chance.randbytes(chance.randint(0, 300)), key=chance.randbytes(8), timestamp=i
     ),
+    "runs": lambda chance, i: Record(
+        value=bytes([i // 1000 % 7]) * (i // 1000 % 5 * 90), timestamp=i * 3
+    ),
     "zeros": lambda chance, i: Record(value=bytes(chance.randint(0, 200)), timestamp=0),
     "long": lambda chance, i: Record(
         value=chance.randbytes(20_000 if i % 97 == 0 else 60), timestamp=i
@@ -137,6 +141,20 @@ def test_columns_hold_what_aiokafka_builds(records: list[Record], codec: Compres
 def test_many_records_of_every_kind(payload: str, sizes: tuple[int, ...]) -> None:
     data = log(*sizes, payload=payload)
     assert rows(table(data)) == as_rows(decode_records(data))
+
+
+def test_records_of_one_length_are_taken_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither searched for nor walked along; where runs are short, they are not taken for long."""
+    data = log(3000, 1, 2500, payload="runs") + log(700, payload="equal")
+    expected = as_rows(decode_records(data))
+    uneven = log(900, payload="text")
+    with monkeypatch.context() as patched:
+        for other in ("_search", "_walk"):
+            patched.setattr(record_starts, other, lambda *_: pytest.fail("not by the run"))
+        assert rows(table(data)) == expected
+        with pytest.raises(pytest.fail.Exception):
+            table(uneven)
+    assert rows(table(uneven)) == as_rows(decode_records(uneven))
 
 
 @pytest.mark.parametrize("codec", Compression)
