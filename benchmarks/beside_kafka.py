@@ -31,14 +31,15 @@ from benchmarks.record import RESULTS, check
 from benchmarks.scale import Scale
 from benchmarks.tables import HEADINGS, cells, section
 
-#: Module and function of each.
-PARTS = {
-    "one-broker": ("kafka_clients", "one_broker"),
-    "three-brokers": ("kafka_clients", "three_brokers"),
-    "failover": ("failover", "beside_kafka"),
-    "partitions": ("kafka_cost", "partitions"),
-    "brokers": ("kafka_cost", "brokers"),
-    "dataframes": ("kafka_dataframes", "measured"),
+_LOADS = ("rounds", "messages")
+#: Module and function of each, and the fields of its scale that it looks at.
+PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "one-broker": ("kafka_clients", "one_broker", (*_LOADS, "latency_seconds")),
+    "three-brokers": ("kafka_clients", "three_brokers", (*_LOADS, "latency_seconds")),
+    "failover": ("failover", "beside_kafka", ("kills",)),
+    "partitions": ("kafka_cost", "partitions", _LOADS),
+    "brokers": ("kafka_cost", "brokers", _LOADS),
+    "dataframes": ("kafka_dataframes", "measured", ("rounds", "rows")),
 }
 _END_SECONDS_MAX = 10.0
 _AS_IT_IS: dict[str, Any] = {"soft_wrap": True, "markup": False, "highlight": False}
@@ -73,7 +74,7 @@ def main() -> int:
 
 def measure(name: str, scale: Scale, command: str, console: Console) -> Part:
     """One of ``PARTS``."""
-    module, function = PARTS[name]
+    module, function, fields = PARTS[name]
     began = time.monotonic()
     # Only here, because DataFrames bring Spark along.
     work: Callable[[Console, Scale], list[Measured]] = getattr(
@@ -83,7 +84,7 @@ def measure(name: str, scale: Scale, command: str, console: Console) -> Part:
     return Part(
         machine=f"{describe_machine()}; {describe_peers()}",
         command=command,
-        scale=str(scale),
+        scale=scale.words(*fields),
         seconds=time.monotonic() - began,
         measured=found,
     )

@@ -41,6 +41,21 @@ def three_brokers(console: Console, scale: Scale) -> list[Measured]:
     return _clients("three-brokers", 3, _ACKS_ALL, console, scale)
 
 
+def short(console: Console, scale: Scale) -> list[Measured]:
+    """One broker of each; librdkafka and the smaller values alone."""
+    part = "short"
+    with (
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+        pair(Path(name), 1) as both,
+    ):
+        console.print("beside Kafka: librdkafka produces and consumes, and its latency")
+        return [
+            *_produced_by_librdkafka(part, both, 1, VALUE_BYTES[0], scale),
+            *_consumed(part, both, scale),
+            *_latency(part, both, scale),
+        ]
+
+
 def _clients(part: str, brokers: int, acks: int, console: Console, scale: Scale) -> list[Measured]:
     found: list[Measured] = []
     with (
@@ -49,8 +64,7 @@ def _clients(part: str, brokers: int, acks: int, console: Console, scale: Scale)
     ):
         for value_bytes in VALUE_BYTES:
             console.print(f"{part}: librdkafka produces values of {value_bytes} bytes")
-            figures = _produce_figures(part, "librdkafka", value_bytes, acks, brokers)
-            found += _produced(both, figures, partial(_librdkafka, acks), value_bytes, scale)
+            found += _produced_by_librdkafka(part, both, acks, value_bytes, scale)
         for value_bytes in VALUE_BYTES:
             console.print(f"{part}: Java's perf tool produces values of {value_bytes} bytes")
             figures = _produce_figures(part, "Java", value_bytes, acks, brokers)
@@ -62,6 +76,13 @@ def _clients(part: str, brokers: int, acks: int, console: Console, scale: Scale)
             found += _consumed(part, both, scale)
         console.print(f"{part}: latency")
         return [*found, *_latency(part, both, scale)]
+
+
+def _produced_by_librdkafka(
+    part: str, both: Pair, acks: int, value_bytes: int, scale: Scale
+) -> list[Measured]:
+    figures = _produce_figures(part, "librdkafka", value_bytes, acks, both.count)
+    return _produced(both, figures, partial(_librdkafka, acks), value_bytes, scale)
 
 
 def _produce_figures(
@@ -83,7 +104,7 @@ def _produce_figures(
     )
 
 
-def server_cpu(key: str, what: str = "&nbsp;&nbsp;CPU of all servers for it") -> Figure:
+def server_cpu(key: str, what: str = "CPU of all servers for it") -> Figure:
     return Figure(key=key, what=what, unit="s/GB", less_is_better=True, digits=2)
 
 

@@ -6,7 +6,7 @@ Owns: its scale, and the form of the other rows of ``bench-quick``.  Must not kn
 from rich.console import Console
 
 from benchmarks.harness import Row
-from benchmarks.kafka_clients import one_broker
+from benchmarks.kafka_clients import short
 from benchmarks.kafka_nodes import peers_missing
 from benchmarks.measurement import Measured
 from benchmarks.scale import Scale
@@ -20,7 +20,7 @@ def rows(console: Console) -> list[Row]:
     if missing is not None:
         console.print(f"not measured beside Kafka: {missing}")
         return []
-    return [_row(each) for each in one_broker(console, SCALE)]
+    return [_row(each) for each in short(console, SCALE)]
 
 
 def _row(measured: Measured) -> Row:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Scale:
     """``rows`` of a DataFrame, ``messages`` of 100 bytes of a client, in so many rounds.
 
-    Each of them follows a warm-up; a broker is killed ``kills`` times.
+    They follow a warm-up.  A broker is killed ``kills`` times.
     """
 
     rows: int = 10_000_000
@@ -19,9 +19,13 @@ class Scale:
     kills: int = 5
     latency_seconds: float = 10.0
 
-    def __str__(self) -> str:
-        return (
-            f"{self.rounds} rounds in turns after one to warm up, {self.rows:,} rows,"
-            f" {self.messages:,} messages of 100 bytes, {self.kills} kills,"
-            f" {self.latency_seconds:g} s of latencies a round"
-        )
+    def words(self, *names: str) -> str:
+        """What a part says of the scale that it was measured with: the fields that it looks at."""
+        said = {
+            "rows": f"{self.rows:,} rows",
+            "messages": f"{self.messages:,} messages of 100 bytes, as many bytes of larger ones",
+            "rounds": f"{self.rounds} rounds in turns after a warm-up",
+            "kills": f"{self.kills} kills of each in turns",
+            "latency_seconds": f"{self.latency_seconds:g} s of latencies a round",
+        }
+        return ", ".join(said[name] for name in names)
