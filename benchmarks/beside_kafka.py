@@ -31,14 +31,15 @@ from benchmarks.record import RESULTS, check
 from benchmarks.scale import Scale
 from benchmarks.tables import HEADINGS, cells, section
 
-_LOADS = ("rounds", "messages")
+_LOADS = ("rounds", "messages", "latency_seconds")
+_COSTS = ("rounds", "cost_messages")
 #: Module and function of each, and the fields of its scale that it looks at.
 PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "one-broker": ("kafka_clients", "one_broker", (*_LOADS, "latency_seconds")),
-    "three-brokers": ("kafka_clients", "three_brokers", (*_LOADS, "latency_seconds")),
+    "one-broker": ("kafka_clients", "one_broker", _LOADS),
+    "three-brokers": ("kafka_clients", "three_brokers", _LOADS),
     "failover": ("failover", "beside_kafka", ("kills",)),
-    "partitions": ("kafka_cost", "partitions", _LOADS),
-    "brokers": ("kafka_cost", "brokers", _LOADS),
+    "partitions": ("kafka_cost", "partitions", _COSTS),
+    "brokers": ("kafka_cost", "brokers", _COSTS),
     "dataframes": ("kafka_dataframes", "measured", ("rounds", "rows")),
 }
 _END_SECONDS_MAX = 10.0

@@ -20,8 +20,6 @@ BROKERS = (1, 3, 5)
 #: Of the load that is put on more and more brokers.
 PARTITIONS_OF_BROKERS = 30
 VALUE_BYTES = 100
-#: There are many of these runs: each has ``Scale.messages`` divided by this.
-DIVISOR = 4
 
 
 def partitions(console: Console, scale: Scale) -> list[Measured]:
@@ -75,7 +73,7 @@ def _memory(brokers: int, words: str) -> Figure:
 
 def _loaded(both: Pair, partitions: int, figures: Sequence[Figure], scale: Scale) -> list[Measured]:
     """A topic for all rounds: what it costs to create so many partitions is not asked."""
-    messages = scale.messages // DIVISOR
+    messages = scale.cost_messages
     moved = messages * VALUE_BYTES
 
     def run(side: Side, topic: str) -> tuple[float, ...]:
