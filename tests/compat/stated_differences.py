@@ -32,6 +32,18 @@ MEANT: dict[str, Meant] = {
         reason="who asks for a partition that is missing is told, instead of reading less",
         ours=fails("assign names numbers-7"),
     ),
+    "an assignment of nothing": Meant(
+        reason="who assigns no partition has made a mistake, and is told",
+        ours=fails("option assign='{}': no partitions"),
+    ),
+    "from before all time": Meant(
+        reason="a time below zero is refused; Spark takes -1 for the latest offset",
+        ours=fails("option startingTimestamp='-1': expected milliseconds since 1970"),
+    ),
+    "to where it is not yet, no matter": Meant(
+        reason="offsets that were never there are no loss of data, but a mistake",
+        ours=fails("endingOffsets: offset 12 of numbers-0 is out of range"),
+    ),
     "at least seven tasks": Meant(
         reason="shares are rounded up: at least as many tasks as asked for, never fewer",
         ours=rows(30, tasks=9),

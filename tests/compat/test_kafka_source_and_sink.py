@@ -141,6 +141,21 @@ def test_a_write(spark: SparkProcess, bootstrap: str, client: BlockingClient, ca
     agree(case.name, kafka, ours, case.fails)
 
 
+def test_a_time_for_each_row(spark: SparkProcess, bootstrap: str, client: BlockingClient) -> None:
+    """Spark's sink leaves the column out, without a word."""
+    for name in BOTH:
+        client.admin.create_topic(f"timed.{name}", 1)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": f"timed.{WRITER}"}
+    sql = "SELECT 'v' AS value, timestamp_millis(1234) AS timestamp"
+    assert spark.run(Job(formats=BOTH, options=options, sql=sql)) == [Written(), Written()]
+    largest = [
+        client.list_offsets({TopicPartition(f"timed.{name}", 0): OffsetSpec.MAX_TIMESTAMP})
+        for name in BOTH
+    ]
+    kafka, ours = (found.timestamp for each in largest for found in each.values())
+    assert ours == 1234 < kafka
+
+
 def records(client: BlockingClient, topic: str) -> list[tuple[Any, ...]]:
     """Every record but its time, read without Spark, by partition and offset."""
     partitions = [TopicPartition(topic, n) for n in client.topic(topic).partitions]

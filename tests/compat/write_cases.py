@@ -93,6 +93,12 @@ CASES: tuple[Write, ...] = (
             "struct('h' AS key, CAST(NULL AS BINARY) AS value))"
         ),
     ),
+    _arrive(
+        "headers that are included",
+        1,
+        _headers("array(struct('h' AS key, X'01' AS value))"),
+        includeHeaders="true",
+    ),
     _arrive("null headers", 1, _headers("CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)")),
     _arrive(
         "an empty list of headers",
@@ -121,6 +127,21 @@ CASES: tuple[Write, ...] = (
         kafka__retries="3",
         kafka__max__request__size="1048576",
     ),
+    _arrive(
+        "settings of a partitioner",
+        2,
+        "VALUES ('k', 'v'), (NULL, 'w') AS t(key, value)",
+        partitions=1,
+        kafka__partitioner__class="org.apache.kafka.clients.producer.RoundRobinPartitioner",
+        kafka__partitioner__ignore__keys="true",
+    ),
+    _arrive("nobody waits", 1, "VALUES ('k', 'v') AS t(key, value)", kafka__acks="0"),
+    _arrive(
+        "without idempotence",
+        1,
+        "VALUES ('k', 'v') AS t(key, value)",
+        kafka__enable__idempotence="false",
+    ),
     _arrive("columns that nobody knows", 1, "VALUES ('v', 1) AS t(value, colour)", partitions=1),
     _arrive("without a mode", 1, "VALUES ('k', 'v') AS t(key, value)", mode=None),
     # what does not
@@ -132,6 +153,8 @@ CASES: tuple[Write, ...] = (
         "VALUES (CAST(NULL AS STRING), 'v') AS t(topic, value)",
         topic="",
     ),
+    _fails("a topic of no name", "topic", "VALUES ('', 'v') AS t(topic, value)", topic=""),
+    _fails("nothing for a value", "value", "VALUES (NULL) AS t(value)"),
     _fails("a number for a key", "key", "VALUES (1, 'v') AS t(key, value)"),
     _fails("a number for a value", "value", "VALUES (1) AS t(value)"),
     _fails("a number for a topic", "topic", "VALUES (1, 'v') AS t(topic, value)", topic=""),
@@ -140,6 +163,19 @@ CASES: tuple[Write, ...] = (
     _fails(
         "headers of other names", "headers", _headers("array(struct('h' AS name, X'01' AS value))")
     ),
+    _fails(
+        "a header without a name",
+        "header",
+        _headers("array(struct(CAST(NULL AS STRING) AS key, X'01' AS value))"),
+        kafka="NullPointer",
+    ),
+    _fails(
+        "a null among headers",
+        "header",
+        _headers("array(CAST(NULL AS STRUCT<key: STRING, value: BINARY>))"),
+        kafka="NullPointer",
+    ),
+    _fails("a partition before the first", "partition", "VALUES ('v', -1) AS t(value, partition)"),
     _fails(
         "a partition behind the last",
         "partition",
