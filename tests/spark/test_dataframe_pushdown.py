@@ -75,6 +75,21 @@ def test_one_day_of_a_year_fetches_a_tenth_of_the_topic_at_most(rig: Rig, year: 
     assert scanned[1] >= topic_bytes
 
 
+def test_the_newest_hour_is_read_alone_however_it_is_said(rig: Rig, year: str) -> None:
+    hour_ms = DAY_MS // 24
+    events = hour_ms * EVENTS_PER_DAY // DAY_MS
+    first_ms = YEAR_STARTS_MS + DAYS * DAY_MS - hour_ms
+    most_bytes = rig.counted("bytes_in", year) / 10
+    between = f"timestamp_millis({first_ms}) AND timestamp_millis({first_ms + hour_ms - 1})"
+    for where, expected in (
+        (f"timestamp BETWEEN {between}", events),
+        ("timestamp >= timestamp'2024-01-01' - INTERVAL 1 HOUR", events),
+        ("timestamp > current_timestamp() - INTERVAL 1 HOUR", 0),
+    ):
+        found, sent_bytes = fetched(rig, year, rig.read(year).where(where))
+        assert (found, sent_bytes < most_bytes) == (expected, True), where
+
+
 def test_one_partition_and_few_offsets_fetch_only_those(rig: Rig, year: str) -> None:
     topic_bytes = rig.counted("bytes_in", year)
     one = fetched(rig, year, rig.read(year).where("partition = 2 AND offset BETWEEN 100 AND 199"))
