@@ -220,6 +220,14 @@ class ReplicasOffline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTaken:
+    """A broker has taken its roles from the cluster image of this version, a commit's number."""
+
+    broker: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStopped:
     """A broker is asked to stop cleanly."""
 
@@ -362,6 +370,7 @@ Event: TypeAlias = (
     | RecordsDeleted
     | BrokerDied
     | ReplicasOffline
+    | ImageTaken
     | BrokerStopped
     | StopAsked
     | MayStop

@@ -221,6 +221,7 @@ def _remembered(scene: Scene) -> Iterator[None]:
         observe.high_watermarks(scene),
         observe.stops(scene),
         observe.offline_replicas(scene),
+        observe.images(scene),
     ):
         yield
 

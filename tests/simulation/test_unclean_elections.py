@@ -19,6 +19,7 @@ from history import (
     Event,
     Fetched,
     History,
+    ImageTaken,
     LogId,
     RecordsDeleted,
     ReplicasOffline,
@@ -183,7 +184,7 @@ def test_what_a_leader_acknowledged_after_an_unclean_election_goes_until_it_hear
     allowed = created(unclean_leader_election_enable="true")
     unclean = [committed(told.now(1, (1,))), committed(told.now(2, (2,)))]
     for acknowledged_at, back, lost in ((4, False, True), (4, True, True), (5, True, False)):
-        events = [allowed, *unclean, *([committed(BrokerUnfenced(broker_id=1))] if back else [])]
+        events = [allowed, *unclean, *([ImageTaken(broker=1, version=0)] if back else [])]
         found = promises_of(History.of(*events)).may_be_lost(LOG, acknowledged_at - 1)
         assert found == lost, (acknowledged_at, back)
 
@@ -191,7 +192,7 @@ def test_what_a_leader_acknowledged_after_an_unclean_election_goes_until_it_hear
 def test_deletions_may_be_forgotten_by_an_unclean_election() -> None:
     told = Told()
     alone, out = committed(told.now(1, (1,))), committed(told.now(NO_NODE, (), (1,)))
-    unclean, back = committed(told.now(2, (2,))), committed(BrokerUnfenced(broker_id=1))
+    unclean, back = committed(told.now(2, (2,))), ImageTaken(broker=1, version=0)
     deletion = [
         DeleteRecordsInvoked(op=1, log=LOG, before=2),
         RecordsDeleted(op=1, low_watermark=2),
@@ -224,7 +225,7 @@ def test_a_replaced_leader_may_tell_an_end_that_an_unclean_election_has_undone()
         committed(told.now(1, (1,))),
         committed(told.now(NO_NODE, (), (1,)), BrokerFenced(broker_id=1, reason="silent")),
         committed(told.now(2, (2,))),
-        committed(BrokerUnfenced(broker_id=1)),
+        ImageTaken(broker=1, version=0),
     ]
 
     def found(epoch: int) -> list[str]:

@@ -27,6 +27,7 @@ from history import (
     ClusterBegun,
     Committed,
     History,
+    ImageTaken,
     LogId,
     ReplicasOffline,
     UncleanElectionAsked,
@@ -40,7 +41,6 @@ from sparklog.metadata import (
     PartitionChanged,
     PartitionImage,
     PartitionsAdded,
-    Record,
     TopicCreated,
     TopicDeleted,
 )
@@ -56,7 +56,7 @@ class Recovery:
     ``allowed``: the topic or an operator would rather lose records than wait.  ``held``: the leader
     was a holder, and has its disk since.  ``excused``: what was acknowledged may be gone with it.
     ``former`` led before, and may acknowledge more, all of which is gone, until the position
-    ``heard``, when it is back.
+    ``heard``, when it knows, or has been started again.
     """
 
     at: int
@@ -126,7 +126,9 @@ def follow(history: History) -> Mapping[LogId, Copies]:
             case ClusterBegun():
                 walk.unclean_recovery_ms = event.unclean_recovery_ms
             case Committed():
-                walk.commit(at, history.times_ms[at], event.records)
+                walk.commit(at, history.times_ms[at], event)
+            case ImageTaken():
+                walk.took_image(at, event)
             case BrokerDied():
                 walk.died(event)
             case ReplicasOffline():
@@ -148,12 +150,15 @@ class _Walk:
         self._registered: dict[int, BrokerRegistered] = {}
         self._alive: set[int] = set()
         self._touched: dict[LogId, None] = {}
+        #: Where commits came, by their numbers.
+        self._commits: dict[int, int] = {}
         #: Processes that have ended, by broker and incarnation.
         self._dead: dict[tuple[int, UUID | None], BrokerDied] = {}
 
-    def commit(self, at: int, now_ms: int, records: Iterable[Record]) -> None:
+    def commit(self, at: int, now_ms: int, committed: Committed) -> None:
+        self._commits[committed.number] = at
         created: list[LogId] = []
-        for record in records:
+        for record in committed.records:
             match record:
                 case TopicCreated():
                     self._topics[record.topic] = record.topic_id
@@ -184,6 +189,9 @@ class _Walk:
         self._dead[event.broker, event.incarnation] = event
         for copies in self.copies.values():
             _damage(copies, event)
+
+    def took_image(self, at: int, event: ImageTaken) -> None:
+        self._heard(at, event.broker, self._commits.get(event.version, -1))
 
     def went_offline(self, event: ReplicasOffline) -> None:
         for log, copies in self.copies.items():
@@ -238,10 +246,6 @@ class _Walk:
     def _hear_of(self, at: int, record: BrokerRegistered | BrokerUnfenced | BrokerFenced) -> None:
         if isinstance(record, BrokerUnfenced):
             self._alive.add(record.broker_id)
-            for copies in self.copies.values():
-                for recovery in copies.recoveries:
-                    if recovery.former == record.broker_id and recovery.heard == NEVER:
-                        recovery.heard = at
             return
         if isinstance(record, BrokerFenced):
             self._alive.discard(record.broker_id)
@@ -249,10 +253,19 @@ class _Walk:
         broker_id = record.broker.broker_id
         self._registered[broker_id] = record
         self._alive.discard(broker_id)
+        self._heard(at, broker_id, at)
         for copies in self.copies.values():
             copies.failed.discard(broker_id)
             if not record.clean:
                 copies.complete.discard(broker_id)
+
+    def _heard(self, at: int, broker_id: int, until: int) -> None:
+        """A broker knows which recoveries there have been up to a position."""
+        for copies in self.copies.values():
+            for recovery in copies.recoveries:
+                is_known = recovery.at <= until and recovery.former == broker_id
+                if is_known and recovery.heard == NEVER:
+                    recovery.heard = at
 
     def _death(self, broker_id: int) -> BrokerDied | None:
         """Of the process that registered last, if it has ended."""

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from history import (
     HighWatermarkSeen,
+    ImageTaken,
     LogId,
     MayStop,
     ReplicaEnd,
@@ -22,7 +23,9 @@ from hosts import BrokerHost
 
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import Effect
+from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import Registration
+from sparklog.metadata import ClusterImage
 from sparklog.types import NO_NODE, TopicPartition
 from sparklog.wire.private import BrokerHeartbeatResponse
 from workloads import platter
@@ -103,6 +106,20 @@ def offline_replicas(scene: Scene) -> Iterator[None]:
         return await real(self, stopping=stopping)
 
     with patch.object(Registration, "_beat", beat):
+        yield
+
+
+@contextmanager
+def images(scene: Scene) -> Iterator[None]:
+    """Meanwhile it is an event when a broker's partitions are as an image has them."""
+    real = PartitionTable.apply
+
+    async def apply(self: PartitionTable, image: ClusterImage, *, lead: bool) -> None:
+        await real(self, image, lead=lead)
+        if lead:
+            scene.history.record(ImageTaken(broker=self.node_id, version=image.version))
+
+    with patch.object(PartitionTable, "apply", apply):
         yield
 
 
