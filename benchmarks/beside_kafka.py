@@ -40,7 +40,8 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "failover": ("failover", "beside_kafka", ("kills",)),
     "partitions": ("kafka_cost", "partitions", _COSTS),
     "brokers": ("kafka_cost", "brokers", _COSTS),
-    "dataframes": ("kafka_dataframes", "measured", ("rounds", "rows")),
+    "reads": ("kafka_dataframes", "reads", ("rounds", "rows")),
+    "writes": ("kafka_dataframes", "writes", ("rounds", "rows")),
 }
 _END_SECONDS_MAX = 10.0
 _AS_IT_IS: dict[str, Any] = {"soft_wrap": True, "markup": False, "highlight": False}

@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,20 @@ FORMATS = {"sparklog": "sparklog", "Kafka": "kafka"}
 _numbers = count()
 
 
-def measured(console: Console, scale: Scale) -> list[Measured]:
-    """Every figure; says on the console what is being measured."""
+def reads(console: Console, scale: Scale) -> list[Measured]:
+    """Every figure of a read; says on the console what is being measured."""
+    with _spark_and_servers() as (spark, both):
+        return list(_reads(spark, both, scale, console))
+
+
+def writes(console: Console, scale: Scale) -> list[Measured]:
+    """The same of a write."""
+    with _spark_and_servers() as (spark, both):
+        return [_write(spark, both, scale, console)]
+
+
+@contextmanager
+def _spark_and_servers() -> Iterator[tuple[Any, Pair]]:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {spark_package()} pyspark-shell"
     spark = create_session(MASTER, app_name="sparklog beside Kafka")
     try:
@@ -50,7 +63,7 @@ def measured(console: Console, scale: Scale) -> list[Measured]:
             pair(Path(name), 1) as both,
             connect(spark, both.ours.bootstrap),
         ):
-            return [*_reads(spark, both, scale, console), _write(spark, both, scale, console)]
+            yield spark, both
     finally:
         spark.stop()
 

@@ -77,7 +77,7 @@ def _ratios(pyplot: Any, measured: Sequence[Measured]) -> Any:
     axes.xaxis.set_minor_formatter("")
     axes.margins(x=0.15, y=0.01)
     axes.set_xlabel("ratio in our favour (Kafka = 1)")
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper right")
     return picture
 
 

@@ -17,7 +17,8 @@ TITLES = {
     "failover": "Failover",
     "partitions": "Cost against partitions",
     "brokers": "Cost against brokers",
-    "dataframes": "DataFrames",
+    "reads": "DataFrames, reads",
+    "writes": "DataFrames, writes",
 }
 _PLOTS = {
     "ratios.png": "Ratios in our favour, and what is asked",
