@@ -3,10 +3,8 @@
 Owns: the workloads and their figures.  Must not know how a load is made or a server started.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from statistics import quantiles
 
 from rich.console import Console
@@ -44,10 +42,7 @@ def three_brokers(console: Console, scale: Scale) -> list[Measured]:
 def short(console: Console, scale: Scale) -> list[Measured]:
     """One broker of each; librdkafka and the smaller values alone."""
     part = "short"
-    with (
-        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-        pair(Path(name), 1) as both,
-    ):
+    with pair(1) as both:
         console.print("beside Kafka: librdkafka produces and consumes, and its latency")
         return [
             *_produced_by_librdkafka(part, both, 1, VALUE_BYTES[0], scale),
@@ -58,10 +53,7 @@ def short(console: Console, scale: Scale) -> list[Measured]:
 
 def _clients(part: str, brokers: int, acks: int, console: Console, scale: Scale) -> list[Measured]:
     found: list[Measured] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-        pair(Path(name), brokers) as both,
-    ):
+    with pair(brokers) as both:
         for value_bytes in VALUE_BYTES:
             console.print(f"{part}: librdkafka produces values of {value_bytes} bytes")
             found += _produced_by_librdkafka(part, both, acks, value_bytes, scale)
@@ -69,7 +61,7 @@ def _clients(part: str, brokers: int, acks: int, console: Console, scale: Scale)
             console.print(f"{part}: Java's perf tool produces values of {value_bytes} bytes")
             figures = _produce_figures(part, "Java", value_bytes, acks, brokers)
             # A JVM of its own for each, so that none is warmer than another one.
-            with java_tools(Path(name)) as tools:
+            with java_tools(both.folder) as tools:
                 found += _produced(both, figures, partial(_java, tools, acks), value_bytes, scale)
         if brokers == 1:
             console.print(f"{part}: consume")
@@ -195,7 +187,7 @@ def _latency(part: str, both: Pair, scale: Scale) -> list[Measured]:
         cuts = quantiles(found, n=1000)
         return cuts[499], cuts[989], cuts[998], *side.resident_megabytes()
 
-    figures = [*_latency_figures(part, both.count), *_memory_figures(part, both.count)]
+    figures = [*_latency_figures(part, both.count), *_memory_figures(part, both.brokers)]
     return take_turns(figures, lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
 
 
@@ -213,16 +205,15 @@ def _latency_figures(part: str, replicas: int) -> Iterator[Figure]:
         )
 
 
-def _memory_figures(part: str, brokers: int) -> Iterator[Figure]:
+def _memory_figures(part: str, brokers: str) -> Iterator[Figure]:
     reach, aim = MEMORY_ASKED
-    number = "one broker" if brokers == 1 else f"{brokers} brokers"
     for key, what in (
         ("memory", "the broker processes (Kafka's are controllers too)"),
         ("memory/all", "all processes of the servers"),
     ):
         yield Figure(
             key=f"{part}/{key}",
-            what=f"resident memory after load, {number}: {what}",
+            what=f"resident memory after load, {brokers}: {what}",
             unit="MB",
             less_is_better=True,
             reach=reach,

@@ -3,9 +3,7 @@
 Owns: the workloads and their figures.  Must not know how a load is made or a server started.
 """
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
@@ -25,10 +23,7 @@ VALUE_BYTES = 100
 def partitions(console: Console, scale: Scale) -> list[Measured]:
     """One broker of each, one replica, a load spread over all partitions."""
     found: list[Measured] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-        pair(Path(name), 1) as both,
-    ):
+    with pair(1) as both:
         for count in PARTITIONS:
             console.print(f"partitions: {count:,}")
             words = f"{count:,} partitions"
@@ -41,13 +36,9 @@ def brokers(console: Console, scale: Scale) -> list[Measured]:
     found: list[Measured] = []
     for count in BROKERS:
         console.print(f"brokers: {count}")
-        number = "one broker" if count == 1 else f"{count} brokers"
-        words = f"{number}, {PARTITIONS_OF_BROKERS} partitions"
-        with (
-            tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-            pair(Path(name), count) as both,
-        ):
-            figures = [*_figures("brokers", count, words), _memory(count, number)]
+        with pair(count) as both:
+            words = f"{both.brokers}, {PARTITIONS_OF_BROKERS} partitions"
+            figures = [*_figures("brokers", count, words), _memory(both)]
             found += _loaded(both, PARTITIONS_OF_BROKERS, figures, scale)
     return found
 
@@ -61,10 +52,10 @@ def _figures(part: str, count: int, words: str) -> list[Figure]:
     ]
 
 
-def _memory(brokers: int, words: str) -> Figure:
+def _memory(both: Pair) -> Figure:
     return Figure(
-        key=f"brokers/memory/{brokers}",
-        what=f"{words}: resident memory of all servers",
+        key=f"brokers/memory/{both.count}",
+        what=f"{both.brokers}: resident memory of all servers",
         unit="MB",
         less_is_better=True,
         digits=0,

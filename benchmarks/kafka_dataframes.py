@@ -5,12 +5,10 @@ with their defaults, in one Spark session, on the same records: ours writes them
 """
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -58,11 +56,7 @@ def _spark_and_servers() -> Iterator[tuple[Any, Pair]]:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {spark_package()} pyspark-shell"
     spark = create_session(MASTER, app_name="sparklog beside Kafka")
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-            pair(Path(name), 1) as both,
-            connect(spark, both.ours.bootstrap),
-        ):
+        with pair(1) as both, connect(spark, both.ours.bootstrap):
             yield spark, both
     finally:
         spark.stop()

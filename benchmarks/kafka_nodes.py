@@ -6,6 +6,7 @@ Must not know the loads.  Kafka and the package are those of ``tests``: fetched 
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,15 +47,21 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Both; ``count`` servers each."""
+    """Both; ``count`` servers each.  ``folder`` goes when they do."""
 
     ours: Side
     kafka: Side
     count: int
+    folder: Path
+
+    @property
+    def brokers(self) -> str:
+        """How many there are of each, in words."""
+        return "one broker" if self.count == 1 else f"{self.count} brokers"
 
 
 @contextmanager
-def pair(folder: Path, count: int) -> Iterator[Pair]:
+def pair(count: int) -> Iterator[Pair]:
     """Both kinds with their defaults, at the same time: only one of them has work at any time."""
     replicas = str(count)
     settings = {
@@ -62,7 +69,8 @@ def pair(folder: Path, count: int) -> Iterator[Pair]:
         "transaction.state.log.replication.factor": replicas,
     }
     with (
-        kafka(folder / "kafka", count, heap=HEAP, settings=settings) as theirs,
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+        kafka((folder := Path(name)) / "kafka", count, heap=HEAP, settings=settings) as theirs,
         serve(folder / "ours", count) as served,
     ):
         process = psutil.Process(served.pid)
@@ -81,6 +89,7 @@ def pair(folder: Path, count: int) -> Iterator[Pair]:
                 broker_pids=nodes,
             ),
             count=count,
+            folder=folder,
         )
 
 

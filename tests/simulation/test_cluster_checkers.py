@@ -1,7 +1,6 @@
 """The checkers of journal, metadata and progress: histories that break them, and that do not."""
 
 from dataclasses import replace
-from uuid import UUID
 
 from checkers import CHECKERS, journal, metadata, progress, violations
 from final_state import FinalLog, FinalState, JournalCommit, NodeImage
@@ -12,13 +11,13 @@ from history import (
     Healed,
     History,
     InSync,
-    LogId,
     Probed,
     TopicCreated,
     TopicDeleted,
     TopicDeleteInvoked,
     TopicSeen,
 )
+from partition_story import LOG, TOPIC_ID
 
 from sparklog.metadata import (
     ClusterImage,
@@ -31,8 +30,6 @@ from sparklog.metadata import TopicCreated as TopicCreatedRecord
 from sparklog.metadata import TopicDeleted as TopicDeletedRecord
 from sparklog.types import ResourceType
 
-TOPIC_ID = UUID(int=1)
-LOG = LogId("t", TOPIC_ID, 0)
 STATE = PartitionImage(
     replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0, last_known=(1,)
 )

@@ -37,6 +37,7 @@ from history import (
     TopicCreateInvoked,
     TopicDeleteInvoked,
 )
+from partition_story import LOG, NAME, TOPIC_ID
 
 from sparklog.metadata import (
     BrokerFenced,
@@ -50,9 +51,6 @@ from sparklog.metadata import (
 from sparklog.metadata import TopicCreated as TopicCreatedRecord
 from sparklog.types import ResourceType
 
-TOPIC_ID = UUID(int=1)
-LOG = LogId("t", TOPIC_ID, 0)
-NAME = str(LOG)
 STATE = PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1)
 
 
