@@ -4,6 +4,7 @@ Owns: ``to_records`` and ``from_records``, in JSON (one row per record) and in A
 record).  Must not know clusters or topics: it only changes DataFrames, also over Spark Connect.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
@@ -22,6 +23,9 @@ Batches = Iterator[pa.RecordBatch]
 ARROW_RECORD_ROWS: Final = 1000
 #: Half of what a topic takes by default.
 ARROW_RECORD_BYTES: Final = 512 * 1024
+#: What the schema of JSON is learnt from: records, and their characters all together.
+LEARN_RECORDS: Final = 100
+LEARN_CHARACTERS: Final = 1024 * 1024
 
 #: Spark's own pattern has milliseconds, its timestamps have microseconds.
 _JSON_OPTIONS: Final = {
@@ -74,10 +78,12 @@ def from_records(
 ) -> DataFrame:
     """The rows that ``to_records`` (or any writer of JSON objects) put into ``records.value``.
 
-    ``schema`` is a StructType or DDL (``"id bigint, name string"``); None takes that of the first
-    record, which costs a query.  ``keep`` are columns of the records (``offset``, ``timestamp``,
-    ``key`` ...) that come first in every row.  ``mode`` is Spark's for JSON: PERMISSIVE gives nulls
-    for what does not fit, FAILFAST fails.
+    ``schema`` is a StructType or DDL (``"id bigint, name string"``); None learns it, which costs a
+    query: from the first Arrow record, or from up to 100 JSON objects (of at most 1 MiB together,
+    but one at least).  A field that none of them has, for instance because it is null in all of
+    them, is not found: give the schema.  ``keep`` are columns of the records (``offset``,
+    ``timestamp``, ``key`` ...) that come first in every row.  ``mode`` is Spark's for JSON:
+    PERMISSIVE gives nulls for what does not fit, FAILFAST fails.
 
     Raises ConfigError.
     """
@@ -112,20 +118,43 @@ def _schema(records: DataFrame, schema: StructType | str | None, format: Format)
         return parsed
     if schema is not None:
         return schema
-    first = records.where("value IS NOT NULL").select("value").head(1)
-    if not first:
+    found = records.where("value IS NOT NULL").select(f.col("value").cast("binary"))
+    values = [bytes(row.value) for row in found.head(1 if format == "arrow" else LEARN_RECORDS)]
+    if not values:
         raise ConfigError("there is no record to learn the schema from: give schema=...")
-    value = bytes(first[0].value) if not isinstance(first[0].value, str) else first[0].value
     if format == "arrow":
-        assert isinstance(value, bytes)
-        return from_arrow_schema(_table(value).schema)
-    text = value if isinstance(value, str) else value.decode("utf-8", errors="replace")
-    told = records.sparkSession.range(1).select(f.schema_of_json(f.lit(text))).head()
+        return from_arrow_schema(_table(values[0]).schema)
+    return _learnt(records, [value.decode("utf-8", errors="replace") for value in values])
+
+
+def _learnt(records: DataFrame, texts: Sequence[str]) -> StructType:
+    """What Spark says of all objects together; what is no JSON object says nothing."""
+    objects: list[str] = []
+    size = 0
+    for text in texts:
+        if _is_object(text):
+            objects.append(text)
+            size += len(text)
+        if size > LEARN_CHARACTERS:
+            break
+    if not objects:
+        raise ConfigError(
+            f"the first record is no JSON object but {texts[0][:80]!r}: give schema=..."
+        )
+    array = f.lit(f"[{','.join(objects)}]")
+    told = records.sparkSession.range(1).select(f.schema_of_json(array)).head()
     assert told is not None
     found = DataType.fromDDL(told[0])
-    if not isinstance(found, StructType):
-        raise ConfigError(f"the first record is no JSON object but {told[0]}: give schema=...")
-    return found
+    assert isinstance(found, ArrayType)
+    assert isinstance(found.elementType, StructType)
+    return found.elementType
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _check_format(format: str) -> None:

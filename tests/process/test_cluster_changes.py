@@ -1,6 +1,7 @@
 """Clusters of processes whose brokers come, go, and lose their slots."""
 
 import os
+import re
 import shutil
 import signal
 from collections import Counter
@@ -21,13 +22,17 @@ SUPERVISOR = "sparklog.executors.supervisor"
 
 
 def supervisors() -> dict[int, int]:
-    """Process ids of our supervisors that run a broker, by its id, which the broker's log tells."""
+    """Process ids of our supervisors that run a broker, by its id, which the broker's log tells.
+
+    A process that is just being made has its supervisor's log still, ``spare-1-supervisor.log``.
+    """
     found = {}
     for process in ours(SUPERVISOR):
         with suppress(psutil.Error, OSError):  # one that is just ending
             for broker in process.children():
-                log = os.readlink(f"/proc/{broker.pid}/fd/2")
-                found[int(Path(log).stem.removeprefix("broker-"))] = process.pid
+                log = Path(os.readlink(f"/proc/{broker.pid}/fd/2")).name
+                if told := re.fullmatch(r"broker-(\d+)\.log", log):
+                    found[int(told[1])] = process.pid
     return found
 
 

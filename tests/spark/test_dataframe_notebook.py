@@ -72,6 +72,21 @@ def test_what_is_no_row_is_null_or_an_error(rig: Rig) -> None:
         from_records(records, "a int", format="arrow").collect()
 
 
+def test_a_schema_is_learnt_from_more_than_the_first_record(rig: Rig) -> None:
+    """Nulls are left out of JSON, so that a field may be missing in any record."""
+    topic = rig.new_topic(1)
+    texts = ('{"a": 1}', "x", "[1]", '{"b": "2"}', '{"a": 1.5, "c": {"d": null}}')
+    frame = rig.spark.createDataFrame([(text,) for text in texts], "value string").coalesce(1)
+    rig.cluster.write(frame, topic)
+    rows = from_records(rig.cluster.read(topic), keep=["offset"]).orderBy("offset")
+    assert rows.schema.simpleString() == (
+        "struct<offset:bigint,a:double,b:string,c:struct<d:string>>"
+    )
+    assert [row.a for row in rows.collect()] == [1.0, None, None, None, 1.5]
+    with pytest.raises(ConfigError, match=r"the first record is no JSON object but 'x'"):
+        from_records(rig.cluster.read(topic).where("value = 'x'"))
+
+
 def test_helpers_say_what_they_cannot_do(rig: Rig) -> None:
     frame = rig.spark.range(1)
     empty = rig.cluster.read(rig.new_topic(1))
