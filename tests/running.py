@@ -41,6 +41,15 @@ def ours(word: str) -> list[psutil.Process]:
     return found
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process runs no more, though perhaps nobody has waited for it yet."""
+    try:
+        ended: bool = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+    return ended
+
+
 def _served() -> set[int]:
     pids: set[int] = set()
     for child in psutil.Process().children():

@@ -226,8 +226,8 @@ def test_a_brokers_life(request: pytest.FixtureRequest) -> None:
 
 def test_silent_brokers_are_fenced(request: pytest.FixtureRequest) -> None:
     async def story(under_test: UnderTest) -> None:
-        await under_test.register()
-        version = under_test.control_plane.image.version
+        version = under_test.control_plane.image.version + 1
+        await under_test.register()  # which may have been silent for too long when this returns
         watch = WatchMetadataRequest(since=version, max_wait_ms=5000)
         news = await under_test.tell(watch)
         assert news.version == version + 1

@@ -109,6 +109,7 @@ def test_what_does_not_register_can_be_told_from_what_does() -> None:
     with running(1) as case:
         case.calls.silent.add(3)
         case.fleet.add(new(2, 3))
+        wait_for(lambda: case.engine.where("broker-2"))
         with pytest.raises(StartError, match=r"broker 3 did not register within 0.2 s; see logs"):
             case.fleet.await_registered((2, 3), 0.2)
         assert case.fleet.unregistered() == (3,)
@@ -271,6 +272,7 @@ def test_a_start_waits_for_records_that_only_an_absent_broker_has_all_of() -> No
         case.calls.partitions = [replicas(1, 2, leader=-1)]
         case.engine.end("broker-2", NOT_HERE)
         case.fleet.add((*new(1), AssignedBroker(broker_id=2, host="h9")))
+        wait_for(lambda: case.engine.where("broker-1") and case.fleet._keepers[2].is_missing)
         with pytest.raises(StartError) as caught:
             case.fleet.await_registered((1, 2), 0.3)
         assert str(caught.value) == (

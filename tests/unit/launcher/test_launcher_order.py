@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor
-from running import wait_for
+from running import has_ended, ours, wait_for
 
 from sparklog.driver import broker_keeper, fleet
 from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
@@ -54,8 +53,20 @@ class Case:
 
     def nothing_is_left(self) -> bool:
         open_file_half(self.options.data_dir).lock("cluster.lock").release()
-        ours = [p for p in psutil.Process().children() if FAKE in p.cmdline()]
-        return not ours and self.engine.closed
+        return not ours(FAKE) and self.engine.closed
+
+    def only_the_silent_are_missing(self) -> None:
+        """However short the time for a start is, the others have come in it."""
+        alive_brokers = self.calls.alive_brokers
+        others = {f"broker-{broker.broker_id}" for broker in BROKERS} - {
+            f"broker-{broker_id}" for broker_id in self.calls.silent
+        }
+
+        def alive() -> dict[int, Endpoint]:
+            wait_for(lambda: others <= {job.name for job in self.engine.jobs})
+            return alive_brokers()
+
+        self.calls.alive_brokers = alive  # type: ignore[method-assign]
 
 
 def test_start_and_stop_in_order(make: Callable[..., Case], tmp_path: Path) -> None:
@@ -193,6 +204,7 @@ def test_a_broker_that_cannot_start_fails_the_start_and_leaves_nothing(
 def test_a_broker_that_never_registers_fails_the_start(make: Callable[..., Case]) -> None:
     case = make(start_seconds=0.2)
     case.calls.silent.add(2)
+    case.only_the_silent_are_missing()
     with pytest.raises(StartError, match=r"broker 2 did not register within 0.2 s"):
         case.launcher.start()
     assert "broker-2" in case.engine.cancelled
@@ -242,11 +254,11 @@ def test_added_brokers_that_do_not_start_are_not_kept(make: Callable[..., Case])
 
 
 def test_what_does_not_answer_is_cancelled_at_the_end(make: Callable[..., Case]) -> None:
-    case = make(stop_seconds=0.5)
+    case = make()
     case.launcher.start()
     case.calls.deaf.add(2)
     case.launcher.stop()
-    assert (case.calls.asked, case.engine.cancelled) == ([1], ["broker-2"])
+    assert (case.calls.asked, set(case.engine.cancelled)) == ([1], {"broker-2"})
     assert case.nothing_is_left()
 
 
@@ -265,6 +277,7 @@ def test_registrations_of_a_former_life_do_not_count(make: Callable[..., Case]) 
     known = tuple(AssignedBroker(broker_id=i, host="h1") for i in (1, 2))
     case = make(brokers=known, start_seconds=0.3)
     case.calls.stale = case.calls.silent = {2}
+    case.only_the_silent_are_missing()
     with pytest.raises(StartError, match=r"broker 2 did not register within 0.3 s"):
         case.launcher.start()
     assert case.calls.losses == [1, 2]
@@ -315,6 +328,7 @@ def test_a_question_without_an_answer_does_not_end_the_stop(make: Callable[..., 
 def test_a_job_that_is_just_being_submitted_is_cancelled_too(make: Callable[..., Case]) -> None:
     case = make(start_seconds=0.2)
     case.calls.silent.add(2)
+    case.only_the_silent_are_missing()
     run, cancel, may_go = case.engine.run, case.engine.cancel, threading.Event()
 
     def run_slowly(job: Job) -> dict[str, object]:
@@ -412,7 +426,7 @@ def test_a_killed_control_plane_is_restarted_on_its_port(tmp_path: Path) -> None
         (0, None),
         (4321, "fake-cluster"),
     ]
-    assert not [pid for pid in (life["pid"] for life in lives) if psutil.pid_exists(pid)]
+    assert all(has_ended(life["pid"]) for life in lives)
 
 
 def test_a_control_plane_that_does_not_start_is_an_error(tmp_path: Path) -> None:

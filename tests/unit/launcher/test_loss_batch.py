@@ -1,5 +1,7 @@
 import threading
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from running import wait_for
@@ -23,9 +25,16 @@ def join(threads: list[threading.Thread]) -> None:
 
 
 def test_brokers_that_die_together_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_batch, "GATHER_SECONDS", 0.5)
     sent: list[tuple[int, ...]] = []
-    join(report_all(LossBatch(sent.append), 3, 1, 2))
+    batch = LossBatch(sent.append)
+
+    def gather(_seconds: float) -> None:
+        """As long as it takes, on a busy machine too."""
+        wait_for(lambda: len(batch._pending) == 3)
+
+    clock = SimpleNamespace(sleep=gather, monotonic=time.monotonic)
+    monkeypatch.setattr(loss_batch, "time", clock)
+    join(report_all(batch, 3, 1, 2))
     assert sent == [(1, 2, 3)]
 
 

@@ -2,11 +2,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from running import has_ended, wait_for
 
 from sparklog.process import (
     Child,
@@ -24,11 +24,6 @@ FAKE = str(Path(__file__).with_name("fake_child.py"))
 
 def fake(mode: str) -> list[str]:
     return [sys.executable, FAKE, mode]
-
-
-def wait_until_gone(pid: int, seconds: float = 10.0) -> None:
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=seconds)
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_child_gets_its_line_and_says_that_it_is_ready() -> None:
@@ -66,7 +61,7 @@ def test_a_silent_child_is_ended_at_the_deadline() -> None:
     with pytest.raises(ChildError, match=r"did not become ready in 0.2 s") as caught:
         spawn_child(fake("silent"), "{}", ready_timeout=0.2)
     assert caught.value.kind == "timeout"
-    assert set(psutil.Process().children()) == before
+    assert set(psutil.Process().children()) <= before
 
 
 def test_a_missing_program_is_an_error() -> None:
@@ -105,11 +100,11 @@ def test_children_die_with_their_parent_down_the_chain() -> None:
     )
     assert parent.stdout is not None
     grandchild = int(parent.stdout.readline())
-    assert psutil.pid_exists(grandchild)
+    assert not has_ended(grandchild)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_until_gone(grandchild)
+    wait_for(lambda: has_ended(grandchild))
 
 
 def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:
@@ -133,13 +128,20 @@ def test_a_long_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_the_line_is_read_across_pieces_and_deadlines() -> None:
-    script = "import time; print('a', end='', flush=True); time.sleep(0.3); print('b\\nc')"
-    child = start_child([sys.executable, "-c", script], "{}")
-    began = time.monotonic()
-    lines = [child.read_line(0.01), child.read_line(30.0), child.read_line(30.0)]
+def test_the_line_is_read_across_pieces_and_deadlines(tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    script = (
+        "import pathlib, sys, time\n"
+        "print('a', end='', flush=True)\n"
+        "while not pathlib.Path(sys.argv[1]).exists():\n"
+        "    time.sleep(0.01)\n"
+        "print('b\\nc')\n"
+    )
+    child = start_child([sys.executable, "-c", script, str(go_on)], "{}")
+    lines = [child.read_line(0.01)]
+    go_on.touch()
+    lines += [child.read_line(30.0), child.read_line(30.0)]
     assert lines == [None, "ab", "c"]
-    assert time.monotonic() - began < 30
     child.close()
 
 

@@ -7,9 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from running import wait_for
+from running import has_ended, wait_for
 
 from sparklog.executors.supervisor import (
     Supervisor,
@@ -155,7 +154,7 @@ def test_as_a_process_it_passes_a_stop_on_and_reports(tmp_path: Path) -> None:
     process.terminate()
     output, _ = process.communicate(timeout=30)
     assert (process.returncode, json.loads(output)["outcome"]) == (0, "stopped")
-    assert not psutil.pid_exists(broker)
+    assert has_ended(broker)
 
 
 def test_a_broker_dies_with_its_supervisor(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_a_broker_dies_with_its_supervisor(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     process.stdin.close()
-    wait_for(lambda: not psutil.pid_exists(broker))
+    wait_for(lambda: has_ended(broker))
 
 
 def test_outside_of_an_executor_there_is_no_executor_id() -> None:

@@ -214,7 +214,9 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
     async def test(server: Server) -> None:
         reader, writer = await asyncio.open_connection(HOST, server.port, limit=1024)
         writer.write(frame(b"x") * 400)
-        before = -1
+        while not handled:
+            await asyncio.sleep(0)
+        before = 0
         while before != handled:
             before = handled
             await asyncio.sleep(0.05)
