@@ -114,7 +114,7 @@ def test_log_ends_are_told_again_to_a_new_controller() -> None:
         await rig.start_control()
         await until(lambda: state_of(rig).leader == 2)
 
-    run(test, unclean_recovery_timeout_ms="200")
+    run(test, unclean_recovery_timeout_ms="200", broker_session_timeout_ms="1500")
 
 
 def test_log_ends_are_told_once_while_nothing_new_is_to_be_told() -> None:

@@ -42,7 +42,7 @@ class Follower:
             Endpoint("127.0.0.1", rig.brokers[1].port),
             client_id="follower",
             secret=rig.control.secret,
-            timeout_s=5,
+            timeout_s=30,
         )
         return cls(connection, rig.control.image.topics["t"].topic_id)
 

@@ -463,7 +463,7 @@ def run_cluster(
         await cluster.start()
         client = ClusterClient([Endpoint.parse(cluster.bootstrap)])
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await test(cluster, client)
         finally:
             await client.close()

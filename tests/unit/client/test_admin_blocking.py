@@ -122,7 +122,7 @@ def cluster() -> Iterator[SmallCluster]:
 
 
 def test_blocking_code_can_do_it_all(cluster: SmallCluster) -> None:
-    with BlockingClient(cluster.bootstrap, timeout_s=10) as client:
+    with BlockingClient(cluster.bootstrap, timeout_s=30) as client:
         client.admin.create_topic("t")
         with client.producer() as producer:
             for number in range(2500):
@@ -144,7 +144,7 @@ def test_blocking_code_can_do_it_all(cluster: SmallCluster) -> None:
 
 
 def test_a_failed_delivery_is_raised_by_the_blocking_flush(cluster: SmallCluster) -> None:
-    with BlockingClient(cluster.bootstrap, timeout_s=10) as client:
+    with BlockingClient(cluster.bootstrap, timeout_s=30) as client:
         producer = client.producer()
         cluster.refuse(0, ErrorCode.INVALID_RECORD)
         producer.send("t", b"bad")
@@ -181,7 +181,7 @@ def _in_child(
     except ConnectError as error:
         answers.put(str(error))
     inherited.close()
-    with BlockingClient(bootstrap, timeout_s=10) as fresh:
+    with BlockingClient(bootstrap, timeout_s=30) as fresh:
         answers.put(" ".join(sorted(fresh.metadata().topics)))
     answers.close()
     answers.join_thread()
@@ -190,14 +190,14 @@ def _in_child(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_makes_its_own_client(cluster: SmallCluster) -> None:
-    with BlockingClient(cluster.bootstrap, timeout_s=10) as client:
+    with BlockingClient(cluster.bootstrap, timeout_s=30) as client:
         client.admin.create_topic("t")
         context = multiprocessing.get_context("fork")
         answers = context.Queue()
         child = context.Process(target=_in_child, args=(client, cluster.bootstrap, answers))
         child.start()
-        assert "made in another process" in answers.get(timeout=20)
-        assert answers.get(timeout=20) == "t"
-        child.join(20)
+        assert "made in another process" in answers.get(timeout=60)
+        assert answers.get(timeout=60) == "t"
+        child.join(60)
         assert child.exitcode == 0
         assert sorted(client.metadata().topics) == ["t"]

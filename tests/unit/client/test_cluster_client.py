@@ -116,7 +116,7 @@ def test_retriable_errors_are_retried_until_the_deadline() -> None:
         cluster.add_topic("t")
         cluster.refuse(PRODUCE, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 1000)
         with pytest.raises(KafkaError) as caught:
-            await RawClient(client).produce(T0, [batch(b"a")], timeout_s=0.3)
+            await RawClient(client).produce(T0, [batch(b"a")], timeout_s=1.0)
         assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert "t-0" in str(caught.value)
         assert len(cluster.asked(PRODUCE)) > 2
@@ -238,7 +238,7 @@ def test_the_cluster_is_found_while_any_bootstrap_address_answers() -> None:
         cluster.add_topic("t")
         alive = Endpoint.parse(cluster.bootstrap)
         client = ClusterClient([Endpoint("127.0.0.1", 1), alive])
-        view = await client.refresh(None, Deadline(5))
+        view = await client.refresh(None, Deadline(30))
         assert (view.cluster_id, view.controller_id, sorted(view.nodes)) == ("small", 0, [0, 1, 2])
         assert sorted(view.topics) == ["t"]
         await client.close()
@@ -248,7 +248,7 @@ def test_the_cluster_is_found_while_any_bootstrap_address_answers() -> None:
 
 def test_a_bootstrap_address_that_died_does_not_matter_once_nodes_are_known() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
-        await client.refresh((), Deadline(5))
+        await client.refresh((), Deadline(30))
         cluster.add_topic("t", leaders=(2,))
         await cluster.stop_node(1)
         assert await RawClient(client).produce(T0, [batch(b"a")]) == Produced(base_offset=0)

@@ -15,7 +15,9 @@ from sparklog.driver.control_plane import (
 from sparklog.types import Endpoint
 from sparklog.wire.schema import Request
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
+#: Longer than a busy machine stands still.
+ANSWER_S = 30.0
 
 
 class UnderTest:
@@ -27,10 +29,10 @@ class UnderTest:
     running: "asyncio.Task[None]"
 
     async def ask(self, request: Request) -> Any:
-        return await self.client.request(request, timeout_s=5)
+        return await self.client.request(request, timeout_s=ANSWER_S)
 
     async def tell(self, request: Request) -> Any:
-        return await self.member.request(request, timeout_s=5)
+        return await self.member.request(request, timeout_s=ANSWER_S)
 
     async def register(self, broker_id: int = 1) -> Any:
         cluster_id = self.control_plane.image.cluster_id
@@ -41,7 +43,7 @@ class UnderTest:
     async def connect(self, *, member: bool) -> Connection:
         secret = self.control_plane.secret if member else None
         endpoint = Endpoint("127.0.0.1", self.control_plane.port)
-        return await Connection.open(endpoint, secret=secret, timeout_s=5)
+        return await Connection.open(endpoint, secret=secret, timeout_s=ANSWER_S)
 
 
 def run(

@@ -13,7 +13,7 @@ from sparklog.process import Child, python_command, spawn_child
 from sparklog.types import Endpoint
 from sparklog.wire.schema import Request
 
-WAIT_S = 15.0
+WAIT_S = 45.0
 #: A start on a busy machine.
 READY_S = 45.0
 

@@ -23,7 +23,7 @@ from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.wire.private import WatchMetadataRequest, WatchMetadataResponse
 
 DAY_MS = 24 * 60 * 60 * 1000
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 def assigned(broker_id: int) -> BrokerIdAssigned:

@@ -63,7 +63,7 @@ def run_node(
     async def main() -> None:
         server = await serve(HOST, 0, dispatcher or Dispatcher(handlers))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await test(server)
         finally:
             await server.close(1.0)
@@ -73,10 +73,10 @@ def run_node(
 
 async def ask(server: Server, request: Request, version: int, secret: bytes | None = None):  # type: ignore[no-untyped-def]
     """One request in one version on a connection of its own."""
-    connection = await Connection.open(Endpoint(HOST, server.port), secret=secret, timeout_s=5)
+    connection = await Connection.open(Endpoint(HOST, server.port), secret=secret, timeout_s=30)
     try:
         payload = encode_request(request, version, 7, "test")
-        answer = await connection.exchange(request.API_KEY, (payload,), timeout_s=5)
+        answer = await connection.exchange(request.API_KEY, (payload,), timeout_s=30)
         correlation_id, response = decode_response(response_type(request.API_KEY), version, answer)
         assert correlation_id == 7
         return response

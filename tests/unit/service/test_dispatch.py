@@ -208,11 +208,11 @@ def test_no_answer_is_sent_when_none_is_owed_not_even_to_a_refusal() -> None:
         return None
 
     async def test(server: Server) -> None:
-        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=5)
+        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=30)
         for timeout_ms in (12, 13):
             request = ProduceRequest(acks=0, timeout_ms=timeout_ms)
             await connection.send((encode_request(request, 12, 1, "c"),))
-        answer: ApiVersionsResponse = await connection.request(NAMED, timeout_s=5)
+        answer: ApiVersionsResponse = await connection.request(NAMED, timeout_s=30)
         assert answer.error_code == 0
         connection.close()
 
@@ -273,7 +273,7 @@ def test_members_prove_themselves_and_may_ask_what_others_may_not() -> None:
 def test_a_client_with_another_secret_is_no_member_and_finds_no_member() -> None:
     async def test(server: Server) -> None:
         with pytest.raises(KafkaError, match="does not hold this cluster's secret"):
-            await Connection.open(Endpoint(HOST, server.port), secret=b"wrong", timeout_s=5)
+            await Connection.open(Endpoint(HOST, server.port), secret=b"wrong", timeout_s=30)
 
     run_node([*members.handlers(SECRET)], test)
 
@@ -281,7 +281,7 @@ def test_a_client_with_another_secret_is_no_member_and_finds_no_member() -> None
 def test_a_node_without_members_is_named_as_such() -> None:
     async def test(server: Server) -> None:
         with pytest.raises(ProtocolError, match="knows no members"):
-            await Connection.open(Endpoint(HOST, server.port), secret=SECRET, timeout_s=5)
+            await Connection.open(Endpoint(HOST, server.port), secret=SECRET, timeout_s=30)
 
     run_node([], test)
 
@@ -294,7 +294,7 @@ def test_a_peer_that_speaks_another_protocol_is_named() -> None:
         server = await asyncio.start_server(answer, HOST, 0)
         port = server.sockets[0].getsockname()[1]
         with pytest.raises((ConnectError, ProtocolError), match=f"{HOST}:{port}"):
-            await Connection.open(Endpoint(HOST, port), timeout_s=5)
+            await Connection.open(Endpoint(HOST, port), timeout_s=30)
         server.close()
 
     asyncio.run(main())
@@ -305,7 +305,7 @@ def test_a_node_that_never_answers_loses_its_connection_at_the_deadline() -> Non
         return asyncio.get_running_loop().create_future()
 
     async def test(server: Server) -> None:
-        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=5)
+        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=30)
         with pytest.raises(KafkaError) as caught:
             await connection.request(InitProducerIdRequest(), timeout_s=0.02)
         assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT

@@ -69,7 +69,7 @@ def test_a_doubted_leader_is_not_named_until_its_new_registration(version: int) 
     clock, whole = Clock(), image()
 
     async def test(server: Server) -> None:
-        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=5)
+        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=30)
         connection.versions[MetadataRequest.API_KEY] = (version, version)
 
         async def ask() -> tuple[int, int, int]:
@@ -96,7 +96,7 @@ def test_an_answer_that_waited_knows_what_happened_meanwhile() -> None:
     clock, whole = Clock(), image()
 
     async def test(server: Server) -> None:
-        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=5)
+        connection = await Connection.open(Endpoint(HOST, server.port), timeout_s=30)
         request = MetadataRequest(topics=(MetadataRequestTopic(name="flights"),))
         first = await connection.request(request)
         clock.now_ms += QUIET_MS

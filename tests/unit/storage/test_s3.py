@@ -144,7 +144,7 @@ def test_a_store_that_takes_requests_and_never_answers_is_given_up(
         began = time.monotonic()
         with pytest.raises(StorageError, match="the store does not answer"):
             backend.put_if_absent("1", b"x")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20  # and not for the half minute that it may take
 
 
 def test_without_s3fs_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

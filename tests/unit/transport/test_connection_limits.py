@@ -43,7 +43,7 @@ def run(
     async def main() -> None:
         server = await serve(HOST, 0, handler, limits=limits, door=door)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await test(server)
         finally:
             await server.close(1.0)
@@ -53,7 +53,7 @@ def run(
 
 
 async def client_of(server: Server) -> ClientConnection:
-    return await connect(Endpoint(HOST, server.port), 5)
+    return await connect(Endpoint(HOST, server.port), 30)
 
 
 async def is_served(server: Server, source: str = HOST) -> bool:

@@ -30,7 +30,7 @@ def test_they_leave_in_request_order_and_none_is_no_answer() -> None:
 
     async def main() -> None:
         server = await serve(HOST, 0, handle)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             reader, writer = await asyncio.open_connection(HOST, server.port)
             writer.write(b"".join(map(frame, (b"first", b"known", b"nothing", b"last"))))
             while len(owed) < 4:

@@ -58,7 +58,7 @@ def run_with(
     async def main() -> None:
         server = await serve(HOST, 0, take_one, limits=limits, door=take_at_door if door else None)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await test(server)
         finally:
             await server.close(1.0)
@@ -99,7 +99,7 @@ def test_answers_leave_in_request_order_although_later_ones_are_known_first() ->
     handler = Pausing()
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         requests = [
             asyncio.ensure_future(client.request([body])) for body in (b"a", b"p1", b"b", b"p2")
         ]
@@ -141,7 +141,7 @@ def test_a_coroutine_may_answer() -> None:
         return Parked(later(bytes(payload)), lambda done: (done.result(),))
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         assert await client.request([b"a", memoryview(b"bc")]) == b"ABC"
         client.close()
 
@@ -150,7 +150,7 @@ def test_a_coroutine_may_answer() -> None:
 
 def test_a_request_without_answer_does_not_hold_up_the_next() -> None:
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         await client.send([b"n1"])
         assert await client.request([b"after"]) == b"after"
         client.close()
@@ -170,7 +170,7 @@ def test_regions_and_buffers_of_many_sizes_arrive_whole(url: str, tmp_path: Path
         return (b"<", b"", handle.region(start, size), handle.region(5, 7), b">")
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         ranges = [(0, 1), (0, len(data)), (17, 0), (123, 2_000_000), (len(data) - 1, 1)]
         answers = await asyncio.gather(
             *(client.request([struct.pack(">ii", *wanted)]) for wanted in ranges * 3)
@@ -194,7 +194,7 @@ def test_a_region_that_lost_its_bytes_costs_the_connection(tmp_path: Path) -> No
         return (region,)
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         with pytest.raises(ConnectError):
             await client.request([b"x"])
 
@@ -329,7 +329,7 @@ def test_a_lying_length_costs_the_connection_only(sent: bytes) -> None:
         writer.write(sent)
         assert await reader.read() == b""
         writer.close()
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         assert await client.request([b"still here"]) == b"still here"
         assert server.frames_refused == 1
         client.close()
@@ -345,10 +345,10 @@ def test_a_request_that_cannot_be_handled_costs_the_connection_only(error: Excep
         return (bytes(payload),)
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         with pytest.raises(ConnectError):
             await client.request([b"bad"])
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         assert await client.request([b"good"]) == b"good"
         client.close()
 
@@ -374,7 +374,7 @@ def test_what_was_asked_before_a_bad_request_is_answered() -> None:
 
 def test_connections_over_the_limit_are_closed_at_once() -> None:
     async def test(server: Server) -> None:
-        clients = [await connect(endpoint(server), 5) for _ in range(2)]
+        clients = [await connect(endpoint(server), 30) for _ in range(2)]
         assert [await client.request([b"x"]) for client in clients] == [b"x", b"x"]
         _reader, writer = await asyncio.open_connection(HOST, server.port)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -384,7 +384,7 @@ def test_connections_over_the_limit_are_closed_at_once() -> None:
         clients[0].close()
         while len(server.connections) > 1:
             await asyncio.sleep(0.001)
-        third = await connect(endpoint(server), 5)
+        third = await connect(endpoint(server), 30)
         assert await third.request([b"y"]) == b"y"
         third.close()
         clients[1].close()
@@ -396,7 +396,7 @@ def test_close_sends_the_answers_that_are_owed_and_refuses_new_work() -> None:
     handler = Pausing()
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         request = asyncio.ensure_future(client.request([b"p1"]))
         while not handler.parked:
             await asyncio.sleep(0)
@@ -417,7 +417,7 @@ def test_close_cuts_connections_whose_answers_never_come() -> None:
     handler = Pausing()
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         request = asyncio.ensure_future(client.request([b"p1"]))
         while not handler.parked:
             await asyncio.sleep(0)
@@ -433,7 +433,7 @@ def test_a_cancelled_request_leaves_the_connection_usable() -> None:
     handler = Pausing()
 
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.request([b"p1"]), 0.02)
         handler.parked[b"p1"].set_result(b"dropped")
@@ -445,7 +445,7 @@ def test_a_cancelled_request_leaves_the_connection_usable() -> None:
 
 def test_requests_over_the_bound_wait_for_answers() -> None:
     async def test(server: Server) -> None:
-        client = await connect(endpoint(server), 5)
+        client = await connect(endpoint(server), 30)
         bodies = [b"%d" % number for number in range(2000)]
         requests = [asyncio.ensure_future(client.request([body])) for body in bodies]
         await asyncio.sleep(0)
