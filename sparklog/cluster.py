@@ -204,6 +204,7 @@ class Cluster:
             replication_factor=-1 if replication_factor is None else replication_factor,
             configs=_as_texts(configs),
         )
+        self._client.admin.await_serving(name)
 
     def topic(self, name: str) -> Topic:
         """A topic to look at: offsets, sizes, a preview; in a notebook, a table of all that."""

@@ -19,7 +19,13 @@ from sparklog.client.deadline import (
 from sparklog.client.raw import RawClient, value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition
+from sparklog.types import (
+    Endpoint,
+    OffsetSpec,
+    OffsetTimestamp,
+    ResourceType,
+    TopicPartition,
+)
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -122,7 +128,7 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Create a topic and wait until brokers know it and it has leaders.
+        """Create a topic and wait until it has leaders, which may not have heard of it yet.
 
         Raises KafkaError, for one TOPIC_ALREADY_EXISTS.
         """
@@ -158,6 +164,15 @@ class Admin:
                     )
 
         await retry(attempt, deadline)
+
+    async def await_serving(self, name: str) -> None:
+        """Wait until every leader of a topic serves it, or the time is up.
+
+        Who writes with acks=0 is not told that one does not yet.
+        """
+        partitions = self.cluster.view.topic(name).partitions
+        wanted = dict.fromkeys((TopicPartition(name, n) for n in partitions), OffsetSpec.LATEST)
+        await self.find_offsets(wanted, timeout_s=self.timeout_s)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Raises KafkaError for the first topic that cannot be deleted."""

@@ -80,6 +80,9 @@ class BlockingAdmin:
             )
         )
 
+    def await_serving(self, name: str) -> None:
+        self._run(self._admin.await_serving(name))
+
     def delete_topics(self, names: Iterable[str]) -> None:
         self._run(self._admin.delete_topics(names))
 

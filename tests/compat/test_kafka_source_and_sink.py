@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Partition
 from kafka_jars import SPARK_PACKAGE, JarsUnavailableError, jars_of
 from read_cases import CASES as READ_CASES
 from read_cases import Read
+from running import wait_for
 from served import ServedCluster
 from spark_outcomes import Failure, Job, Outcome, Rows, Written
 from spark_process import SparkProcess
@@ -125,11 +126,14 @@ def test_a_write(spark: SparkProcess, bootstrap: str, client: BlockingClient, ca
     if case.partitions:
         for topic in topics:
             client.admin.create_topic(topic, case.partitions)
+            client.admin.await_serving(topic)
     options = {"kafka.bootstrap.servers": bootstrap, "topic": case.topic, **case.options}
     given = {name: value for name, value in options.items() if value}
     kafka, ours = spark.run(Job(formats=BOTH, options=given, sql=case.sql, mode=case.mode))
     if case.fails is None:
         assert isinstance(kafka, Written), kafka
+        if case.options.get("kafka.acks") == "0":  # nobody has waited until they were there
+            wait_for(lambda: all(len(records(client, topic)) == case.records for topic in topics))
         found = records(client, topics[0])
         assert len(found) == case.records
         if isinstance(ours, Written):

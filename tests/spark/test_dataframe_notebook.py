@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from dataframe_rig import Rig
 from pyspark.errors import PySparkException
+from running import wait_for
 
 from sparklog import from_records, to_records
 from sparklog.dataframe.records import Format
@@ -137,14 +138,18 @@ def test_a_topic_shows_what_it_has(rig: Rig) -> None:
     since = datetime.fromtimestamp(1_700_000_000.015, UTC)
     assert topic.read(startingTimestamp=since, schema="value binary").count() == 5
     assert rig.cluster.read([name], startingOffsets={name: {0: 9, 1: 10}}).count() == 1
-    shown = topic._repr_html_()
-    assert "20 records in 2 partitions" in shown
-    assert "<td>2023-11-14 22:13:20.019</td><td>19</td><td>&lt;19</td>" in shown
+    newest = "<td>2023-11-14 22:13:20.019</td><td>19</td><td>&lt;19</td>"
+    wait_for(lambda: holds(topic._repr_html_(), "20 records in 2 partitions", newest))
     assert repr(topic) == f"<sparklog.Topic {name}>"
+
+
+def holds(text: str, *parts: str) -> bool:
+    """A look takes two seconds at most, and says when that was too short."""
+    return all(part in text for part in parts)
 
 
 def test_a_topic_that_is_not_there_says_so(rig: Rig) -> None:
     topic = rig.cluster.topic("nowhere-at-all")
     with pytest.raises(KafkaError, match="topic 'nowhere-at-all' does not exist"):
         topic.partitions()
-    assert "does not exist" in topic._repr_html_()
+    wait_for(lambda: holds(topic._repr_html_(), "does not exist"))

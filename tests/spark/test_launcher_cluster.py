@@ -77,7 +77,7 @@ def test_a_killed_executor_is_replaced_and_spares_take_its_brokers(
     victims = {p.pid for p in broker_processes() if executor_of(p) == crowded}
     kill(crowded)
     wait_for(lambda: not victims & broker_pids() and is_whole(cluster), seconds=90)
-    assert active_executors(spark.sparkContext) != before
+    wait_for(lambda: active_executors(spark.sparkContext) != before)
     assert [(n.node_id, n.rack) for n in cluster.brokers()] == [(i, "left") for i in (1, 2, 3)]
     names = [keeper.job_name for keeper in fleet_of(cluster)._keepers.values()]
     taken = [name for name in names if name.startswith("spare-")]

@@ -55,10 +55,9 @@ def cluster(spark: Any, data: Path) -> Iterator[Cluster]:
 
 def test_it_tells_about_itself(cluster: Cluster, spark: Any, data: Path) -> None:
     assert (cluster.topics(), len(cluster.brokers())) == ([TOPIC], 3)
-    assert repr(cluster) == (
-        f"<sparklog.Cluster {cluster.bootstrap_servers}: 3 of 3 brokers alive, data in {data}>"
-    )
-    assert "<tr><td>3</td>" in cluster._repr_html_()
+    told = f"<sparklog.Cluster {cluster.bootstrap_servers}: 3 of 3 brokers alive, data in {data}>"
+    wait_for(lambda: repr(cluster) == told)  # a look that took too long says that
+    wait_for(lambda: "<tr><td>3</td>" in cluster._repr_html_())
     assert spark.conf.get("spark.sparklog.bootstrap.servers") == cluster.bootstrap_servers
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
 
@@ -67,7 +66,7 @@ def test_a_second_connection_uses_the_same_cluster(cluster: Cluster, spark: Any)
     with connect(spark, cluster.bootstrap_servers) as other:
         assert (other.cluster_id, other.topics()) == (cluster.cluster_id, [TOPIC])
     spark.conf.set("spark.sparklog.bootstrap.servers", cluster.bootstrap_servers)
-    assert is_whole(cluster)
+    wait_for(lambda: is_whole(cluster))
 
 
 def test_a_second_cluster_on_the_same_folder_is_refused(
@@ -75,7 +74,7 @@ def test_a_second_cluster_on_the_same_folder_is_refused(
 ) -> None:
     with pytest.raises(StartError, match=f"on this data_dir already: .* process {os.getpid()}"):
         start(spark, brokers=1, data_dir=data)
-    assert is_whole(cluster)
+    wait_for(lambda: is_whole(cluster))
 
 
 def test_too_few_slots_are_named(spark: Any, tmp_path: Path) -> None:
@@ -146,19 +145,26 @@ def test_a_killed_supervisor_is_submitted_again(cluster: Cluster) -> None:
 def test_ctrl_c_cancels_the_query_and_no_broker(cluster: Cluster, spark: Any) -> None:
     before = broker_pids()
     context = spark.sparkContext
-    timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    jobs = context.statusTracker().getActiveJobsIds
+
+    def interrupt_the_query() -> None:
+        wait_for(lambda: len(jobs()) == 4)
+        os.kill(os.getpid(), signal.SIGINT)
 
     def slow(number: int) -> int:
         time.sleep(60)
         return number
 
-    timer.start()
+    wait_for(lambda: len(jobs()) == 3)
+    interrupter = threading.Thread(target=interrupt_the_query)
+    interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         context.parallelize(range(2), 1).map(slow).collect()
-    timer.join()
+    interrupter.join()
     assert spark.range(10).count() == 10
-    wait_for(lambda: len(context.statusTracker().getActiveJobsIds()) == 3)
-    assert (broker_pids(), is_whole(cluster)) == (before, True)
+    wait_for(lambda: len(jobs()) == 3)
+    wait_for(lambda: is_whole(cluster))
+    assert broker_pids() == before
 
 
 def test_after_a_clean_stop_the_next_start_recovers_nothing(
@@ -169,7 +175,8 @@ def test_after_a_clean_stop_the_next_start_recovers_nothing(
     assert (clean_markers(data), broker_processes()) == ([True] * 3, [])
     assert ours("sparklog.driver") == []
     assert spark.conf.get("spark.sparklog.bootstrap.servers", None) is None
-    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    # Spark hears of the end of jobs a moment later.
+    wait_for(lambda: spark.sparkContext.statusTracker().getActiveJobsIds() == [])
     assert repr(cluster).endswith("stopped>")
     with start(spark, brokers=3, data_dir=data) as again:
         assert (again.cluster_id, again.topics()) == (identity, [TOPIC])

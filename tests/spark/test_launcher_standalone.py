@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,9 @@ def start_daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[b
 def end(daemon: subprocess.Popen[bytes]) -> None:
     """The script and the Java that it may have started."""
     for process in [*psutil.Process(daemon.pid).children(recursive=True), daemon]:
-        process.terminate()
-    daemon.wait(30)
+        with suppress(psutil.NoSuchProcess):  # an executor, which ends by itself
+            process.terminate()
+    daemon.wait(60)
 
 
 def free_port() -> int:

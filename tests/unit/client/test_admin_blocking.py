@@ -19,7 +19,7 @@ from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.builder import Record, decode_records, encode_batch
 
-CREATE_TOPICS = 19
+CREATE_TOPICS, LIST_OFFSETS = 19, 2
 T0 = TopicPartition("t", 0)
 
 
@@ -44,6 +44,17 @@ def test_topics_are_created_grown_configured_and_deleted_at_the_controller() -> 
         await admin.delete_topics(["t"])
         assert await admin.list_topics() == {}
         assert {node for node, key, _ in cluster.requests if key in (19, 20, 37, 44)} == {0}
+
+    run_cluster(test)
+
+
+def test_a_topic_is_served_once_its_leaders_have_heard_of_it() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        admin = Admin(client)
+        await admin.create_topic("t", 2)
+        cluster.refuse(LIST_OFFSETS, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2)
+        await admin.await_serving("t")
+        assert sorted(cluster.asked(LIST_OFFSETS)) == [1, 1, 2, 2]
 
     run_cluster(test)
 
