@@ -1,18 +1,18 @@
 """What holds for every test: one clear line instead of many failures where Java is missing, an S3
-server for those who ask for one, and no deadline for single examples, because a busy machine is no
-failure (pytest-timeout ends what hangs).
+server for those who ask for one, and no deadline for single examples nor for making them, because a
+busy machine is no failure (pytest-timeout ends what hangs).
 """
 
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from s3_server import S3Missing, S3Server, require_binary
 
 from sparklog.driver.java import require_java
 from sparklog.errors import StartError
 
-settings.register_profile("sparklog", deadline=None)
+settings.register_profile("sparklog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sparklog")
 
 

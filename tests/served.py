@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
-GONE_SECONDS_MAX = 10.0
+GONE_SECONDS_MAX = 60.0
 
 
 class ServedCluster:
@@ -68,11 +69,12 @@ class ServedCluster:
         self._close()
 
     def broker_pids(self) -> set[int]:
-        return {
-            process.pid
-            for process in self._descendants()
-            if "sparklog.executors" in process.cmdline()
-        }
+        found = set()
+        for process in self._descendants():
+            with suppress(psutil.NoSuchProcess):  # one that is just ending
+                if "sparklog.executors" in process.cmdline():
+                    found.add(process.pid)
+        return found
 
     def _descendants(self) -> list[psutil.Process]:
         found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running import has_ended, wait_for
 
 from sparklog.process import Child, ChildError, python_command, spawn_child
 
@@ -130,14 +130,7 @@ def test_a_broker_dies_with_its_parent(tmp_path: Path, control: Child) -> None:
     process.kill()
     process.wait()
     process.stdout.close()
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "Z":
-            break
-        time.sleep(0.02)
-    else:
-        assert not Path(f"/proc/{pid}").exists()
+    wait_for(lambda: has_ended(pid))
 
 
 def test_a_broker_loads_nothing_heavy() -> None:

@@ -32,7 +32,7 @@ def test_time_jumps_to_the_next_timer() -> None:
     began = time.monotonic()
     loop.run_until_complete(main())
     assert seen == [10.0, 200.0, 3_000.0, 5_000.0]
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 60
     end(loop)
 
 

@@ -326,7 +326,7 @@ def test_a_question_without_an_answer_does_not_end_the_stop(make: Callable[..., 
 
 
 def test_a_job_that_is_just_being_submitted_is_cancelled_too(make: Callable[..., Case]) -> None:
-    case = make(start_seconds=0.2)
+    case = make(start_seconds=0.2, stop_seconds=120.0)
     case.calls.silent.add(2)
     case.only_the_silent_are_missing()
     run, cancel, may_go = case.engine.run, case.engine.cancel, threading.Event()
