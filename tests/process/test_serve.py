@@ -95,7 +95,7 @@ def test_it_is_ready_soon_says_one_line_and_stops_cleanly(
     assert server.line == f"ready bootstrap={server.bootstrap}\n"
     assert len(server.children("sparklog.executors")) == 3
     assert server.stop() == (0, "")
-    psutil.wait_procs(everything, timeout=10)
+    psutil.wait_procs(everything, timeout=60)
     assert [process for process in everything if process.is_running()] == []
     markers = sorted(path.parent.name for path in tmp_path.glob("data/*/.kafka_cleanshutdown"))
     assert markers == ["broker-1", "broker-2", "broker-3"]
@@ -110,7 +110,7 @@ def test_everything_dies_with_a_killed_driver(serve: Callable[..., Server]) -> N
     everything = psutil.Process(server.process.pid).children(recursive=True)
     assert len(everything) == 5  # control plane, and two supervisors with a broker each
     server.stop(signal.SIGKILL)
-    psutil.wait_procs(everything, timeout=10)
+    psutil.wait_procs(everything, timeout=60)
     assert [process for process in everything if process.is_running()] == []
     again = serve("--brokers", "2")
     assert again.line.startswith("ready")

@@ -33,7 +33,7 @@ def test_a_child_gets_its_line_and_says_that_it_is_ready() -> None:
         assert child.ready["pid"] == child.pid
         assert os.getsid(child.pid) == child.pid
         child.terminate()
-        assert child.wait(10.0) == 0
+        assert child.wait(60.0) == 0
     finally:
         child.close()
 
@@ -83,7 +83,7 @@ def test_a_child_outlives_the_thread_that_asked_for_it() -> None:
 def test_a_killed_child_tells_the_signal() -> None:
     child = spawn_child(fake("serve"), "{}")
     os.kill(child.pid, 9)
-    assert describe_end(child, child.wait(10.0) or 0) == "was ended by SIGKILL"
+    assert describe_end(child, child.wait(60.0) or 0) == "was ended by SIGKILL"
     child.close()
 
 
