@@ -109,7 +109,7 @@ def test_acks_all_waits_for_the_slowest_in_sync_replica() -> None:
         status = await rig.status(leader)
         assert (status["isr_shrinks"], status["under_replicated"]) == (1, 1)
 
-    run(test, replica_lag_time_max_ms="600")
+    run(test, replica_lag_time_max_ms="2500")
 
 
 def test_a_dead_leaders_successor_has_everything_acknowledged() -> None:
@@ -245,9 +245,9 @@ def test_a_high_watermark_reaches_followers_that_wait_at_once() -> None:
         for _ in range(3):
             await client.produce("t", batch(b"a"))
             await same_logs(rig, IDS)
-        assert asyncio.get_running_loop().time() - began < 5
+        assert asyncio.get_running_loop().time() - began < 20
 
-    run(test, replica_fetch_wait_max_ms="10000")
+    run(test, replica_fetch_wait_max_ms="25000")
 
 
 def test_many_partitions_change_hands_together() -> None:
