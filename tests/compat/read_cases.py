@@ -22,6 +22,8 @@ from compat_topics import (
 
 #: Longer than anything that is waited for, except by those cases that wait in vain.
 PATIENCE = {"kafkaConsumer.pollTimeoutMs": "20000"}
+#: Of those: as long as it takes to find what is there.
+SHORT_PATIENCE = {"kafkaConsumer__pollTimeoutMs": "4000"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ CASES: tuple[Read, ...] = (
         "from where it is not yet",
         "offset",
         startingOffsets=_each(12),
-        kafkaConsumer__pollTimeoutMs="1000",
+        **SHORT_PATIENCE,
     ),
     _fails("from a word", "startingOffsets", kafka="middle", startingOffsets="middle"),
     # where it ends
@@ -132,7 +134,7 @@ CASES: tuple[Read, ...] = (
         "to where it is not yet",
         "offset",
         endingOffsets=_each(12),
-        kafkaConsumer__pollTimeoutMs="1000",
+        **SHORT_PATIENCE,
     ),
     _fails("back to before the start", "offset", startingOffsets=_each(4), endingOffsets=_each(2)),
     # by time
@@ -259,14 +261,13 @@ CASES: tuple[Read, ...] = (
         startingOffsets={DELETED: {"0": 0, "1": 0}},
         endingOffsets={DELETED: {"0": 3, "1": 10}},
         failOnDataLoss="false",
-        kafkaConsumer__pollTimeoutMs="1000",
     ),
     _rows(
         "to where it is not yet, no matter",
         30,
         endingOffsets=_each(12),
         failOnDataLoss="false",
-        kafkaConsumer__pollTimeoutMs="1000",
+        **SHORT_PATIENCE,
     ),
     _fails("perhaps no matter", "failOnDataLoss", kafka="perhaps", failOnDataLoss="perhaps"),
     # transactions

@@ -146,7 +146,7 @@ def test_a_delayed_fetch_of_committed_data_wakes_for_the_whole_transaction() -> 
         while not len(writer.table.waits.readers):
             await asyncio.sleep(0.005)
         writer.end(1, COMMIT)
-        data = await asyncio.wait_for(asked, 10)
+        data = await asyncio.wait_for(asked, 18)
         assert len(bytes(data.records or b"")) > 3000
 
     run(test)
