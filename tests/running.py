@@ -7,11 +7,14 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import psutil
 
 from sparklog.cluster import Cluster
 from sparklog.driver.member_calls import ClusterMemberCalls
+from sparklog.errors import SparklogError
+from sparklog.types import Endpoint
 
 LOOK_SECONDS = 0.02
 
@@ -66,7 +69,20 @@ def waiting_spares(cluster: Cluster) -> int:
     control = launcher.control_plane
     calls = ClusterMemberCalls(control.endpoint, control.secret)
     try:
-        found: int = json.loads(calls.node_status(control.endpoint))["spares"]
+        found: int = status_of(calls, control.endpoint)["spares"]
         return found
     finally:
         calls.close()
+
+
+def status_of(calls: ClusterMemberCalls, node: Endpoint, seconds: float = 60.0) -> dict[str, Any]:
+    """A node's counters; it is asked again when it does not answer in the time of one call."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            found: dict[str, Any] = json.loads(calls.node_status(node))
+            return found
+        except SparklogError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(LOOK_SECONDS)

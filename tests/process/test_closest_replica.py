@@ -1,11 +1,10 @@
 """A DataFrame's task reads from the replica in its rack, and from the leader when that dies."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import ours, wait_for
+from running import ours, status_of, wait_for
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import SUPERVISOR_MODULE, Cluster
@@ -61,9 +60,7 @@ def sent(cluster: Cluster) -> dict[int, int]:
     control = launcher.control_plane
     calls = ClusterMemberCalls(control.endpoint, control.secret)
     try:
-        found = {
-            node.node_id: json.loads(calls.node_status(node.endpoint)) for node in cluster.brokers()
-        }
+        found = {node.node_id: status_of(calls, node.endpoint) for node in cluster.brokers()}
     finally:
         calls.close()
     return {node: status["bytes_out"].get(TOPIC, 0) for node, status in found.items()}

@@ -1,13 +1,12 @@
 """What the launcher's tests share: records in and out, our processes, and waiting."""
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
-from running import ours
+from running import ours, status_of
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster
@@ -66,7 +65,7 @@ def statuses(cluster: Cluster) -> list[dict[str, Any]]:
     control = launcher.control_plane
     calls = ClusterMemberCalls(control.endpoint, control.secret)
     try:
-        return [json.loads(calls.node_status(node.endpoint)) for node in cluster.brokers()]
+        return [status_of(calls, node.endpoint) for node in cluster.brokers()]
     finally:
         calls.close()
 
