@@ -7,6 +7,7 @@ no data and no request.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,14 @@ from sparklog.driver.fleet import Fleet, FleetCalls, FleetOptions
 from sparklog.driver.racks import NO_RACKS, Racks
 from sparklog.driver.removal import RemovalCalls, keep_brokers, remove_brokers
 from sparklog.driver.spark_jobs import ExecutorSlots
-from sparklog.errors import LockedError, SparklogError, StartError, StorageError
+from sparklog.errors import (
+    ErrorCode,
+    KafkaError,
+    LockedError,
+    SparklogError,
+    StartError,
+    StorageError,
+)
 from sparklog.process import local_folder
 from sparklog.storage_backends.base import Lock
 from sparklog.storage_backends.registry import open_file_half
@@ -221,9 +229,7 @@ class Launcher:
         """The brokers to start, none of which counts as alive."""
         wanted = self._options.brokers
         try:
-            brokers = calls.assign_brokers(wanted)
-            # Their registrations may be of a driver that was killed.
-            calls.report_losses([broker.broker_id for broker in brokers if not broker.new])
+            brokers = self._ask_for_brokers(calls, wanted)
         except SparklogError as error:
             raise StartError(
                 f"the control plane assigns no brokers: {error}; see {self._control_log}"
@@ -237,6 +243,20 @@ class Launcher:
                     f"of them have to run, not {wanted}: {error}"
                 ) from error
         return brokers
+
+    def _ask_for_brokers(self, calls: MemberCalls, wanted: int) -> tuple[AssignedBroker, ...]:
+        """Again while the answers are late, as on a machine that stands still for seconds."""
+        end = time.monotonic() + self._options.start_seconds
+        while True:
+            try:
+                brokers = calls.assign_brokers(wanted)
+                # Their registrations may be of a driver that was killed.
+                calls.report_losses([broker.broker_id for broker in brokers if not broker.new])
+                return brokers
+            except KafkaError as error:
+                if error.code is not ErrorCode.REQUEST_TIMED_OUT or time.monotonic() > end:
+                    raise
+                log.warning("asking the control plane for brokers again: %s", error)
 
     def _take_locks(self) -> None:
         """One cluster per data_dir, and per journal as far as this host can tell."""

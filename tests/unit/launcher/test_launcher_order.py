@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor
@@ -378,6 +379,40 @@ def test_a_control_plane_that_assigns_nothing_fails_the_start(make: Callable[...
     case = make()
     case.calls.controller_is_away = True
     with pytest.raises(StartError, match=r"assigns no brokers: nobody listens; see .*\.log"):
+        case.launcher.start()
+    assert case.nothing_is_left()
+
+
+def test_a_control_plane_whose_answers_are_late_is_asked_again(make: Callable[..., Case]) -> None:
+    case = make()
+    calls = [case.calls.assign_brokers, case.calls.report_losses]
+    late = [True, True]
+
+    def slow(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def answer(asked: Any) -> Any:
+            found = call(asked)
+            if late:  # it was done, and the answer came too late
+                late.pop()
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            return found
+
+        return answer
+
+    case.calls.assign_brokers, case.calls.report_losses = map(slow, calls)  # type: ignore
+    case.launcher.start()
+    assert case.launcher.broker_ids == (1, 2)
+    case.launcher.stop()
+    assert case.nothing_is_left()
+
+
+def test_a_start_that_is_never_answered_fails(make: Callable[..., Case]) -> None:
+    case = make(start_seconds=0.05)
+
+    def never(_count: int) -> Any:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "silence")
+
+    case.calls.assign_brokers = never  # type: ignore[method-assign]
+    with pytest.raises(StartError, match=r"assigns no brokers: .*silence"):
         case.launcher.start()
     assert case.nothing_is_left()
 
