@@ -56,7 +56,7 @@ async def supervised(test: UnderTest, folder: Path, story: Callable[[], Awaitabl
         await story()
     finally:
         supervisor.stop()
-        await asyncio.to_thread(thread.join, 20)
+        await asyncio.to_thread(thread.join, 60)
 
 
 def _has_told_its_pid(folder: Path) -> bool:
@@ -85,10 +85,10 @@ def test_the_death_of_a_former_process_leaves_the_present_one_alone(
         reporter = LossReporter(endpoint, test.control_plane.secret, 1)
         await register(test, UUID(int=8))
         reporter.report(UUID(int=7))
-        await asyncio.to_thread(reporter.finish, 10)
+        await asyncio.to_thread(reporter.finish, 60)
         assert not is_fenced(test)
         reporter.report(UUID(int=8))
-        await asyncio.to_thread(reporter.finish, 10)
+        await asyncio.to_thread(reporter.finish, 60)
         assert is_fenced(test)
 
     run(request, story, broker_session_timeout_ms="600000")
@@ -115,7 +115,7 @@ def test_a_report_waits_for_a_control_plane_that_is_restarting(
         reporter = LossReporter(endpoint, test.control_plane.secret, 1)
         reporter.report(UUID(int=8))
         await until(lambda: is_fenced(test))
-        await asyncio.to_thread(reporter.finish, 10)
+        await asyncio.to_thread(reporter.finish, 60)
         server.close()
         assert refused == 2
 

@@ -84,7 +84,7 @@ def running(case: Case) -> Iterator[Case]:
     finally:
         case.keeper.ask_to_stop()
         case.engine.end(NAME, JobLost("the test ends"))
-        assert case.keeper.join(20)
+        assert case.keeper.join(60)
 
 
 def test_after_an_executor_loss_it_goes_back_to_the_same_host() -> None:
@@ -306,7 +306,7 @@ def test_a_stop_while_it_chooses_submits_nothing() -> None:
 
     engine.executors = executors  # type: ignore[method-assign]
     case.keeper.start()
-    assert case.keeper.join(20)
+    assert case.keeper.join(60)
     assert (engine.jobs, case.failures) == ([], [])
 
 

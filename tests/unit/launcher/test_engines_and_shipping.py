@@ -66,7 +66,7 @@ def test_a_cancelled_supervisor_stops_its_broker(tmp_path: Path) -> None:
     thread.start()
     wait_for((tmp_path / "lives").exists)
     processes.cancel("broker-1")
-    thread.join(20)
+    thread.join(60)
     assert [report["outcome"] for report in reports] == ["stopped"]
 
 
@@ -83,7 +83,7 @@ def test_the_end_of_the_engine_ends_its_jobs(tmp_path: Path) -> None:
     thread.start()
     wait_for((tmp_path / "lives").exists)
     processes.close()
-    thread.join(20)
+    thread.join(60)
     assert processes.is_over()
     assert [error.partition(";")[0] for error in errors] == ["the supervisor was ended by SIGKILL"]
 

@@ -334,7 +334,7 @@ def test_a_job_that_is_just_being_submitted_is_cancelled_too(make: Callable[...,
 
     def run_slowly(job: Job) -> dict[str, object]:
         if job.name == "broker-2":
-            assert may_go.wait(20)
+            assert may_go.wait(60)
         return run(job)
 
     def cancel_what_runs(name: str) -> None:

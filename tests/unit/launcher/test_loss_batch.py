@@ -20,7 +20,7 @@ def report_all(batch: LossBatch, *broker_ids: int) -> list[threading.Thread]:
 
 def join(threads: list[threading.Thread]) -> None:
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -44,7 +44,7 @@ def test_what_comes_while_a_report_is_on_its_way_goes_with_the_next() -> None:
 
     def send(broker_ids: tuple[int, ...]) -> None:
         sent.append(broker_ids)
-        assert may_go.wait(20)
+        assert may_go.wait(60)
 
     batch = LossBatch(send)
     threads = report_all(batch, 1)

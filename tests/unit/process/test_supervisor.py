@@ -62,7 +62,7 @@ def test_a_killed_broker_is_restarted_with_its_port_and_never_new_again(tmp_path
     wait_for(lambda: len(lives(tmp_path)) == 2)
     wait_for(lambda: supervisor._child is not None)
     supervisor.stop()
-    thread.join(20)
+    thread.join(60)
     assert reports == [SupervisorReport(outcome="stopped", executor_id="7", restarts=1)]
     assert [(life["new"], life["port"], life["executor_id"]) for life in lives(tmp_path)] == [
         (True, 0, "7"),
@@ -74,7 +74,7 @@ def test_a_broker_that_was_asked_to_stop_ends_the_supervision(tmp_path: Path) ->
     thread, reports = in_background(Supervisor(payload(tmp_path), executor_id=None))
     wait_for(lambda: len(lives(tmp_path)) == 1)
     os.kill(lives(tmp_path)[0]["pid"], signal.SIGTERM)
-    thread.join(20)
+    thread.join(60)
     assert reports == [SupervisorReport(outcome="stopped")]
 
 
@@ -126,7 +126,7 @@ def test_with_its_directory_it_runs(tmp_path: Path) -> None:
     thread, reports = in_background(supervisor)
     wait_for(lambda: supervisor._child is not None)
     supervisor.stop()
-    thread.join(20)
+    thread.join(60)
     assert [report.outcome for report in reports] == ["stopped"]
 
 
@@ -152,7 +152,7 @@ def test_as_a_process_it_passes_a_stop_on_and_reports(tmp_path: Path) -> None:
     wait_for(lambda: len(lives(tmp_path)) == 1)
     broker = lives(tmp_path)[0]["pid"]
     process.terminate()
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=60)
     assert (process.returncode, json.loads(output)["outcome"]) == (0, "stopped")
     assert has_ended(broker)
 
