@@ -228,20 +228,18 @@ class PartitionTable:
         touched, hosted = self._touched(image, lead), image.partitions_of(self.node_id)
         wanted = {tp: (self._topic_id(tp), hosted[tp]) for tp in touched if tp in hosted}
         await self._remove(self._gone(touched, wanted))
-        missing = [
-            (tp, topic_id)
-            for tp, (topic_id, _) in wanted.items()
-            if tp not in self._partitions and tp not in self._offline
-        ]
-        await self._some_at_once(self._open, missing)
+        for tp, (_, state) in wanted.items():
+            await self._update(tp, state, lead)
+        missing = [tp for tp in wanted if tp not in self._partitions and tp not in self._offline]
+
+        async def open_one(tp: TopicPartition) -> None:
+            topic_id, state = wanted[tp]
+            await self._open(tp, topic_id)
+            await self._update(tp, state, lead)  # its clients do not wait for the other logs
+
+        await self._some_at_once(open_one, missing)
         self._opened_before = True
         self._led_before = self._led_before or lead
-        for tp, (_, state) in wanted.items():
-            partition = self._partitions.get(tp)
-            if partition is not None:
-                if lead and partition.state is None:
-                    await self.truncations.repair(partition, state.leader_epoch)
-                self._update(partition, state, lead)
         self.waits.deleters.wake_all()  # brokers that are gone are not waited for
         self._applied = (version, lead)
 
@@ -355,8 +353,7 @@ class PartitionTable:
                 gone.append(tp)
         return gone
 
-    async def _open(self, missing: tuple[TopicPartition, UUID]) -> None:
-        tp, topic_id = missing
+    async def _open(self, tp: TopicPartition, topic_id: UUID) -> None:
         producers = ProducerStateManager(tp)
         config = self._settings.of_topic(self.image, tp.topic)
         try:
@@ -469,8 +466,15 @@ class PartitionTable:
 
     # roles
 
-    def _update(self, partition: Partition, state: PartitionImage, lead: bool) -> None:
-        config = self._settings.of_topic(self.image, partition.topic_partition.topic)
+    async def _update(self, tp: TopicPartition, state: PartitionImage, lead: bool) -> None:
+        """Have it follow the image, if it is open."""
+        partition = self._partitions.get(tp)
+        if partition is not None and lead and partition.state is None:
+            await self.truncations.repair(partition, state.leader_epoch)
+            partition = self._partitions.get(tp)  # its disk may have failed meanwhile
+        if partition is None:
+            return
+        config = self._settings.of_topic(self.image, tp.topic)
         if config != partition.config:
             self.carry_out(partition.configure(config, self.now_ms()))
         held = partition.state
