@@ -4,9 +4,11 @@ busy machine is no failure (pytest-timeout ends what hangs).
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
+from kafka_jars import KAFKA, SPARK_PACKAGE, JarSet, JarsUnavailableError, jars_of
 from s3_server import S3Missing, S3Server, require_binary
 
 from sparklog.driver.java import require_java
@@ -19,6 +21,10 @@ settings.load_profile("sparklog")
 def pytest_collection_finish(session: pytest.Session) -> None:
     if any(item.get_closest_marker("s3") for item in session.items):
         _prepare_s3()
+    folders = {name for item in session.items for name in item.path.parts}
+    for wanted in (KAFKA, SPARK_PACKAGE):
+        if wanted.folder in folders:
+            _prepare_jars(wanted)
     if not any(item.get_closest_marker("spark") for item in session.items):
         return
     try:
@@ -33,6 +39,12 @@ def _prepare_s3() -> None:
         require_binary()
     except S3Missing:
         return
+
+
+def _prepare_jars(wanted: JarSet) -> None:
+    """For the same reason: Maven may take long to fetch them."""
+    with suppress(JarsUnavailableError, AssertionError):
+        jars_of(wanted)
 
 
 @pytest.fixture(scope="session")

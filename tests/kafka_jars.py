@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-FETCH_SECONDS_MAX = 170.0
+FETCH_SECONDS_MAX = 600.0
 CACHE = Path(__file__).parents[1] / ".cache"
 
 POM = """\
@@ -93,6 +93,10 @@ SPARK_PACKAGE = JarSet(
 )
 
 
+#: What could not be had by this process, which does not try again.
+_unavailable: dict[str, JarsUnavailableError] = {}
+
+
 def kafka_jars() -> Path:
     """The folder with Kafka and its tools.  Raises JarsUnavailableError."""
     return jars_of(KAFKA)
@@ -102,15 +106,25 @@ def jars_of(wanted: JarSet) -> Path:
     """The folder with every jar, each the right one.  Raises JarsUnavailableError."""
     folder = CACHE / wanted.name
     if not folder.exists():
-        CACHE.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE, prefix="jars-") as name:
-            fetched = _fetch(wanted, Path(name))
-            _check(fetched, wanted.checksums)
-            try:
-                fetched.rename(folder)
-            except OSError:  # another process was faster
-                assert folder.is_dir()
+        _make(folder, wanted)
     return folder
+
+
+def _make(folder: Path, wanted: JarSet) -> None:
+    if wanted.name in _unavailable:
+        raise _unavailable[wanted.name]
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="jars-") as name:
+        try:
+            fetched = _fetch(wanted, Path(name))
+        except JarsUnavailableError as error:
+            _unavailable[wanted.name] = error
+            raise
+        _check(fetched, wanted.checksums)
+        try:
+            fetched.rename(folder)
+        except OSError:  # another process was faster
+            assert folder.is_dir()
 
 
 def _fetch(wanted: JarSet, work: Path) -> Path:
