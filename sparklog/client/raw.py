@@ -6,7 +6,7 @@ batches pass through as bytes, fetched ones as views of what was received.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from sparklog.client.closest_replicas import LEADERS_ALONE, ClosestReplicas, RackOf
@@ -43,11 +43,12 @@ from sparklog.wire.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
+    ScatteredRecords,
     TopicProduceData,
     decode_produce_response,
     encode_produce_request,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.schema import Records, Request
 
 ResultT = TypeVar("ResultT")
 
@@ -385,8 +386,8 @@ class RawClient:
     ) -> tuple[TopicProduceData, ...]:
         topics: dict[str, list[PartitionProduceData]] = {}
         for tp, batches in group.items():
-            whole = batches[0] if len(batches) == 1 else b"".join(batches)
-            records = bytes(whole) if isinstance(whole, bytearray) else whole
+            whole = batches[0] if len(batches) == 1 else ScatteredRecords(tuple(batches))
+            records = cast("Records", bytes(whole) if isinstance(whole, bytearray) else whole)
             topics.setdefault(tp.topic, []).append(
                 PartitionProduceData(index=tp.partition, records=records)
             )

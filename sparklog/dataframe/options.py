@@ -45,6 +45,8 @@ Parsed = TypeVar("Parsed")
 BOOTSTRAP_OPTIONS = ("kafka.bootstrap.servers", "bootstrap.servers")
 #: Ours alone: marks a scan that shares its source with no other (see ``own_scans``).
 OWN_SCAN_OPTION = "sparklog.own.scan"
+#: Ours alone: the schema of rows that come packed, as JSON (see ``packed_writes``).
+PACKED_OPTION = "sparklog.packed"
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
 #: Spark's Kafka source takes them in a batch read, and says that they do nothing there.
 STREAM_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -72,6 +74,7 @@ WRITE_OPTIONS = frozenset(
         *("kafka.client.id", "kafka.delivery.timeout.ms", "kafka.enable.idempotence"),
         *("partitioner", "kafka.partitioner", "kafka.partitioner.class"),
         *("kafka.partitioner.ignore.keys", "kafka.buffer.memory"),
+        PACKED_OPTION,
         *WRITE_WITHOUT_EFFECT,
     }
 )

@@ -70,6 +70,12 @@ class Router:
             numbers[keyless] = self._spread(len(keyless))
         return _by_number(group, numbers)
 
+    def next_partition(self) -> int:
+        """Where the next piece of keyless rows goes."""
+        found = self._next_run
+        self._next_run = (found + 1) % self._count
+        return found
+
     def _hashed(self, group: pa.Table) -> Ints | None:
         """The partitions of keys, ``NO_PARTITION`` where they say none; None: of no row."""
         rule, key = self._partitioner, _column(group, "key")

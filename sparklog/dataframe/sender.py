@@ -9,9 +9,10 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Final, TypedDict
 from uuid import UUID
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.raw import Produced, ProducerIdentity, value_or_raise
 from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.packed_records import PackedRecords, rows_of
 from sparklog.dataframe.routing import Router, split_by_topic
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import (
@@ -31,12 +33,23 @@ from sparklog.types import (
     TopicPartition,
 )
 from sparklog.wire.batch import add_sequence
-from sparklog.wire.columns import EncodedBatch, encode_columns
+from sparklog.wire.columns import EncodedBatch, encode_columns, encode_section
 
 log = logging.getLogger(__name__)
 
 #: Asking a topic for its largest batch is worth no more.
 LOOK_SECONDS_MAX = 10.0
+
+
+class _Numbers(TypedDict):
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+_UNNUMBERED: Final = _Numbers(
+    producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH, base_sequence=NO_SEQUENCE
+)
 
 
 @contextmanager
@@ -87,18 +100,29 @@ class Sender:
         Raises KafkaError for what was sent before; ConfigError and KafkaError for rows that no
         topic takes, before any of the group is sent.
         """
-        if self._options.idempotent and self._identity is None:
-            self._identity = self._client.init_producer_id()
+        self._identify()
         routed = [
             (TopicPartition(topic, piece.partition), piece.rows)
             for topic, rows in self._by_topic(group)
             for piece in self._router(topic).route(rows)
         ]
         encoded = [(tp, self._encode(tp, rows)) for tp, rows in routed]
-        for tp, batches in encoded:
-            _check_sizes(tp, batches, self._sizes[tp.topic])
-        for tp, batches in encoded:
-            self._submit(tp, batches)
+        self._submit_all(encoded)
+
+    def send_packed(self, pieces: Iterable[PackedRecords]) -> None:
+        """The same for keyless rows that are laid out already, a piece to each partition in turn.
+
+        Raises KafkaError as ``send`` does.
+        """
+        topic = self._options.topic
+        assert topic is not None
+        self._identify()
+        router = self._router(topic)
+        encoded: list[tuple[TopicPartition, list[EncodedBatch]]] = []
+        for piece in pieces:
+            tp = TopicPartition(topic, router.next_partition())
+            encoded.append((tp, self._encode_packed(tp, piece)))
+        self._submit_all(encoded)
 
     def finish(self, at_most_bytes: int = 0) -> None:
         """Wait until no more than that is under way.  Raises KafkaError."""
@@ -112,6 +136,10 @@ class Sender:
         """Give up what was not acknowledged."""
         for delivery, _ in self._pending:
             delivery.cancel()
+
+    def _identify(self) -> None:
+        if self._options.idempotent and self._identity is None:
+            self._identity = self._client.init_producer_id()
 
     def _by_topic(self, group: pa.Table) -> list[tuple[str, pa.Table]]:
         if self._options.topic is not None:
@@ -134,23 +162,47 @@ class Sender:
         return router
 
     def _encode(self, tp: TopicPartition, rows: pa.Table) -> list[EncodedBatch]:
-        identity = self._identity
-        sequence = self._sequences.get(tp, 0) if identity else NO_SEQUENCE
-        batches = encode_columns(
+        return encode_columns(
             *(_column(rows, name) for name in ("key", "value", "timestamp", "headers")),
             compression=self._options.compression,
             target_batch_bytes=min(self._options.batch_bytes, self._sizes[tp.topic]),
             default_timestamp=time.time_ns() // 1_000_000,
-            producer_id=identity.producer_id if identity else NO_PRODUCER_ID,
-            producer_epoch=identity.producer_epoch if identity else NO_PRODUCER_EPOCH,
+            **self._numbered(tp, rows.num_rows),
+        )
+
+    def _encode_packed(self, tp: TopicPartition, piece: PackedRecords) -> list[EncodedBatch]:
+        if piece.record_count > 1 and piece.batch_bytes > self._sizes[tp.topic]:
+            return self._encode(tp, rows_of(piece))
+        batch = encode_section(
+            piece.records,
+            record_count=piece.record_count,
+            base_timestamp=piece.base_timestamp,
+            max_timestamp=piece.max_timestamp,
+            compression=self._options.compression,
+            **self._numbered(tp, piece.record_count),
+        )
+        return [batch]
+
+    def _numbered(self, tp: TopicPartition, rows: int) -> _Numbers:
+        """Who sends the next rows of a partition, and from which sequence on."""
+        if self._identity is None:
+            return _UNNUMBERED
+        sequence = self._sequences.get(tp, 0)
+        self._sequences[tp] = add_sequence(sequence, rows)
+        return _Numbers(
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
             base_sequence=sequence,
         )
-        if identity:
-            self._sequences[tp] = add_sequence(sequence, rows.num_rows)
-        return batches
+
+    def _submit_all(self, encoded: Sequence[tuple[TopicPartition, list[EncodedBatch]]]) -> None:
+        for tp, batches in encoded:
+            _check_sizes(tp, batches, self._sizes[tp.topic])
+        for tp, batches in encoded:
+            self._submit(tp, batches)
 
     def _submit(self, tp: TopicPartition, batches: list[EncodedBatch]) -> None:
-        size = sum(len(batch.data) for batch in batches)
+        size = sum(batch.size for batch in batches)
         self._pending.append((self._client.submit(self._deliver(tp, batches)), size))
         self._in_flight_bytes += size
         self.finish(self._options.buffer_bytes)
@@ -169,7 +221,7 @@ class Sender:
 
     async def _produce(self, tp: TopicPartition, batch: EncodedBatch) -> None:
         answers = await self._client.raw.produce_each(
-            {tp: [batch.data]}, acks=self._options.acks, timeout_s=self._client.timeout_s
+            {tp: batch.parts}, acks=self._options.acks, timeout_s=self._client.timeout_s
         )
         _check(tp, answers[tp], batch)
         view = self._client.cluster.view.topics.get(tp.topic)
@@ -195,7 +247,7 @@ async def _largest_batch(cluster: ClusterClient, topic: str) -> int:
 
 def _check_sizes(tp: TopicPartition, batches: Iterable[EncodedBatch], limit: int) -> None:
     for batch in batches:
-        if len(batch.data) > limit:
+        if batch.size > limit:
             raise _too_large(tp, batch)
 
 
@@ -205,7 +257,7 @@ def _too_large(tp: TopicPartition, batch: EncodedBatch) -> KafkaError:
     remedy = ", or lower option kafka.batch.size" if many else ""
     return KafkaError(
         ErrorCode.MESSAGE_TOO_LARGE,
-        f"{what} ({len(batch.data)} bytes) for {tp} exceeds the topic's max.message.bytes: "
+        f"{what} ({batch.size} bytes) for {tp} exceeds the topic's max.message.bytes: "
         f"raise that{remedy}",
     )
 

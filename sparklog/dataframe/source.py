@@ -6,6 +6,7 @@ Spark calls them in processes of its own, several per query; each pays for what 
 readers and writers are imported where they are made.
 """
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from sparklog.dataframe.discovery import find_bootstrap_servers
 from sparklog.dataframe.options import (
     BOOTSTRAP_OPTIONS,
     OWN_SCAN_OPTION,
+    PACKED_OPTION,
     ReadOptions,
     parse_read_options,
     parse_write_options,
@@ -50,12 +52,16 @@ class SparklogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise ConfigError("a topic cannot be overwritten: use mode('append')")
-        from sparklog.dataframe.writer import TopicWriter
+        from sparklog.dataframe.writer import PackedTopicWriter, TopicWriter
 
         settle_process()
         options = parse_write_options(self.options, self._found_bootstrap())
-        check_write_schema(schema, options.topic)
-        return TopicWriter(options)
+        packed = self.options.get(PACKED_OPTION)
+        if packed is None:
+            check_write_schema(schema, options.topic)
+            return TopicWriter(options)
+        check_write_schema(StructType.fromJson(json.loads(packed)), options.topic)
+        return PackedTopicWriter(options)
 
     def _read_options(self) -> ReadOptions:
         return parse_read_options(self.options, self._found_bootstrap())

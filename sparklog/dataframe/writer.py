@@ -59,6 +59,27 @@ class TopicWriter(DataSourceArrowWriter):
         """What tasks wrote before the failure stays: a log has no undo without transactions."""
 
 
+class PackedTopicWriter(TopicWriter):
+    """The same for rows that come as pieces of packed records."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from sparklog.dataframe.packed_records import packed_records
+        from sparklog.dataframe.sender import sender
+
+        settle_process()
+        waiting = (batch for batch in iterator if batch.num_rows)
+        first = next(waiting, None)
+        if first is None:
+            return RowsWritten(0)
+        rows = 0
+        with sender(self.options) as sending:
+            for batch in chain((first,), waiting):
+                pieces = list(packed_records(batch))
+                sending.send_packed(pieces)
+                rows += sum(piece.record_count for piece in pieces)
+        return RowsWritten(rows)
+
+
 def groups(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The rows in tables of about ``GROUP_BYTES``."""
     batches: list[pa.RecordBatch] = []

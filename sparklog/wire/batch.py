@@ -257,6 +257,37 @@ def pack_batch(
     base_sequence: int = -1,
 ) -> bytes:
     """A whole batch around its (compressed) record section; computes length and CRC."""
+    header = pack_header(
+        records,
+        attributes=attributes,
+        record_count=record_count,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return b"".join((header, records))
+
+
+def pack_header(
+    records: Buffer,
+    *,
+    attributes: int,
+    record_count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """The part of a batch in front of its record section, which is only looked at."""
     length = BATCH_OVERHEAD - LOG_OVERHEAD + len(records)
     header = bytearray(BATCH_OVERHEAD)
     HEADER.pack_into(
@@ -278,7 +309,7 @@ def pack_batch(
     )
     crc = crc32c(records, crc32c(memoryview(header)[CRC_START:]))
     _CRC_AND_ATTRIBUTES.pack_into(header, _CRC_AT, crc, attributes)
-    return b"".join((header, records))
+    return bytes(header)
 
 
 def pack_attributes(

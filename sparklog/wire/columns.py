@@ -5,7 +5,7 @@ Owns: the names under which the two halves are imported.  ``decode_columns`` and
 """
 
 from sparklog.wire.columns_decode import COLUMN_TYPES, decode_columns, next_offset
-from sparklog.wire.columns_encode import EncodedBatch, encode_columns
+from sparklog.wire.columns_encode import EncodedBatch, encode_columns, encode_section
 from sparklog.wire.columns_headers import HEADERS_TYPE
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "EncodedBatch",
     "decode_columns",
     "encode_columns",
+    "encode_section",
     "next_offset",
 ]

@@ -21,7 +21,14 @@ from sparklog.types import (
     NO_TIMESTAMP,
     Compression,
 )
-from sparklog.wire.batch import BATCH_OVERHEAD, add_sequence, pack_attributes, pack_batch
+from sparklog.wire.batch import (
+    BATCH_OVERHEAD,
+    Buffer,
+    add_sequence,
+    pack_attributes,
+    pack_batch,
+    pack_header,
+)
 from sparklog.wire.columns_headers import byte_lengths, sized, write_headers
 from sparklog.wire.compression import compress
 from sparklog.wire.spans import binary_from, interleave
@@ -56,6 +63,18 @@ class EncodedBatch:
     record_count: int
     max_timestamp: int
     base_sequence: int = NO_SEQUENCE
+    #: The rest of a batch whose records stay where they are; ``data`` is its header then.
+    rest: Buffer = b""
+
+    @property
+    def size(self) -> int:
+        """In bytes, header included."""
+        return len(self.data) + len(self.rest)
+
+    @property
+    def parts(self) -> tuple[Buffer, ...]:
+        """The bytes of the batch, one buffer behind the other."""
+        return (self.data, self.rest) if len(self.rest) else (self.data,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +157,39 @@ def encode_columns(
             if sequence != NO_SEQUENCE:
                 sequence = add_sequence(sequence, end - start)
     return found
+
+
+def encode_section(
+    section: Buffer,
+    *,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> EncodedBatch:
+    """A batch of records that are laid out already, their offset deltas from 0 on."""
+    rest = compress(compression, section) if compression else section
+    header = pack_header(
+        rest,
+        attributes=pack_attributes(compression),
+        record_count=record_count,
+        last_offset_delta=record_count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return EncodedBatch(
+        data=header,
+        record_count=record_count,
+        max_timestamp=max_timestamp,
+        base_sequence=base_sequence,
+        rest=rest,
+    )
 
 
 def _groups(rows: _Rows, target_bytes: int) -> Iterator[tuple[Ints, _Rows]]:

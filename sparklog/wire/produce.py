@@ -5,6 +5,7 @@ in the records.  The values are those of ``messages.produce``.
 """
 
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 from sparklog.wire import codec
@@ -39,6 +40,16 @@ _INT32: Final = struct.Struct(">i")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 
 Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ScatteredRecords:
+    """Records in several buffers, one behind the other, for ``encode_produce_request`` alone."""
+
+    parts: tuple[Buffer, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
 
 
 def decode_produce_request(version: int, body: memoryview) -> ProduceRequest:
@@ -101,7 +112,7 @@ def _end_struct(out: bytearray, flexible: bool) -> None:
 
 
 def _add_records(
-    parts: list[Buffer], out: bytearray, records: Records | None, flexible: bool
+    parts: list[Buffer], out: bytearray, records: Records | ScatteredRecords | None, flexible: bool
 ) -> bytearray:
     """Puts the records behind their length; gives the buffer that what follows goes into."""
     if records is None:
@@ -109,7 +120,8 @@ def _add_records(
         return out
     _write_size(out, len(records), flexible)
     following = bytearray()
-    parts += (records, following)
+    parts += records.parts if isinstance(records, ScatteredRecords) else (records,)
+    parts.append(following)
     return following
 
 

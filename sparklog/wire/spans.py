@@ -4,8 +4,9 @@ Owns: nullable, length-prefixed fields by the column, gathering scattered bytes 
 and interleaving Arrow arrays into one run of bytes.  Must not know which field of a record it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -48,6 +49,15 @@ def read_span(octets: Bytes, positions: Ints, limits: Ints) -> tuple[Span, Ints]
     if bool((end > limits).any()):
         raise DecodeError("a field is longer than its record")
     return Span(start, end, null), end
+
+
+def binary_buffers(column: Any) -> Iterator[memoryview]:
+    """The values of a binary array without nulls, where they lie."""
+    _, offsets, data = column.buffers()
+    first = column.offset
+    edges = np.frombuffer(offsets, np.int32, len(column) + 1, first * 4).tolist()
+    whole = memoryview(data)
+    return (whole[start:end] for start, end in pairwise(edges))
 
 
 def gather(data: bytes, span: Span, kind: Any) -> Any:

@@ -67,6 +67,18 @@ def test_brokers_and_spares_spread_over_the_executors(cluster: Cluster, spark: A
     assert values(cluster, 600) == set(range(600))
 
 
+def test_executors_pack_what_is_written(cluster: Cluster, spark: Any) -> None:
+    """Each of them compiles the packer; none has a class of ours."""
+    cluster.create_topic("packed", 2)
+    frame = spark.range(0, 500, 1, 4).selectExpr("string(id) AS value")
+    frame.write.format("sparklog").mode("append").option("topic", "packed").save()
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plan = executions.apply(executions.size() - 1).physicalPlanDescription()
+    assert "PackRecords" in plan
+    read = spark.read.format("sparklog").option("subscribe", "packed").load()
+    assert sorted(int(row.value) for row in read.select("value").collect()) == list(range(500))
+
+
 def test_a_killed_executor_is_replaced_and_spares_take_its_brokers(
     cluster: Cluster, spark: Any
 ) -> None:

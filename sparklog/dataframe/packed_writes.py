@@ -1,0 +1,347 @@
+"""Has Spark pack the rows of a write before they come to Python.
+
+Owns: a strategy for Spark's planner, its installation, and which writes it takes.  Must not know
+how records are laid out, nor how they travel.
+
+A row that goes through Arrow to Python and becomes a record there costs more than all the rest of a
+write.  The strategy puts a step of its own under such writes, whose rows are pieces: records of one
+batch each.  It marks the write with an option that says the schema of the rows, so that the
+source checks what it always checks.  Writes that the packer cannot do exactly as Python does
+are left alone: those with more columns than ``value`` and ``timestamp``, or with a partitioner.
+Where the strategy cannot be installed (Spark Connect), all writes are.
+
+The strategy has to be a class of the JVM.  The packer is compiled there before the first write,
+so that a Spark that cannot do it shows while the write can still be planned as usual.
+"""
+
+import json
+import logging
+from typing import Any, Final
+from weakref import WeakSet
+
+from sparklog.dataframe.jvm_class import new_instance
+from sparklog.dataframe.options import PACKED_OPTION
+from sparklog.dataframe.record_packer import PIECE_COLUMNS, packer_java
+from sparklog.wire.batch import BATCH_OVERHEAD
+
+log = logging.getLogger(__name__)
+
+#: Spark's setting that turns it off: ``false``.
+PACKED_CONF: Final = "spark.sparklog.packed.writes"
+#: Values of ``kafka.batch.size`` that pieces are made for.
+BATCH_BYTES_MIN: Final = 16 * 1024
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+
+_CLASS: Final = "SparklogPackedWrites"
+_JAVA: Final = r"""
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodeAndComment;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy;
+import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonWrite;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.metric.SQLMetrics;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+public class CLASS extends SparkStrategy {
+  private static final StructType PIECES = StructType.fromDDL("PIECE_COLUMNS");
+  private static final CodeAndComment PACKER =
+      new CodeAndComment(PACKER_JAVA, scala.collection.immutable.Map$.MODULE$.empty());
+  /** Set when this Spark turned out to be another than we know. */
+  private static volatile boolean refused;
+  private final SparkSession session;
+
+  private CLASS(SparkSession session) {
+    this.session = session;
+  }
+
+  public static class Builder extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object session) {
+      return new CLASS((SparkSession) session);
+    }
+  }
+
+  /** Spark's other strategies plan what this one does not. */
+  public Seq apply(LogicalPlan plan) {
+    if (refused || !isOurs(plan)) return sequence(new ArrayList());
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(
+        CollectionConverters.asJava(((AppendData) plan).writeOptions()));
+    StructType schema = ((V2WriteCommand) plan).query().schema();
+    Packing packing = Packing.of(schema, options);
+    if (packing == null || !isWanted()) return sequence(new ArrayList());
+    try {
+      CodeGenerator.compile(PACKER);
+      packing.factory(null, null);
+      return planned(plan, schema, options, packing);
+    } catch (LinkageError error) {
+      return refuse(error);
+    } catch (Exception error) {
+      return refuse(error);
+    }
+  }
+
+  private static Seq refuse(Throwable error) {
+    refused = true;
+    System.err.println("sparklog: writes are not packed in the JVM: " + error);
+    return sequence(new ArrayList());
+  }
+
+  private boolean isWanted() {
+    return !"false".equalsIgnoreCase(session.conf().get("PACKED_CONF", "true").trim());
+  }
+
+  private static boolean isOurs(LogicalPlan plan) {
+    if (!(plan instanceof AppendData)) return false;
+    scala.Option write = ((AppendData) plan).write();
+    Object target = ((V2WriteCommand) plan).table();
+    if (write.isEmpty() || !(write.get() instanceof PythonWrite)
+        || !(target instanceof DataSourceV2Relation)) return false;
+    DataSourceV2Relation relation = (DataSourceV2Relation) target;
+    return relation.table() instanceof PythonTable
+        && "sparklog".equalsIgnoreCase(relation.table().name());
+  }
+
+  /** What Spark makes of the write of pieces, over the step that makes them. */
+  private Seq planned(
+      LogicalPlan plan, StructType schema, CaseInsensitiveStringMap options, Packing packing) {
+    PythonTable table =
+        (PythonTable) ((DataSourceV2Relation) ((V2WriteCommand) plan).table()).table();
+    Object write = ((AppendData) plan).write();
+    Object[] fields = new Object[plan.productArity()];
+    for (int i = 0; i < fields.length; i++) {
+      fields[i] = plan.productElement(i);
+      if (fields[i] == write)
+        fields[i] = new scala.Some(table.newWriteBuilder(new OfPieces(schema, options)).build());
+    }
+    SparkStrategy usual = new DataSourceV2Strategy(session);
+    SparkPlan exec = (SparkPlan) usual.apply((LogicalPlan) plan.makeCopy(fields)).apply(0);
+    SparkPlan rows = (SparkPlan) exec.children().apply(0);
+    return only(exec.withNewChildren(only(new Pack(rows, packing))));
+  }
+
+  private static Seq only(Object item) {
+    return sequence(Arrays.asList(new Object[] {item}));
+  }
+
+  private static Seq sequence(List items) {
+    return CollectionConverters.asScala(items).toSeq();
+  }
+
+  /** What the packer has to know of a write. */
+  public static class Packing {
+    private int value = -1;
+    private int timestamp = -1;
+    private boolean text;
+    private int limit;
+
+    /** Null: this write is not for the packer. */
+    static Packing of(StructType schema, CaseInsensitiveStringMap options) {
+      Packing found = new Packing();
+      StructField[] fields = schema.fields();
+      for (int i = 0; i < fields.length; i++) {
+        String column = fields[i].name() + " " + fields[i].dataType().simpleString();
+        if (found.value < 0 && (column.equals("value binary") || column.equals("value string"))) {
+          found.value = i;
+          found.text = column.endsWith("string");
+        } else if (found.timestamp < 0 && column.equals("timestamp timestamp")) {
+          found.timestamp = i;
+        } else {
+          return null;
+        }
+      }
+      if (found.value < 0 || !options.containsKey("topic")) return null;
+      String[] others = "OTHER_OPTIONS".split(" ");
+      for (int i = 0; i < others.length; i++) if (options.containsKey(others[i])) return null;
+      try {
+        String given = options.get("kafka.batch.size");
+        int size = given == null ? BATCH_BYTES_DEFAULT : Integer.parseInt(given);
+        if (size < BATCH_BYTES_MIN || size > BATCH_BYTES_MAX) return null;
+        found.limit = size - BATCH_OVERHEAD;
+      } catch (NumberFormatException error) {
+        return null;
+      }
+      return found;
+    }
+
+    /** Other versions of Spark take the text itself. */
+    WholeStageCodegenEvaluatorFactory factory(SQLMetric taken, SQLMetric written) {
+      Object[] references = {
+        Integer.valueOf(value), Integer.valueOf(timestamp), Boolean.valueOf(text),
+        Integer.valueOf(limit), written
+      };
+      java.lang.reflect.Constructor made =
+          WholeStageCodegenEvaluatorFactory.class.getConstructors()[0];
+      boolean plain = made.getParameterTypes()[0].isInstance(PACKER);
+      Object code = plain ? (Object) PACKER : new scala.util.Right(PACKER);
+      try {
+        return (WholeStageCodegenEvaluatorFactory)
+            made.newInstance(new Object[] {code, taken, references});
+      } catch (ReflectiveOperationException error) {
+        throw new IllegalStateException(error);
+      }
+    }
+
+    public String toString() {
+      return "value #" + value + ", timestamp #" + timestamp + ", " + limit + " bytes";
+    }
+  }
+
+  /** What the source is told: it gets pieces, of rows of that schema. */
+  private static class OfPieces implements LogicalWriteInfo {
+    private final String id = java.util.UUID.randomUUID().toString();
+    private final CaseInsensitiveStringMap options;
+
+    OfPieces(StructType schema, CaseInsensitiveStringMap given) {
+      Map all = new HashMap(given.asCaseSensitiveMap());
+      all.put("MARK", schema.json());
+      options = new CaseInsensitiveStringMap(all);
+    }
+
+    public CaseInsensitiveStringMap options() {
+      return options;
+    }
+
+    public String queryId() {
+      return id;
+    }
+
+    public StructType schema() {
+      return PIECES;
+    }
+  }
+
+  /** A command to Spark, as the write above it is: adaptive plans begin below. */
+  public static class Pack extends V2CommandExec {
+    private final SparkPlan child;
+    private final Packing packing;
+    private final Seq columns = DataTypeUtils.toAttributes(PIECES);
+    private SQLMetric taken;
+    private SQLMetric written;
+
+    public Pack(SparkPlan child, Packing packing) {
+      this.child = child;
+      this.packing = packing;
+    }
+
+    /** The write above counts pieces. */
+    public scala.collection.immutable.Map metrics() {
+      if (written == null) {
+        taken = SQLMetrics.createMetric(sparkContext(), "duration");
+        written = SQLMetrics.createMetric(sparkContext(), "number of records");
+      }
+      scala.collection.immutable.Map none = scala.collection.immutable.Map$.MODULE$.empty();
+      return (scala.collection.immutable.Map) none.updated("numRecords", written);
+    }
+
+    public RDD doExecute() {
+      metrics();
+      WholeStageCodegenEvaluatorFactory factory = packing.factory(taken, written);
+      return child.execute().mapPartitionsWithEvaluator(
+          factory, scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
+    }
+
+    public Seq run() {
+      throw new UnsupportedOperationException("the write runs");
+    }
+
+    public Seq output() {
+      return columns;
+    }
+
+    public Seq children() {
+      return only(child);
+    }
+
+    public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq replaced) {
+      return new Pack((SparkPlan) replaced.apply(0), packing);
+    }
+
+    public String nodeName() {
+      return "PackRecords";
+    }
+
+    public int productArity() {
+      return 2;
+    }
+
+    public Object productElement(int index) {
+      return index == 0 ? (Object) child : packing;
+    }
+
+    public boolean canEqual(Object other) {
+      return other instanceof Pack;
+    }
+  }
+}
+"""
+#: Writes with them go the other way.
+_OTHER_OPTIONS: Final = (
+    "partitioner",
+    "kafka.partitioner",
+    "kafka.partitioner.class",
+    "kafka.partitioner.ignore.keys",
+)
+#: Applications whose sessions have the strategy.
+_installed: "WeakSet[Any]" = WeakSet()
+
+
+def install(spark: Any) -> bool:
+    """Give the strategy to the sessions of this application; False where that is not possible."""
+    try:
+        context = spark.sparkContext
+    except Exception as error:  # Spark Connect
+        log.info("writes are not packed in the JVM: %s", error)
+        return False
+    try:
+        if context not in _installed:
+            builder = new_instance(context, f"{_CLASS}$Builder", _java())
+            spark._jsparkSession.extensions().injectPlannerStrategy(builder)
+            _installed.add(context)
+    except Exception as error:  # whatever another version of Spark lacks
+        log.warning("writes are not packed in the JVM: %s", error)
+        return False
+    return True
+
+
+def _java() -> str:
+    from sparklog.dataframe.options import WriteOptions
+
+    named = {
+        "CLASS": _CLASS,
+        "MARK": PACKED_OPTION,
+        "PIECE_COLUMNS": ", ".join(" ".join(column) for column in PIECE_COLUMNS),
+        "PACKED_CONF": PACKED_CONF,
+        "OTHER_OPTIONS": " ".join(_OTHER_OPTIONS),
+        "BATCH_BYTES_DEFAULT": str(WriteOptions(bootstrap=()).batch_bytes),
+        "BATCH_BYTES_MIN": str(BATCH_BYTES_MIN),
+        "BATCH_BYTES_MAX": str(BATCH_BYTES_MAX),
+        "BATCH_OVERHEAD": str(BATCH_OVERHEAD),
+        "PACKER_JAVA": json.dumps(packer_java()),
+    }
+    java = _JAVA
+    for name, value in named.items():
+        java = java.replace(name, value)
+    return java

@@ -1,0 +1,168 @@
+"""Writes that Spark packs in the JVM, beside the same ones that it does not."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from dataframe_rig import Rig
+from pyspark.errors import PySparkException
+
+from sparklog.dataframe.packed_writes import PACKED_CONF
+from sparklog.types import TopicPartition
+from sparklog.wire.batch import iter_batches
+
+pytestmark = pytest.mark.spark
+SHARES_CLUSTER = True
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def conf(rig: Rig, name: str, value: str) -> Iterator[None]:
+    rig.spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        rig.spark.conf.unset(name)
+
+
+def plan_of(rig: Rig, frame: Any, topic: str, **options: str) -> str:
+    """What Spark executes for the write of a frame."""
+    plans: list[str] = []
+    rig.write(frame, topic, **options)
+    store = rig.spark._jsparkSession.sharedState().statusStore()
+    executions = store.executionsList()
+    plans.append(executions.apply(executions.size() - 1).physicalPlanDescription())
+    return plans[-1]
+
+
+def both_ways(rig: Rig, frame: Any, **options: str) -> list[list[tuple[Any, ...]]]:
+    """The records of two topics of one partition: packed, and not."""
+    found = []
+    for packed in ("true", "false"):
+        topic = rig.new_topic(1, max_message_bytes=8_000_000)
+        with conf(rig, PACKED_CONF, packed):
+            assert ("PackRecords" in plan_of(rig, frame, topic, **options)) is (packed == "true")
+        timed = "timestamp" in frame.columns
+        records = rig.consume(topic)
+        found.append([(r.key, r.value, r.timestamp if timed else 0, r.headers) for r in records])
+    return found
+
+
+def test_random_rows_are_the_same_records_both_ways(rig: Rig) -> None:
+    pick = random.Random(7)
+    sizes = [0, 1, 2, 62, 63, 64, 127, 128, 8191, 8192, 20_000]
+    rows = [
+        (
+            None if pick.random() < 0.1 else bytearray(pick.randbytes(pick.choice(sizes))),
+            EPOCH + timedelta(microseconds=pick.randrange(-(10**15), 10**15)),
+        )
+        for _ in range(400)
+    ]
+    frame = rig.spark.createDataFrame(rows, "value binary, timestamp timestamp").coalesce(1)
+    packed, usual = both_ways(rig, frame)
+    assert packed == usual
+    assert [(value, at) for _, value, at, _ in packed] == [
+        (None if row[0] is None else bytes(row[0]), (row[1] - EPOCH) // timedelta(milliseconds=1))
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_records_larger_than_a_batch_lie_alone(rig: Rig, codec: str) -> None:
+    frame = rig.spark.range(0, 40, 1, 1).selectExpr(
+        "timestamp_millis(id) AS timestamp",
+        "repeat(string(id), if(id % 7 = 3, 30000, 40)) AS value",
+    )
+    options = {"kafka__batch__size": "20000", "kafka__compression__type": codec}
+    packed, usual = both_ways(rig, frame, **options)
+    assert packed == usual
+    assert len(packed) == 40
+
+
+def test_plans_of_many_kinds_are_packed(rig: Rig) -> None:
+    base = rig.spark.range(0, 300, 1, 3).selectExpr("string(id) AS value")
+    cached = base.cache()
+    frames = {
+        "shuffled": base.repartition(2).sortWithinPartitions("value").coalesce(1),
+        "grouped, with empty tasks": base.groupBy("value").count().selectExpr("value"),
+        "cached": cached,
+        "union": base.where("value < '2'").union(base.where("value >= '2'")),
+    }
+    try:
+        for adaptive in ("true", "false"):
+            with conf(rig, "spark.sql.adaptive.enabled", adaptive):
+                for name, frame in frames.items():
+                    topic = rig.new_topic(2)
+                    assert "PackRecords" in plan_of(rig, frame, topic), name
+                    found = sorted(int(r.value or b"") for r in rig.consume(topic))
+                    assert found == list(range(300)), (name, adaptive)
+    finally:
+        cached.unpersist()
+
+
+def test_python_before_the_write_still_gets_large_batches(rig: Rig) -> None:
+    """What says how many pieces go to Python at once is for the writer alone."""
+
+    def rows_per_batch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"value": [str(batch.num_rows)]})
+
+    topic = rig.new_topic(1)
+    sizes = rig.spark.range(0, 300, 1, 3).mapInArrow(rows_per_batch, "value string")
+    assert "PackRecords" in plan_of(rig, sizes.coalesce(1), topic)
+    assert [record.value for record in rig.consume(topic)] == [b"100"] * 3
+
+
+def test_rows_without_a_time_get_one_and_others_keep_theirs(rig: Rig) -> None:
+    topic = rig.new_topic(1)
+    moment = datetime(2024, 5, 17, 12, 30, 0, 123_999, tzinfo=UTC)
+    rows = [("a", None), ("b", moment), ("c", None), (None, EPOCH - timedelta(microseconds=1))]
+    frame = rig.spark.createDataFrame(rows, "value string, timestamp timestamp").coalesce(1)
+    before = datetime.now(UTC)
+    assert "PackRecords" in plan_of(rig, frame, topic)
+    found = rig.consume(topic)
+    assert [record.value for record in found] == [b"a", b"b", b"c", None]
+    first, given, third, early = (record.timestamp for record in found)
+    assert (given, early) == (int(moment.timestamp() * 1000), -1)
+    assert first == third
+    assert before.timestamp() * 1000 - 1 <= first <= datetime.now(UTC).timestamp() * 1000
+    [header] = [h for h, _ in iter_batches(rig.client.fetch(TopicPartition(topic, 0), 0).records)]
+    assert header.max_timestamp == first
+
+
+def test_small_pieces_come_first_and_spread(rig: Rig) -> None:
+    topic = rig.new_topic(3)
+    frame = rig.spark.range(0, 3000, 1, 1).selectExpr("repeat('v', 200) AS value")
+    rig.write(frame, topic)
+    partitions = [record.partition for record in rig.consume(topic)]
+    assert len(partitions) == 3000
+    assert min(partitions.count(number) for number in range(3)) > 500
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        (["string(id) AS value", "string(id) AS key"], {}),
+        (["string(id) AS value", "0 AS partition"], {}),
+        (["string(id) AS value"], {"partitioner": "round_robin"}),
+        (["string(id) AS value"], {"kafka__batch__size": "1000"}),
+    ],
+)
+def test_other_writes_are_left_alone(rig: Rig, columns: list[str], options: dict[str, str]) -> None:
+    topic = rig.new_topic(2)
+    frame = rig.spark.range(0, 20, 1, 1).selectExpr(*columns)
+    assert "PackRecords" not in plan_of(rig, frame, topic, **options)
+    assert sorted(int(r.value or b"") for r in rig.consume(topic)) == list(range(20))
+
+
+def test_a_task_that_fails_says_why(rig: Rig) -> None:
+    topic = rig.new_topic(1)
+    frame = rig.spark.range(0, 9, 1, 1).selectExpr("raise_error('row of the user')::string value")
+    with pytest.raises(PySparkException, match="row of the user"):
+        rig.write(frame, topic)
+    assert rig.consume(topic) == []

@@ -1,0 +1,147 @@
+"""Pieces of packed records: what Python makes of them, and where there are none."""
+
+import json
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import StructType
+
+from sparklog.dataframe import packed_writes
+from sparklog.dataframe.options import PACKED_OPTION
+from sparklog.dataframe.packed_records import PackedRecords, packed_records, rows_of
+from sparklog.dataframe.routing import Router
+from sparklog.dataframe.source import SparklogDataSource
+from sparklog.dataframe.writer import PackedTopicWriter, TopicWriter
+from sparklog.errors import ConfigError
+from sparklog.types import Compression
+from sparklog.wire.batch import BATCH_OVERHEAD
+from sparklog.wire.builder import Record, decode_records, encode_batch
+from sparklog.wire.columns import encode_section
+from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from sparklog.wire.produce import MAX_VERSION, ScatteredRecords, encode_produce_request
+
+Rows = list[tuple[bytes | None, int]]
+some_rows = st.lists(
+    st.tuples(st.none() | st.binary(max_size=200), st.integers(-(2**40), 2**40)), min_size=1
+)
+
+
+def records_of(rows: Rows) -> list[Record]:
+    return [
+        Record(key=None, value=value, timestamp=at, headers=(), offset=offset)
+        for offset, (value, at) in enumerate(rows)
+    ]
+
+
+def piece(rows: Rows) -> PackedRecords:
+    return PackedRecords(
+        records=memoryview(encode_batch(records_of(rows)))[BATCH_OVERHEAD:],
+        record_count=len(rows),
+        base_timestamp=rows[0][1],
+        max_timestamp=max(at for _, at in rows),
+    )
+
+
+@given(some_rows)
+def test_a_piece_becomes_the_batch_or_the_rows_that_it_was_made_of(rows: Rows) -> None:
+    packed = piece(rows)
+    batch = encode_section(
+        packed.records,
+        record_count=packed.record_count,
+        base_timestamp=packed.base_timestamp,
+        max_timestamp=packed.max_timestamp,
+    )
+    assert b"".join(batch.parts) == encode_batch(records_of(rows))
+    assert batch.size == packed.batch_bytes
+    table = rows_of(packed)
+    assert table.column("value").to_pylist() == [value for value, _ in rows]
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [at * 1000 for _, at in rows]
+
+
+def test_a_piece_is_compressed_behind_its_header() -> None:
+    packed = piece([(b"v" * 1000, 7)] * 50)
+    batch = encode_section(
+        packed.records,
+        record_count=50,
+        base_timestamp=7,
+        max_timestamp=7,
+        compression=Compression.ZSTD,
+        producer_id=3,
+        producer_epoch=1,
+        base_sequence=9,
+    )
+    assert batch.size < 1000
+    assert decode_records(b"".join(batch.parts)) == records_of([(b"v" * 1000, 7)] * 50)
+    assert batch.base_sequence == 9
+
+
+def test_pieces_lie_in_the_memory_of_their_arrow_batch() -> None:
+    columns: dict[str, Any] = {
+        "records": pa.array([b"zero", b"one", b"two"], pa.binary()),
+        "record_count": pa.array([5, 1, 2], pa.int32()),
+        "base_timestamp": pa.array([5, 10, 20], pa.int64()),
+        "max_timestamp": pa.array([5, 11, 22], pa.int64()),
+    }
+    whole = pa.RecordBatch.from_pydict(columns)
+    numbers = [(1, 10, 11), (2, 20, 22)]
+    found = [
+        (bytes(p.records), p.record_count, p.base_timestamp, p.max_timestamp)
+        for p in packed_records(whole.slice(1))
+    ]
+    assert found == [(b"one", *numbers[0]), (b"two", *numbers[1])]
+
+
+def test_scattered_records_are_sent_as_joined_ones() -> None:
+    def sent(records: Any) -> bytes:
+        data = PartitionProduceData(index=4, records=records)
+        topic = TopicProduceData(name="t", partition_data=(data,))
+        request = ProduceRequest(acks=-1, timeout_ms=9, topic_data=(topic,))
+        return b"".join(encode_produce_request(min(MAX_VERSION, 12), 1, "me", request))
+
+    assert sent(ScatteredRecords((b"head", memoryview(b"rest")))) == sent(b"headrest")
+
+
+def test_pieces_go_to_the_partitions_in_turn() -> None:
+    router = Router("t", 3, first_run=8)
+    assert [router.next_partition() for _ in range(4)] == [2, 0, 1, 2]
+
+
+def test_the_source_checks_the_rows_of_a_packed_write() -> None:
+    pieces = StructType().add("records", "binary")
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
+
+    def writer(rows: StructType) -> Any:
+        told = options | {PACKED_OPTION: json.dumps(rows.jsonValue())}
+        return SparklogDataSource(told).writer(pieces, overwrite=False)
+
+    assert type(writer(StructType().add("value", "string"))) is PackedTopicWriter
+    with pytest.raises(ConfigError, match="unknown column 'valeu'"):
+        writer(StructType().add("valeu", "string"))
+    plain = SparklogDataSource(options).writer(StructType().add("value", "string"), False)
+    assert type(plain) is TopicWriter
+
+
+# where writes cannot be packed
+
+
+class Context(SimpleNamespace):
+    """A Spark context without a JVM; hashable, as contexts are."""
+
+    __hash__ = object.__hash__
+
+
+def test_a_session_without_a_jvm_packs_nothing() -> None:
+    assert packed_writes.install(SimpleNamespace()) is False
+
+
+def test_a_spark_that_lacks_what_packing_needs_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert packed_writes.install(SimpleNamespace(sparkContext=Context())) is False
+    assert [record.message for record in caplog.records] == [
+        "writes are not packed in the JVM: 'Context' object has no attribute '_jvm'"
+    ]
