@@ -16,16 +16,10 @@ from sparklog.client.deadline import (
     kafka_error,
     retry,
 )
-from sparklog.client.raw import RawClient, value_or_raise
+from sparklog.client.raw import FetchFrom, RawClient, value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import (
-    Endpoint,
-    OffsetSpec,
-    OffsetTimestamp,
-    ResourceType,
-    TopicPartition,
-)
+from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -61,6 +55,8 @@ from sparklog.wire.messages.incremental_alter_configs import (
 CLUSTER_DEFAULT: Final = -1
 _SET: Final = 0
 _DELETE: Final = 1
+#: Of a topic that was just created, whose log begins there.
+_NOTHING: Final = FetchFrom(offset=0, max_bytes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +164,12 @@ class Admin:
     async def await_serving(self, name: str) -> None:
         """Wait until every leader of a topic serves it, or the time is up.
 
-        Who writes with acks=0 is not told that one does not yet.
+        Who writes with acks=0 is not told that one does not yet.  Leaders are asked by its id: they
+        may still have one of that name which was deleted before.
         """
         partitions = self.cluster.view.topic(name).partitions
-        wanted = dict.fromkeys((TopicPartition(name, n) for n in partitions), OffsetSpec.LATEST)
-        await self.find_offsets(wanted, timeout_s=self.timeout_s)
+        wanted = dict.fromkeys((TopicPartition(name, n) for n in partitions), _NOTHING)
+        await self._raw.fetch_each(wanted, max_wait_ms=0, timeout_s=self.timeout_s)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Raises KafkaError for the first topic that cannot be deleted."""

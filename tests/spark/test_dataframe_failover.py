@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 from dataframe_rig import Rig
-from launcher_rig import broker_processes, kill
+from launcher_rig import broker_processes, have_heard, kill
+from running import wait_for
 
 from sparklog.dataframe.options import parse_read_options, parse_write_options
 from sparklog.dataframe.reader import TopicReader
@@ -99,8 +100,13 @@ def test_a_leader_dies_during_a_write(rig: Rig, topic: str) -> None:
 
 def test_a_topic_is_deleted_during_a_write(rig: Rig) -> None:
     topic = rig.new_topic(1)
+
+    def delete() -> None:
+        rig.cluster.delete_topic(topic)
+        wait_for(lambda: have_heard(rig.cluster))
+
     with pytest.raises(KafkaError, match=f"topic '{topic}' does not exist; create it first"):
-        write_while(rig, topic, lambda: rig.cluster.delete_topic(topic))
+        write_while(rig, topic, delete)
 
 
 def test_a_topic_is_created_again_during_a_write(rig: Rig) -> None:
@@ -109,6 +115,7 @@ def test_a_topic_is_created_again_during_a_write(rig: Rig) -> None:
     def replace() -> None:
         rig.cluster.delete_topic(topic)
         rig.cluster.create_topic(topic, 1)
+        wait_for(lambda: have_heard(rig.cluster))
 
     told = f"topic '{topic}' (was deleted and created again|does not exist)"
     with pytest.raises(KafkaError, match=told):

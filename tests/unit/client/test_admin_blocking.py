@@ -19,7 +19,7 @@ from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.builder import Record, decode_records, encode_batch
 
-CREATE_TOPICS, LIST_OFFSETS = 19, 2
+CREATE_TOPICS, FETCH = 19, 1
 T0 = TopicPartition("t", 0)
 
 
@@ -52,9 +52,11 @@ def test_a_topic_is_served_once_its_leaders_have_heard_of_it() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         admin = Admin(client)
         await admin.create_topic("t", 2)
-        cluster.refuse(LIST_OFFSETS, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2)
+        cluster.refuse(FETCH, *[ErrorCode.UNKNOWN_TOPIC_ID] * 2)
         await admin.await_serving("t")
-        assert sorted(cluster.asked(LIST_OFFSETS)) == [1, 1, 2, 2]
+        assert sorted(cluster.asked(FETCH)) == [1, 1, 2, 2]
+        asked_by_id = 13
+        assert all(version >= asked_by_id for _, key, version in cluster.requests if key == FETCH)
 
     run_cluster(test)
 
