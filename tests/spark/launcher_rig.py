@@ -70,19 +70,6 @@ def statuses(cluster: Cluster) -> list[dict[str, Any]]:
         calls.close()
 
 
-def have_heard(cluster: Cluster) -> bool:
-    """Whether every broker knows what the control plane has decided."""
-    launcher = cluster._launcher
-    assert launcher is not None
-    control = launcher.control_plane
-    calls = ClusterMemberCalls(control.endpoint, control.secret)
-    try:
-        decided: int = status_of(calls, control.endpoint)["version"]
-    finally:
-        calls.close()
-    return all(status["metadata_version"] >= decided for status in statuses(cluster))
-
-
 def kill(pid: int) -> None:
     """As the kernel's memory killer does it."""
     os.kill(pid, 9)
