@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher_rig import statuses
+from raw_wire import RawWire
+from running import wait_for
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.consumer import ConsumedRecord
@@ -37,6 +39,15 @@ class Rig:
         named = {config.replace("_", "."): value for config, value in configs.items()}
         self.cluster.create_topic(name, partitions, configs=FOREVER | named)
         return name
+
+    def delete_topic(self, name: str) -> None:
+        """Returns when the leader of partition 0 has heard of it, which serves it until then."""
+        found = self.client.metadata([name])
+        topic = found.topics[name]
+        leader = str(found.nodes[topic.partitions[0].leader])
+        self.cluster.delete_topic(name)
+        with RawWire(leader) as wire:
+            wait_for(lambda: wire.fetch(topic.topic_id)[0])
 
     def read(self, topic: str, schema: str | None = None, **options: Any) -> Any:
         """``options`` with double underscores for dots."""

@@ -7,8 +7,6 @@ import pyarrow as pa
 import pytest
 from dataframe_rig import Rig
 from launcher_rig import broker_processes, kill
-from raw_wire import RawWire
-from running import wait_for
 
 from sparklog.dataframe.options import parse_read_options, parse_write_options
 from sparklog.dataframe.reader import TopicReader
@@ -99,27 +97,17 @@ def test_a_leader_dies_during_a_write(rig: Rig, topic: str) -> None:
     assert sorted(row.number for row in found.collect()) == list(range(rows))
 
 
-def delete(rig: Rig, topic: str) -> None:
-    """Until its leader has heard of it, too, who takes records for it as long as it has not."""
-    found = rig.client.metadata([topic])
-    view = found.topics[topic]
-    leader = found.nodes[view.partitions[0].leader]
-    rig.cluster.delete_topic(topic)
-    with RawWire(str(leader)) as wire:
-        wait_for(lambda: wire.fetch(view.topic_id)[0])
-
-
 def test_a_topic_is_deleted_during_a_write(rig: Rig) -> None:
     topic = rig.new_topic(1)
     with pytest.raises(KafkaError, match=f"topic '{topic}' does not exist; create it first"):
-        write_while(rig, topic, lambda: delete(rig, topic))
+        write_while(rig, topic, lambda: rig.delete_topic(topic))
 
 
 def test_a_topic_is_created_again_during_a_write(rig: Rig) -> None:
     topic = rig.new_topic(1)
 
     def replace() -> None:
-        delete(rig, topic)
+        rig.delete_topic(topic)
         rig.cluster.create_topic(topic, 1)
 
     told = f"topic '{topic}' (was deleted and created again|does not exist)"

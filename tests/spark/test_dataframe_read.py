@@ -397,7 +397,7 @@ def test_a_topic_that_lost_records_after_the_plan_is_told(rig: Rig) -> None:
     rig.fill(topic, 10)
     reader = _reader(rig, topic)
     (planned,) = reader.partitions()
-    rig.cluster.delete_topic(topic)
+    rig.delete_topic(topic)
     rig.cluster.create_topic(topic, 1)
     with pytest.raises(DataLossError, match=f"{topic}-0 .* the topic was deleted and created"):
         list(reader.read(planned))
@@ -411,7 +411,7 @@ def test_a_topic_that_was_deleted_after_the_plan_is_told(rig: Rig) -> None:
     rig.fill(topic, 10)
     reader = _reader(rig, topic)
     (planned,) = reader.partitions()
-    rig.cluster.delete_topic(topic)
+    rig.delete_topic(topic)
     with pytest.raises(DataLossError, match=f"{topic}-0 no longer .*: the topic was deleted"):
         list(reader.read(planned))
     assert list(_reader(rig, topic, failOnDataLoss="false").read(planned)) == []
