@@ -7,6 +7,7 @@ Maven is used as the machine has it set up (its settings, proxies, mirrors and l
 the lists of SHA-256 in ``peers`` and ``compat`` pin every jar, whoever handed it out.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -15,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-FETCH_SECONDS_MAX = 600.0
+FETCH_SECONDS_MAX = 300.0
 CACHE = Path(__file__).parents[1] / ".cache"
 
 POM = """\
@@ -105,15 +106,19 @@ def kafka_jars() -> Path:
 def jars_of(wanted: JarSet) -> Path:
     """The folder with every jar, each the right one.  Raises JarsUnavailableError."""
     folder = CACHE / wanted.name
-    if not folder.exists():
-        _make(folder, wanted)
+    if folder.exists():
+        return folder
+    if wanted.name in _unavailable:
+        raise _unavailable[wanted.name]
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "jars.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two Mavens get in each other's way
+        if not folder.exists():  # another process was not faster
+            _make(folder, wanted)
     return folder
 
 
 def _make(folder: Path, wanted: JarSet) -> None:
-    if wanted.name in _unavailable:
-        raise _unavailable[wanted.name]
-    CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="jars-") as name:
         try:
             fetched = _fetch(wanted, Path(name))
@@ -121,10 +126,7 @@ def _make(folder: Path, wanted: JarSet) -> None:
             _unavailable[wanted.name] = error
             raise
         _check(fetched, wanted.checksums)
-        try:
-            fetched.rename(folder)
-        except OSError:  # another process was faster
-            assert folder.is_dir()
+        fetched.rename(folder)
 
 
 def _fetch(wanted: JarSet, work: Path) -> Path:
