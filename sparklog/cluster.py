@@ -17,7 +17,7 @@ from sparklog.client.admin import Admin, NodeDescription
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.replica_moves import ShowMoves, await_moves, plan_even, present_replicas
 from sparklog.config import BrokerConfig
-from sparklog.dataframe import own_scans, packed_writes, thread_sessions
+from sparklog.dataframe import own_scans, packed_reads, packed_writes, thread_sessions
 from sparklog.dataframe.discovery import announce, withdraw
 from sparklog.driver.engines import Engine, ProcessEngine
 from sparklog.driver.launcher import Launcher, LaunchOptions
@@ -451,6 +451,7 @@ def _use(spark: Any, bootstrap_servers: str) -> None:
     spark.conf.set(BOOTSTRAP_CONF, bootstrap_servers)
     spark.conf.set(PUSHDOWN_CONF, "true")
     own_scans.install(spark)
+    packed_reads.install(spark)
     packed_writes.install(spark)
     thread_sessions.install(spark)
     pid = _jvm_pid(spark)

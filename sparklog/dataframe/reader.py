@@ -1,13 +1,15 @@
 """Reads ranges of offsets as Arrow batches, inside Spark's tasks.
 
-Owns: the plan's way to the tasks, and the shape of the batches.  Must not know the
-texts of options or the bytes of a batch.
+Owns: the plan's way to the tasks, and the shape of the batches: of rows, or of record batches where
+the JVM makes the rows (``packed_reads``).  Must not know the texts of options or the bytes of a
+batch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,11 +22,23 @@ from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.plan import OffsetRange
 from sparklog.dataframe.planning import plan_read
 from sparklog.dataframe.pushdown import Narrowing, narrowing
+from sparklog.dataframe.record_unpacker import BOUNDS, GIVE_BATCHES, GIVE_ROWS
 from sparklog.dataframe.worker_process import settle_process
+from sparklog.wire.batch import Buffer, read_header
 from sparklog.wire.columns import decode_columns
+from sparklog.wire.plain_batches import plain_batches
+from sparklog.wire.spans import binary_from
 
 #: Columns that are the same for every record of a range.
 _CONSTANT = ("topic", "partition")
+
+
+class RangePartition(InputPartition):
+    """A range (None: there is nothing to read), and what its task gives of it."""
+
+    def __init__(self, value: OffsetRange | None) -> None:
+        super().__init__(value)
+        self.gives = GIVE_ROWS
 
 
 class TopicReader(DataSourceReader):
@@ -39,14 +53,19 @@ class TopicReader(DataSourceReader):
         settle_process()
         with _client(self.options) as client:
             ranges = client.run(plan_read(client.raw, self.options, self.narrowing))
-        return [InputPartition(item) for item in ranges]
+        return [RangePartition(item) for item in ranges or (None,)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle_process()
-        if partition.value is None:
-            return  # Spark's own: no partition was planned
-        item: OffsetRange = partition.value
+        item: OffsetRange | None = partition.value
+        if item is None:
+            return
+        assert isinstance(partition, RangePartition)
         schema = to_arrow_schema(self.read_schema, timezone="UTC")
+        give = self._batches if partition.gives == GIVE_BATCHES else self._rows
+        yield from give(item, schema)
+
+    def _rows(self, item: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         columns = frozenset(schema.names) - set(_CONSTANT)
         shape = _Shape(schema, item)
         with _client(self.options) as client:
@@ -60,6 +79,48 @@ class TopicReader(DataSourceReader):
                     min_timestamp=item.min_timestamp_ms,
                 ):
                     yield shape.apply(batch)
+
+    def _batches(self, item: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Record batches, for ``record_unpacker``: in a column of bytes, all others have nulls."""
+        carrier = _Carrier(schema)
+        told = False
+        with _client(self.options) as client:
+            for start, fetched in RangeFetches(client, item, self.options):
+                if not told or read_header(fetched.records).base_offset < start:
+                    told = True
+                    yield carrier.bounds(item, start)
+                for pieces in plain_batches(
+                    fetched.records,
+                    start_offset=start,
+                    end_offset=item.end,
+                    aborted=fetched.aborted,
+                    min_timestamp=item.min_timestamp_ms,
+                ):
+                    yield carrier.carry(pieces.data, pieces.edges)
+
+
+class _Carrier:
+    """Makes Arrow batches of a scan's schema that hold something else than its rows."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        #: The last one: the JVM looks there.
+        self._column = max(i for i, kind in enumerate(schema.types) if kind == pa.binary())
+
+    def bounds(self, item: OffsetRange, start: int) -> pa.RecordBatch:
+        """What the records that follow are, and which of them are wanted."""
+        tp = item.topic_partition
+        data = BOUNDS.pack(start, item.end, tp.partition) + tp.topic.encode()
+        return self.carry(data, (0, 0, len(data)))
+
+    def carry(self, data: Buffer, edges: Sequence[int]) -> pa.RecordBatch:
+        """A row for each piece of the data, which is not copied."""
+        carried = binary_from(memoryview(data), np.array(edges, np.int32))
+        arrays = [
+            carried if index == self._column else pa.nulls(len(carried), kind)
+            for index, kind in enumerate(self._schema.types)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class PushdownTopicReader(TopicReader):

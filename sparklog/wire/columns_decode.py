@@ -10,36 +10,22 @@ the end of its record before anything is read there, and the sections are padded
 in DecodeError.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from crc32c import crc32c
 
 from sparklog.errors import DecodeError
-from sparklog.types import MAX_INT32, MAX_INT64, Compression
-from sparklog.wire.aborted import AbortedFilter
-from sparklog.wire.batch import (
-    BATCH_OVERHEAD,
-    COMPRESSION_MASK,
-    CONTROL_BIT,
-    CRC_START,
-    HEADER,
-    TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    Buffer,
-    batch_size,
-    check_batch,
-    read_header,
-)
+from sparklog.types import MAX_INT32, MAX_INT64
+from sparklog.wire.batch import Buffer, batch_size, read_header
 from sparklog.wire.columns_headers import HEADERS_TYPE, read_headers
-from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES, decompress
+from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES
 from sparklog.wire.messages.fetch import AbortedTransaction
-from sparklog.wire.record_starts import MIN_RECORD_BYTES, record_starts
+from sparklog.wire.record_starts import record_starts
+from sparklog.wire.sections import Section, wanted_sections
 from sparklog.wire.spans import Span, gather, read_span
 from sparklog.wire.varints import PADDING_BYTES, Ints, read_varints
 from sparklog.wire.zigzag import MAX_VARLONG_BYTES
@@ -58,19 +44,6 @@ COLUMN_TYPES: Final[dict[str, Any]] = {
 GROUP_BYTES: Final = 4 * 1024 * 1024
 
 _MAX_MILLISECONDS: Final = MAX_INT64 // 1000
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """The records of one batch as they came, and what its header says about them."""
-
-    packed: memoryview
-    compression: Compression
-    record_count: int
-    base_offset: int
-    last_offset: int
-    base_timestamp: int
-    append_time: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +91,14 @@ def decode_columns(
     unknown = wanted - COLUMN_TYPES.keys()
     if unknown:
         raise ValueError(f"no such columns: {', '.join(sorted(unknown))}")
-    view = memoryview(batches)
-    drops = AbortedFilter(aborted).drops if aborted else None
-    sections: Iterable[_Section] = _sections(
-        view, start_offset, end_offset, skip_control, drops, min_timestamp, check_crc
+    sections: Iterable[Section] = wanted_sections(
+        memoryview(batches),
+        start_offset,
+        end_offset,
+        skip_control=skip_control,
+        aborted=aborted,
+        min_timestamp=min_timestamp,
+        check_crc=check_crc,
     )
     if not wanted:
         sections, counted = _count_whole(sections, start_offset, end_offset)
@@ -143,59 +120,11 @@ def next_offset(batches: Buffer) -> int | None:
     return found
 
 
-def _sections(
-    view: memoryview,
-    start_offset: int,
-    end_offset: int,
-    skip_control: bool,
-    drops: Callable[[Buffer, int, BatchHeader], bool] | None,
-    min_timestamp: int | None,
-    check_crc: bool,
-) -> Iterator[_Section]:
-    position = 0
-    while (size := batch_size(view, position)) is not None and position + size <= len(view):
-        start, position = position, position + size
-        (
-            base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp,
-            _, _, _, count,
-        ) = HEADER.unpack_from(view, start)  # fmt: skip
-        if base_offset >= end_offset:
-            continue
-        # Before anything that the header says is believed: a damaged bit must not hide records.
-        if check_crc and crc32c(view[start + CRC_START : position]) != crc:
-            check_batch(view, start, read_header(view, start))
-        # Shown every transactional batch, also those that nobody wants: a marker may be among them.
-        if (
-            drops is not None
-            and attributes & TRANSACTIONAL_BIT
-            and drops(view, start, read_header(view, start))
-        ):
-            continue
-        if (
-            base_offset + last_delta < start_offset
-            or (attributes & CONTROL_BIT and skip_control)
-            or (min_timestamp is not None and max_timestamp < min_timestamp)
-        ):
-            continue
-        code = attributes & COMPRESSION_MASK
-        if count == 0 and size == BATCH_OVERHEAD and code <= Compression.ZSTD:
-            continue
-        yield _Section(
-            view[start + BATCH_OVERHEAD : position],
-            Compression(code) if code <= Compression.ZSTD else read_header(view, start).compression,
-            count,
-            base_offset,
-            base_offset + last_delta,
-            base_timestamp,
-            max_timestamp if attributes & TIMESTAMP_TYPE_BIT else None,
-        )
-
-
 def _count_whole(
-    sections: Iterable[_Section], start_offset: int, end_offset: int
-) -> tuple[list[_Section], int]:
+    sections: Iterable[Section], start_offset: int, end_offset: int
+) -> tuple[list[Section], int]:
     """The batches that only partly lie in the range, and how many records the others have."""
-    partly: list[_Section] = []
+    partly: list[Section] = []
     counted = 0
     for section in sections:
         if section.base_offset < start_offset or section.last_offset >= end_offset:
@@ -216,19 +145,14 @@ def _rows_only(count: int) -> pa.RecordBatch:
 
 
 def _groups(
-    sections: Iterable[_Section], limit_bytes: int, group_bytes: int
-) -> Iterator[tuple[list[_Section], list[Buffer]]]:
+    sections: Iterable[Section], limit_bytes: int, group_bytes: int
+) -> Iterator[tuple[list[Section], list[Buffer]]]:
     """Sections and their plain bytes, in groups that are decoded together."""
-    group: list[_Section] = []
+    group: list[Section] = []
     parts: list[Buffer] = []
     size = 0
     for section in sections:
-        plain = decompress(section.compression, section.packed, limit_bytes)
-        if not 0 <= section.record_count * MIN_RECORD_BYTES <= len(plain):
-            raise DecodeError(
-                f"batch at offset {section.base_offset} says {section.record_count} records "
-                f"in {len(plain)} bytes"
-            )
+        plain = section.plain(limit_bytes)
         if group and size + len(plain) > group_bytes:
             yield group, parts
             group, parts, size = [], [], 0
@@ -240,7 +164,7 @@ def _groups(
 
 
 def _decode_group(
-    group: list[_Section],
+    group: list[Section],
     parts: list[Buffer],
     start_offset: int,
     end_offset: int,
@@ -259,7 +183,7 @@ def _decode_group(
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
-def _read_fields(group: list[_Section], data: bytes, counts: Ints, sizes: Ints) -> _Fields:
+def _read_fields(group: list[Section], data: bytes, counts: Ints, sizes: Ints) -> _Fields:
     octets = np.frombuffer(data, np.uint8)
     ends, positions = record_starts(data, octets, counts, sizes)
     # One byte of attributes, unused so far, comes first.
@@ -290,7 +214,7 @@ def _read_fields(group: list[_Section], data: bytes, counts: Ints, sizes: Ints) 
     )
 
 
-def _base_timestamps(group: list[_Section], counts: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _base_timestamps(group: list[Section], counts: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Per record: what its timestamp delta counts from, and whether it is the append time."""
     base = [s.base_timestamp if s.append_time is None else s.append_time for s in group]
     appended = [s.append_time is not None for s in group]

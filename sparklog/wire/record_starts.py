@@ -19,11 +19,9 @@ from typing import Final
 import numpy as np
 
 from sparklog.errors import DecodeError
+from sparklog.wire.sections import MIN_RECORD_BYTES
 from sparklog.wire.varints import PADDING_BYTES, Bytes, Ints, read_varints
 from sparklog.wire.zigzag import decode_varint
-
-#: Length, attributes, two deltas, key length, value length, header count: a byte each.
-MIN_RECORD_BYTES: Final = 7
 
 #: Fewer records than this are walked sooner than searched.
 _MIN_RECORDS_TO_SEARCH: Final = 256
