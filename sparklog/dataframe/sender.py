@@ -1,15 +1,15 @@
 """One task's producer: rows -> batches -> acknowledged.
 
 Owns: the routing and encoding of groups of rows, the sequences of the idempotent producer, and the
-bound on what is in flight.  Must not know Spark, options' texts or the bytes of a batch.
+bound on what is in flight.  Must not know Spark, options' texts, the bytes of a batch, or what
+goes into one request.
 """
 
-import asyncio
 import logging
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final, TypedDict
@@ -21,12 +21,14 @@ from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.raw import Produced, ProducerIdentity, value_or_raise
 from sparklog.dataframe.clients import borrowed_client
+from sparklog.dataframe.deliveries import Deliveries
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.packed_records import PackedRecords, rows_of
 from sparklog.dataframe.routing import Router, split_by_topic
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import (
     MAX_INT32,
+    NO_NODE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -37,6 +39,8 @@ from sparklog.wire.columns import EncodedBatch, encode_columns, encode_section
 
 log = logging.getLogger(__name__)
 
+#: Encoded bytes that go to the client's loop at once, and are waited for together.
+SUBMITTED_BYTES: Final = 1024 * 1024
 #: Asking a topic for its largest batch is worth no more.
 LOOK_SECONDS_MAX = 10.0
 
@@ -72,11 +76,7 @@ def sender(options: WriteOptions) -> "Iterator[Sender]":
 
 
 class Sender:
-    """One task's producer.
-
-    Partitions do not wait for each other; of each, one batch at a time is under way, so that a
-    retry cannot change their order.
-    """
+    """One task's producer; ``Deliveries`` says what goes when."""
 
     def __init__(self, options: WriteOptions, client: BlockingDataClient) -> None:
         self._options = options
@@ -90,9 +90,7 @@ class Sender:
         #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
         self._pending: deque[tuple[Future[None], int]] = deque()
         self._in_flight_bytes = 0
-        #: One turn after the other, by partition; used on the client's loop only.
-        self._turns: dict[TopicPartition, asyncio.Lock] = {}
-        self._failed = False
+        self._deliveries = Deliveries(self._produce, self._leader_of)
 
     def send(self, group: pa.Table) -> None:
         """Route and encode a group of rows, and let it follow what is under way.
@@ -198,39 +196,42 @@ class Sender:
     def _submit_all(self, encoded: Sequence[tuple[TopicPartition, list[EncodedBatch]]]) -> None:
         for tp, batches in encoded:
             _check_sizes(tp, batches, self._sizes[tp.topic])
+        together: list[tuple[TopicPartition, list[EncodedBatch]]] = []
+        size = 0
         for tp, batches in encoded:
-            self._submit(tp, batches)
+            together.append((tp, batches))
+            size += sum(batch.size for batch in batches)
+            if size >= SUBMITTED_BYTES:
+                self._submit(together, size)
+                together, size = [], 0
+        if together:
+            self._submit(together, size)
 
-    def _submit(self, tp: TopicPartition, batches: list[EncodedBatch]) -> None:
-        size = sum(batch.size for batch in batches)
-        self._pending.append((self._client.submit(self._deliver(tp, batches)), size))
+    def _submit(self, batches: list[tuple[TopicPartition, list[EncodedBatch]]], size: int) -> None:
+        self._pending.append((self._client.submit(self._deliveries.deliver(batches)), size))
         self._in_flight_bytes += size
         self.finish(self._options.buffer_bytes)
 
-    async def _deliver(self, tp: TopicPartition, batches: list[EncodedBatch]) -> None:
-        """Batch after batch, behind what was submitted before for the same partition."""
-        async with self._turns.setdefault(tp, asyncio.Lock()):
-            for batch in batches:
-                if self._failed:
-                    return  # the failure before it is what the task hears of
-                try:
-                    await self._produce(tp, batch)
-                except BaseException:
-                    self._failed = True
-                    raise
+    def _leader_of(self, tp: TopicPartition) -> int:
+        leader = self._client.cluster.view.leader(tp)
+        return NO_NODE if leader is None else leader.leader
 
-    async def _produce(self, tp: TopicPartition, batch: EncodedBatch) -> None:
+    async def _produce(self, group: Mapping[TopicPartition, EncodedBatch]) -> None:
         answers = await self._client.raw.produce_each(
-            {tp: batch.parts}, acks=self._options.acks, timeout_s=self._client.timeout_s
+            {tp: batch.parts for tp, batch in group.items()},
+            acks=self._options.acks,
+            timeout_s=self._client.timeout_s,
         )
-        _check(tp, answers[tp], batch)
-        view = self._client.cluster.view.topics.get(tp.topic)
-        if view is not None and view.topic_id != self._topic_ids[tp.topic]:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_ID,
-                f"topic {tp.topic!r} was deleted and created again during the write: "
-                "what was written before is gone; write again",
-            )
+        for tp, batch in group.items():
+            _check(tp, answers[tp], batch)
+        for topic in {tp.topic for tp in group}:
+            view = self._client.cluster.view.topics.get(topic)
+            if view is not None and view.topic_id != self._topic_ids[topic]:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_ID,
+                    f"topic {topic!r} was deleted and created again during the write: "
+                    "what was written before is gone; write again",
+                )
 
 
 async def _largest_batch(cluster: ClusterClient, topic: str) -> int:
