@@ -1,10 +1,13 @@
 """Makes classes in the driver's JVM, where Spark can only be reached by one of Java.
 
-Owns: their compilation, by the compiler that Spark brings along (Janino).  Must not know what they
-are for.
+Owns: their compilation, by the compiler that Spark brings along (Janino), and giving them to the
+sessions of an application.  Must not know what they are for.
 """
 
+import logging
+from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 
 def new_instance(context: Any, name: str, java: str) -> Any:
@@ -18,3 +21,36 @@ def new_instance(context: Any, name: str, java: str) -> Any:
     compiler.cook(java)
     made = compiler.getClassLoader().loadClass(name)
     return made.getDeclaredConstructors()[0].newInstance(gateway.new_array(jvm.Object, 0))
+
+
+class SessionExtension:
+    """What the sessions of an application get once: a rule, or a strategy, for their queries.
+
+    ``name`` is its class, with a ``Builder`` inside; ``inject`` the method of Spark's
+    ``SparkSessionExtensions`` that takes the builder; ``without`` says what becomes of queries
+    where this is not possible.
+    """
+
+    def __init__(self, name: str, inject: str, without: str, log: logging.Logger) -> None:
+        self._name = name
+        self._inject = inject
+        self._without = without
+        self._log = log
+        self._installed: WeakSet[Any] = WeakSet()
+
+    def install(self, spark: Any, java: Callable[[], str]) -> bool:
+        """Give it to the sessions of this application; False where that is not possible."""
+        try:
+            context = spark.sparkContext
+        except Exception as error:  # Spark Connect
+            self._log.info("%s: %s", self._without, error)
+            return False
+        try:
+            if context not in self._installed:
+                builder = new_instance(context, f"{self._name}$Builder", java())
+                getattr(spark._jsparkSession.extensions(), self._inject)(builder)
+                self._installed.add(context)
+        except Exception as error:  # whatever another version of Spark lacks
+            self._log.warning("%s: %s", self._without, error)
+            return False
+        return True

@@ -18,10 +18,9 @@ The rule has to be a class of the JVM.
 """
 
 import logging
-from typing import Any
-from weakref import WeakSet
+from typing import Any, Final
 
-from sparklog.dataframe.jvm_class import new_instance
+from sparklog.dataframe.jvm_class import SessionExtension
 from sparklog.dataframe.options import OWN_SCAN_OPTION
 
 log = logging.getLogger(__name__)
@@ -173,26 +172,14 @@ public class CLASS extends Rule {
   }
 }
 """
-#: Applications whose sessions have the rule.
-_installed: "WeakSet[Any]" = WeakSet()
+_EXTENSION: Final = SessionExtension(
+    _CLASS, "injectOptimizerRule", "filters on topics are not pushed down", log
+)
 
 
 def install(spark: Any) -> bool:
     """Add the rule to the sessions of this application; False where that is not possible."""
-    try:
-        context = spark.sparkContext
-    except Exception as error:  # Spark Connect
-        log.info("filters on topics are not pushed down: %s", error)
-        return False
-    try:
-        if context not in _installed:
-            builder = new_instance(context, f"{_CLASS}$Builder", _java())
-            spark._jsparkSession.extensions().injectOptimizerRule(builder)
-            _installed.add(context)
-    except Exception as error:  # whatever another version of Spark lacks
-        log.warning("filters on topics are not pushed down: %s", error)
-        return False
-    return True
+    return _EXTENSION.install(spark, _java)
 
 
 def _java() -> str:

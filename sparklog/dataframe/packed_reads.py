@@ -21,9 +21,8 @@ in a class of Spark's, and compile it as they compile what Spark generates.
 import json
 import logging
 from typing import Any, Final
-from weakref import WeakSet
 
-from sparklog.dataframe.jvm_class import new_instance
+from sparklog.dataframe.jvm_class import SessionExtension
 from sparklog.dataframe.options import OWN_SCAN_OPTION
 from sparklog.dataframe.record_unpacker import COLUMNS, GIVE_BATCHES, GIVE_ROWS, UNPACKER
 
@@ -288,26 +287,14 @@ public class CLASS extends SparkStrategy {
   }
 }
 """
-#: Applications whose sessions have the strategy.
-_installed: "WeakSet[Any]" = WeakSet()
+_EXTENSION: Final = SessionExtension(
+    _CLASS, "injectPlannerStrategy", "rows are made by Python", log
+)
 
 
 def install(spark: Any) -> bool:
     """Add the strategy to the sessions of this application; False where that is not possible."""
-    try:
-        context = spark.sparkContext
-    except Exception as error:  # Spark Connect
-        log.debug("rows are made by Python: %s", error)
-        return False
-    try:
-        if context not in _installed:
-            builder = new_instance(context, f"{_CLASS}$Builder", _java())
-            spark._jsparkSession.extensions().injectPlannerStrategy(builder)
-            _installed.add(context)
-    except Exception as error:  # whatever another version of Spark lacks
-        log.warning("rows are made by Python: %s", error)
-        return False
-    return True
+    return _EXTENSION.install(spark, _java)
 
 
 def _java() -> str:

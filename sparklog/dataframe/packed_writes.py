@@ -17,9 +17,8 @@ so that a Spark that cannot do it shows while the write can still be planned as 
 import json
 import logging
 from typing import Any, Final
-from weakref import WeakSet
 
-from sparklog.dataframe.jvm_class import new_instance
+from sparklog.dataframe.jvm_class import SessionExtension
 from sparklog.dataframe.options import PACKED_OPTION
 from sparklog.dataframe.record_packer import PIECE_COLUMNS, packer_java
 from sparklog.wire.batch import BATCH_OVERHEAD
@@ -304,26 +303,14 @@ _OTHER_OPTIONS: Final = (
     "kafka.partitioner.class",
     "kafka.partitioner.ignore.keys",
 )
-#: Applications whose sessions have the strategy.
-_installed: "WeakSet[Any]" = WeakSet()
+_EXTENSION: Final = SessionExtension(
+    _CLASS, "injectPlannerStrategy", "writes are not packed in the JVM", log
+)
 
 
 def install(spark: Any) -> bool:
     """Give the strategy to the sessions of this application; False where that is not possible."""
-    try:
-        context = spark.sparkContext
-    except Exception as error:  # Spark Connect
-        log.info("writes are not packed in the JVM: %s", error)
-        return False
-    try:
-        if context not in _installed:
-            builder = new_instance(context, f"{_CLASS}$Builder", _java())
-            spark._jsparkSession.extensions().injectPlannerStrategy(builder)
-            _installed.add(context)
-    except Exception as error:  # whatever another version of Spark lacks
-        log.warning("writes are not packed in the JVM: %s", error)
-        return False
-    return True
+    return _EXTENSION.install(spark, _java)
 
 
 def _java() -> str:
