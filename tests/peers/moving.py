@@ -3,6 +3,10 @@
 import shutil
 from pathlib import Path
 
+from running import wait_for
+
+from sparklog.wire.batch import iter_batches
+
 #: Says which topic id a folder belongs to, and stays.
 TOPIC_ID = "partition.metadata"
 
@@ -15,6 +19,21 @@ def move(source: Path, target: Path) -> None:
     for path in source.iterdir():
         if path.name != TOPIC_ID:
             shutil.copy(path, target)
+
+
+def await_markers(folder: Path, count: int) -> None:
+    """Wait until so many transactions have their ends in the log.
+
+    A coordinator answers before it writes them.
+    """
+    wait_for(lambda: _markers(folder) == count)
+
+
+def _markers(folder: Path) -> int:
+    logs = [path.read_bytes() for path in folder.glob("*.log")]
+    return sum(
+        header.is_control for data in logs for header, _ in iter_batches(data, partial_tail=True)
+    )
 
 
 def log_of(folder: Path) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_broker import KafkaBroker
+from moving import await_markers
 
 from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
@@ -23,7 +24,7 @@ from sparklog.types import TopicPartition
 TOPIC = "rebuilt-transactions"
 TP = TopicPartition(TOPIC, 0)
 SETTINGS = {"segment.bytes": "1048576", "index.interval.bytes": "100", "retention.ms": "-1"}
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 #: The one that stays open must outlast the tests.
 TRANSACTION_TIMEOUT_MS = 900_000
 MADE_BY_US = (".txnindex", ".snapshot", ".metadata")
@@ -39,6 +40,7 @@ def written(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
     transactional = [_producer(kafka, f"rebuilt-{number}") for number in range(3)]
     plain = Producer({"bootstrap.servers": kafka.address})
     is_open = [False] * len(transactional)
+    ended = 0
     for _ in range(100):
         number = chance.randrange(4)
         if number == 3:
@@ -55,6 +57,8 @@ def written(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
             aborts = chance.random() < 0.6
             (producer.abort_transaction if aborts else producer.commit_transaction)(TIMEOUT_S)
             is_open[number] = False
+            ended += 1
+    await_markers(kafka.log_dir / str(TP), ended)
     if not is_open[0]:
         transactional[0].begin_transaction()
     transactional[0].produce(TOPIC, b"open", partition=0)

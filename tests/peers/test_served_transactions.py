@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from dumped_files import figures_of_kafka, figures_of_ours
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
-from moving import log_of, move
+from moving import await_markers, log_of, move
 from served import ServedCluster
 from serving import RETENTION, broker_address
 
@@ -20,7 +20,9 @@ from sparklog.wire.batch import iter_batches
 from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 TOPIC = "in-transactions"
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
+#: The one that stays open must outlast the tests.
+TRANSACTION_TIMEOUT_MS = 900_000
 #: Ours was started twice.
 LEADER_EPOCH = (r".*\.leader_epoch",)
 CLEAN_MARKER = ".kafka_cleanshutdown"
@@ -34,6 +36,7 @@ class Writer:
             "bootstrap.servers": kafka.address,
             "transactional.id": name,
             "linger.ms": 0,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "log_level": 0,
         })  # fmt: skip
         self._producer.init_transactions(SECONDS_MAX)
@@ -73,6 +76,8 @@ def writers(both: Both, kafka: KafkaBroker) -> Iterator[list[Writer]]:
     first.begin()
     first.write(b"first at last")
     first.abort()
+    await_markers(kafka.log_dir / f"{TOPIC}-0", 25)
+    both.kafka.fill(TOPIC, batch(b"behind the last marker, and what Kafka notes of it"))
     yield writers
     third.abort()
 
