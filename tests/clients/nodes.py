@@ -15,7 +15,7 @@ from sparklog.wire.messages.metadata import (
     MetadataResponse,
 )
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 PAUSE_SECONDS = 0.02
 
 

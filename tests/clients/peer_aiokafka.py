@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from rows import PARTITIONS, Place, Row
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 class AioKafka:

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from rows import PARTITIONS, Place, Row
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 class Confluent:

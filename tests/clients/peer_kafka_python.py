@@ -27,7 +27,7 @@ __all__ = [
     "TransactionalIdAuthorizationFailedError",
 ]
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 class KafkaPython:

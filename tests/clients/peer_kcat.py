@@ -9,7 +9,7 @@ from typing import Any
 from rows import Place, Row, place
 
 KCAT = "/usr/bin/kcat"
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 class Kcat:

@@ -30,7 +30,7 @@ from rows import make_rows
 
 from sparklog.errors import ErrorCode
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 def code_of(refused: Callable[[], object]) -> int:

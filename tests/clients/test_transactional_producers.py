@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from peer_kafka_python import KafkaProducer, TransactionalIdAuthorizationFailedError
 from peer_kcat import KCAT
 
-#: Far below every client's own timeout.
-SECONDS_MAX = 5.0
+#: Below every client's own timeout, which is 40 s or more; no less, for a machine may pause.
+SECONDS_MAX = 30.0
 REASON = "transactional id 'x' refused: transactions are not available yet"
 
 

@@ -36,7 +36,9 @@ from sparklog.wire.messages.produce import (
 )
 from sparklog.wire.schema import Request
 
-READY_SECONDS_MAX, HEARD_SECONDS_MAX = 20.0, 5.0
+READY_SECONDS_MAX, HEARD_SECONDS_MAX = 60.0, 60.0
+#: How long either side may take for what it is told to do.
+TIMEOUT_MS = 60_000
 CORRELATION_ID = 7
 CLIENT_ID = "both"
 #: Serves topics by name, and partitions by number.
@@ -109,7 +111,7 @@ class Side:
                 for key, value in configs.items()
             ),
         )
-        request = CreateTopicsRequest(topics=(topic,), timeout_ms=10_000)
+        request = CreateTopicsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS)
         [created] = self.exchange(request, CREATE_VERSION).topics
         assert created.error_code == 0, (self.name, created)
         self.ids[name] = created.topic_id
@@ -290,7 +292,7 @@ def produce(
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
-        timeout_ms=5000,
+        timeout_ms=TIMEOUT_MS,
         topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
     )
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
+READY_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 60.0
+FORMAT_SECONDS_MAX = 120.0
 NODE_ID = 1
 CLUSTER_ID = "c3BhcmtsX2dwZWVyc190Zw"
 JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -127,7 +128,9 @@ class KafkaBroker:
             self.process.wait(STOP_SECONDS_MAX)
 
     def _run(self, *command: str) -> None:
-        done = subprocess.run([*self._java, *command], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [*self._java, *command], capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def _await_port(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 RUNNER = Path(__file__).with_name("ToolRunner.java")
 JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-STOP_SECONDS_MAX, ALONE_SECONDS_MAX = 20.0, 60.0
+STOP_SECONDS_MAX, ALONE_SECONDS_MAX = 20.0, 120.0
 _INT32 = struct.Struct(">i")
 
 

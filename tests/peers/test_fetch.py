@@ -1,11 +1,10 @@
 """Fetch, as Kafka answers it: bounds, limits, waiting, epochs, and the bytes themselves."""
 
-import time
 from typing import Any
 from uuid import UUID
 
 import pytest
-from both import Both, Side, batch, produce
+from both import TIMEOUT_MS, Both, Side, batch, produce
 from deviations import ABOVE_ALL_EPOCHS, WHOLE_BATCHES, whole_batches
 
 from sparklog.types import Compression
@@ -65,7 +64,7 @@ def cut(both: Both) -> str:
     both.fill(name, BATCH, BATCH)
     wanted = DeleteRecordsPartition(partition_index=0, offset=3)
     topics = (DeleteRecordsTopic(name=name, partitions=(wanted,)),)
-    both.same(DeleteRecordsRequest(topics=topics, timeout_ms=5000), 2)
+    both.same(DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_MS), 2)
     return name
 
 
@@ -169,17 +168,15 @@ def test_nothing_new(both: Both, topic: str) -> None:
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 547, 10_000])
 def test_a_fetch_that_need_not_wait(both: Both, topic: str, min_bytes: int) -> None:
-    began = time.monotonic()
-    wait_ms = 200 if min_bytes > 1000 else 60_000
+    wait_ms = 200 if min_bytes > 1000 else 600_000  # which is longer than we wait for an answer
     both.same(fetching(topic, min_bytes=min_bytes, max_wait_ms=wait_ms), 12)
-    assert time.monotonic() - began < 10
 
 
 def test_a_fetch_that_waits_for_records(both: Both) -> None:
     name = both.create("waited-for")
     answers = []
     for side in both.sides:
-        side.tell(fetching(name, min_bytes=500, max_wait_ms=60_000)(side), 12)
+        side.tell(fetching(name, min_bytes=500, max_wait_ms=600_000)(side), 12)
         for _ in range(2):
             answered = side.exchange(produce(name, BATCH), 10, another=True)
             assert answered.responses[0].partition_responses[0].error_code == 0

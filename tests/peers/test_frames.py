@@ -12,8 +12,7 @@ from sparklog.wire.codec import encode_request
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-CLOSED, ANSWERED, SILENT = "closed", "answered", "silent"
-SECONDS = 1.0
+CLOSED, ANSWERED = "closed", "answered"
 
 
 def request_bytes(version: int = 9) -> bytes:
@@ -111,14 +110,11 @@ def reactions(both: Both, data: bytes) -> tuple[str, str]:
 
 
 def reaction(address: str, data: bytes) -> str:
-    try:
-        return CLOSED if answer(address, data) is None else ANSWERED
-    except TimeoutError:
-        return SILENT
+    return CLOSED if answer(address, data) is None else ANSWERED
 
 
 def answer(address: str, data: bytes) -> bytes | None:
-    """The next frame, None when the connection is closed.  Raises TimeoutError."""
-    with RawWire(address, seconds_max=SECONDS) as wire:
+    """The next frame, None when the connection is closed; silence is a failure."""
+    with RawWire(address) as wire:
         wire.send(data)
         return wire.frame()

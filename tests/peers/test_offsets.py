@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from both import Both, batch, list_offsets
+from both import TIMEOUT_MS, Both, batch, list_offsets
 from deviations import BELOW_ALL_EPOCHS, DELETED_RECORD
 
 from sparklog.types import Compression
@@ -130,7 +130,7 @@ def test_larger_than_an_index_entry(both: Both) -> None:
 def deleting(topic: str, offset: int, partition: int = 0) -> DeleteRecordsRequest:
     wanted = DeleteRecordsPartition(partition_index=partition, offset=offset)
     topics = (DeleteRecordsTopic(name=topic, partitions=(wanted,)),)
-    return DeleteRecordsRequest(topics=topics, timeout_ms=5000)
+    return DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
 
 
 def test_delete_records(both: Both) -> None:
@@ -186,7 +186,7 @@ PRODUCER_ID = (r"producer_id",)
 def kafka_has_a_block_of_ids(both: Both) -> None:
     """It answers COORDINATOR_LOAD_IN_PROGRESS until it has one."""
     request = InitProducerIdRequest(transaction_timeout_ms=1000)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while both.kafka.exchange(request, 4).error_code:
         assert time.monotonic() < deadline
         time.sleep(0.02)

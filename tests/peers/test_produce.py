@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from both import Both, Side, batch, produce
+from both import TIMEOUT_MS, Both, Side, batch, produce
 from crc32c import crc32c
 from deviations import (
     DUPLICATE_TIME,
@@ -47,9 +47,8 @@ def at_version(topic: str, records: bytes | None, version: int, **more: Any) -> 
             return produce(topic, records, **more)
         data = PartitionProduceData(index=more.get("partition", 0), records=records)
         by_id = TopicProduceData(topic_id=side.ids[topic], partition_data=(data,))
-        return ProduceRequest(
-            transactional_id=None, acks=more.get("acks", -1), timeout_ms=5000, topic_data=(by_id,)
-        )
+        acks = more.get("acks", -1)
+        return ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=(by_id,))
 
     return request
 
@@ -163,13 +162,13 @@ def test_ids_that_are_not_there(both: Both) -> None:
     data = PartitionProduceData(index=0, records=ORDINARY)
     for topic_id in (UUID(int=9), None):
         topics = (TopicProduceData(topic_id=topic_id, partition_data=(data,)),)
-        both.same(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), BY_ID)
+        both.same(ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics), BY_ID)
 
 
 def test_nothing_at_all(both: Both, topic: str) -> None:
-    both.same(ProduceRequest(acks=-1, timeout_ms=1000), SOME)
+    both.same(ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS), SOME)
     nothing = TopicProduceData(name=topic)
-    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(nothing,))
+    request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=(nothing,))
     both.same(request, SOME, EMPTY_TOPIC)
 
 
@@ -182,7 +181,7 @@ def test_several_partitions_of_which_some_are_refused(both: Both, topic: str) ->
         TopicProduceData(name=topic, partition_data=parts),
         TopicProduceData(name="not-there", partition_data=parts[:1]),
     )
-    both.same(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics), SOME)
+    both.same(ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics), SOME)
 
 
 REFUSED: dict[str, bytes] = {

@@ -1,7 +1,7 @@
 """Topics with three replicas, their elections and their reassignments, as both have them."""
 
 import pytest
-from both import PRODUCE_VERSION, Both, batch, produce
+from both import PRODUCE_VERSION, TIMEOUT_MS, Both, batch, produce
 from deviations import (
     LAST_LEADER,
     LOG_START,
@@ -76,7 +76,7 @@ def election(kind: int, wanted: dict[str, tuple[int, ...]] | None) -> ElectLeade
         topics = tuple(
             TopicPartitions(topic=name, partitions=numbers) for name, numbers in wanted.items()
         )
-    return ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=4_000)
+    return ElectLeadersRequest(election_type=kind, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
 
 
 @pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN, 2, -1])
@@ -99,7 +99,7 @@ def listing(name: str | None, *numbers: int) -> ListPartitionReassignmentsReques
     topics = None
     if name is not None:
         topics = (ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers),)
-    return ListPartitionReassignmentsRequest(topics=topics, timeout_ms=10_000)
+    return ListPartitionReassignmentsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
 
 
 NO_MOVES: tuple[Moves, ...] = (

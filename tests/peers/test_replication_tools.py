@@ -16,7 +16,7 @@ ROUND = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 CONFIG = "kafka.admin.ConfigCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 KCAT = Path("/usr/bin/kcat")
-KCAT_SECONDS_MAX = 20.0
+KCAT_SECONDS_MAX = 60.0
 
 Same = Callable[..., ToolRun]
 Plan = Callable[[str, Mapping[int, tuple[int, ...]]], str]

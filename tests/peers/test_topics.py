@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from both import Both, Side
+from both import TIMEOUT_MS, Both, Side
 
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -30,7 +30,7 @@ NEW_ID = (r"topics\[.*\]\.topic_id",)
 
 
 def creating(*topics: CreatableTopic, **more: Any) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=topics, timeout_ms=10_000, **more)
+    return CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, **more)
 
 
 def topic(
@@ -139,7 +139,7 @@ def growing(name: str, count: int, assigned: Any = None, **more: Any) -> CreateP
     if assigned is not None:
         assignments = tuple(CreatePartitionsAssignment(broker_ids=brokers) for brokers in assigned)
     wanted = CreatePartitionsTopic(name=name, count=count, assignments=assignments)
-    return CreatePartitionsRequest(topics=(wanted,), timeout_ms=10_000, **more)
+    return CreatePartitionsRequest(topics=(wanted,), timeout_ms=TIMEOUT_MS, **more)
 
 
 def test_more_partitions(each_node: Both, word: str) -> None:
@@ -176,7 +176,7 @@ def test_partitions_that_are_refused(each_node: Both, name: str, count: int, ass
 
 def test_the_same_topic_twice_for_partitions(each_node: Both) -> None:
     wanted = CreatePartitionsTopic(name="grown", count=5)
-    request = CreatePartitionsRequest(topics=(wanted, wanted), timeout_ms=10_000)
+    request = CreatePartitionsRequest(topics=(wanted, wanted), timeout_ms=TIMEOUT_MS)
     each_node.same(request, 3)
 
 
@@ -186,9 +186,9 @@ def test_the_same_topic_twice_for_partitions(each_node: Both) -> None:
 def test_delete_by_name(each_node: Both, word: str) -> None:
     for version in BY_NAME:
         name = each_node.create(f"doomed-by-{word}-{version}")
-        request = DeleteTopicsRequest(topic_names=(name, "not-there"), timeout_ms=10_000)
+        request = DeleteTopicsRequest(topic_names=(name, "not-there"), timeout_ms=TIMEOUT_MS)
         each_node.same(request, version)
-        again = DeleteTopicsRequest(topic_names=(name,), timeout_ms=10_000)
+        again = DeleteTopicsRequest(topic_names=(name,), timeout_ms=TIMEOUT_MS)
         each_node.same(again, version)
 
 
@@ -204,7 +204,7 @@ def test_delete_by_id_or_name(each_node: Both, word: str) -> None:
                 DeleteTopicState(topic_id=UUID(int=77)),
                 DeleteTopicState(name="not-there"),
             ),
-            timeout_ms=10_000,
+            timeout_ms=TIMEOUT_MS,
         )
 
     each_node.same(request, BY_ID)
@@ -216,18 +216,18 @@ def test_delete_by_name_and_id_at_once(each_node: Both, word: str) -> None:
 
     def request(side: Side) -> Request:
         state = DeleteTopicState(name=name, topic_id=side.ids[name])
-        return DeleteTopicsRequest(topics=(state, DeleteTopicState()), timeout_ms=10_000)
+        return DeleteTopicsRequest(topics=(state, DeleteTopicState()), timeout_ms=TIMEOUT_MS)
 
     each_node.same(request, BY_ID)
 
 
 def test_delete_the_same_twice_in_one_request(each_node: Both, word: str) -> None:
     name = each_node.create(f"doomed-twice-by-{word}")
-    request = DeleteTopicsRequest(topic_names=(name, name), timeout_ms=10_000)
+    request = DeleteTopicsRequest(topic_names=(name, name), timeout_ms=TIMEOUT_MS)
     each_node.same(request, 5)
 
     def by_both(side: Side) -> Request:
         states = (DeleteTopicState(name=name), DeleteTopicState(topic_id=side.ids[name]))
-        return DeleteTopicsRequest(topics=states, timeout_ms=10_000)
+        return DeleteTopicsRequest(topics=states, timeout_ms=TIMEOUT_MS)
 
     each_node.same(by_both, BY_ID)

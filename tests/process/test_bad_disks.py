@@ -50,7 +50,7 @@ class SmallDisk:
         self.inside = ("nsenter", "--preserve-credentials", "--user", "--mount", "--target", pid)
 
     def run(self, *command: str) -> None:
-        subprocess.run([*self.inside, *command], check=True, timeout=10)
+        subprocess.run([*self.inside, *command], check=True, timeout=60)
 
     def take_space(self) -> None:
         size = str(BALLAST_MIB * 1024 * 1024)
@@ -97,7 +97,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def create(wire: RawWire, name: str) -> CreatableTopicResult:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    [result] = wire.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=5000), 7).topics
+    [result] = wire.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=60_000), 7).topics
     found: CreatableTopicResult = result
     return found
 

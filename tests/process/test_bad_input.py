@@ -102,7 +102,7 @@ class Witness:
             CreatableTopic(name=LIMITED, num_partitions=1, replication_factor=1, configs=(limit,)),
         )
         with RawWire(self.addresses["control plane"]) as wire:
-            created = wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=5000), 7)
+            created = wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7)
             assert [topic.error_code for topic in created.topics] == [0, 0, 0]
             self.topic_ids = {topic.name: topic.topic_id for topic in created.topics}
             [broker] = [
@@ -328,7 +328,7 @@ def test_bad_batches_without_acknowledgement_cost_the_connection(witness: Witnes
 def test_a_bad_batch_beside_a_good_one_is_refused_alone(wire: RawWire, witness: Witness) -> None:
     good = produce_request(KEPT, batch(b"good")).topic_data
     bad = produce_request(LIMITED, flipped(17)).topic_data
-    both = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=(*bad, *good))
+    both = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=(*bad, *good))
     answer = wire.ask(both, PRODUCE_VERSION)
     codes = {t.name: t.partition_responses[0].error_code for t in answer.responses}
     assert codes == {LIMITED: ErrorCode.CORRUPT_MESSAGE, KEPT: 0}
@@ -441,11 +441,11 @@ def test_topics_that_cannot_be(witness: Witness, node: str) -> None:
         for name, (count, _) in wanted.items()
     )
     with RawWire(witness.addresses[node]) as wire:
-        answer = wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=5000), 7)
+        answer = wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7)
         codes = {topic.name: topic.error_code for topic in answer.topics}
         assert codes == {name: code for name, (_, code) in wanted.items()}
         listed = wire.ask(MetadataRequest(topics=None), 9).topics
         assert {topic.name for topic in listed} & wanted.keys() == set()
-        absent = wire.ask(DeleteTopicsRequest(topic_names=("nowhere",), timeout_ms=5000), 5)
+        absent = wire.ask(DeleteTopicsRequest(topic_names=("nowhere",), timeout_ms=60_000), 5)
         [result] = absent.responses
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
