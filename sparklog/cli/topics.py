@@ -85,6 +85,7 @@ def create(
             replication_factor=-1 if replication_factor is None else replication_factor,
             configs=configs,
         )
+        await admin.await_serving(name)
         return (await admin.describe_topics([name]))[name]
 
     topic = with_admin(bootstrap, work)
