@@ -7,7 +7,9 @@ A row that goes through Arrow to Python and becomes a record there costs more th
 write.  The strategy puts a step of its own under such writes, whose rows are pieces: records of one
 batch each.  It marks the write with an option that says the schema of the rows, so that the
 source checks what it always checks.  Writes that the packer cannot do exactly as Python does
-are left alone: those with more columns than ``value`` and ``timestamp``, or with a partitioner.
+are left alone: those with more columns than ``value`` and ``timestamp``, or with a partitioner; and
+those of rows that Python makes, because the packer has a task say how many rows go to Python at
+once (``record_packer``), and threads of other steps may read that before it is taken back.
 Where the strategy cannot be installed (Spark Connect), all writes are.
 
 The strategy has to be a class of the JVM.  The packer is compiled there before the first write,
@@ -36,12 +38,14 @@ _JAVA: Final = r"""
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeAndComment;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
@@ -91,6 +95,7 @@ public class CLASS extends SparkStrategy {
     StructType schema = ((V2WriteCommand) plan).query().schema();
     Packing packing = Packing.of(schema, options);
     if (packing == null || !isWanted()) return sequence(new ArrayList());
+    if (hasPython(((V2WriteCommand) plan).query())) return sequence(new ArrayList());
     try {
       CodeGenerator.compile(PACKER);
       packing.factory(null, null);
@@ -121,6 +126,20 @@ public class CLASS extends SparkStrategy {
     DataSourceV2Relation relation = (DataSourceV2Relation) target;
     return relation.table() instanceof PythonTable
         && "sparklog".equalsIgnoreCase(relation.table().name());
+  }
+
+  /** A step or an expression in Python: in the same task it would see what the packer sets. */
+  private static boolean hasPython(TreeNode node) {
+    String name = node.getClass().getSimpleName();
+    if (name.contains("Python") || name.contains("Pandas") || name.contains("Arrow")) return true;
+    if (node instanceof QueryPlan && anyHasPython(((QueryPlan) node).expressions())) return true;
+    return anyHasPython(node.children());
+  }
+
+  private static boolean anyHasPython(Seq nodes) {
+    Iterator each = CollectionConverters.asJava(nodes).iterator();
+    while (each.hasNext()) if (hasPython((TreeNode) each.next())) return true;
+    return false;
   }
 
   /** What Spark makes of the write of pieces, over the step that makes them. */

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from dataframe_rig import Rig
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import udf
 
 from sparklog.dataframe.packed_writes import PACKED_CONF
 from sparklog.types import TopicPartition
@@ -106,16 +107,22 @@ def test_plans_of_many_kinds_are_packed(rig: Rig) -> None:
 
 
 def test_python_before_the_write_still_gets_large_batches(rig: Rig) -> None:
-    """What says how many pieces go to Python at once is for the writer alone."""
+    """What says how many pieces go to Python at once is for the writer alone, whoever is first."""
 
     def rows_per_batch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"value": [str(batch.num_rows)]})
 
-    topic = rig.new_topic(1)
     sizes = rig.spark.range(0, 300, 1, 3).mapInArrow(rows_per_batch, "value string")
-    assert "PackRecords" in plan_of(rig, sizes.coalesce(1), topic)
-    assert [record.value for record in rig.consume(topic)] == [b"100"] * 3
+    add = udf(lambda number: number + 1, "bigint", useArrow=True)
+    added = rig.spark.range(0, 300, 1, 3).select(add("id").cast("string").alias("value"))
+    for frame in (sizes, sizes.coalesce(1)):
+        topic = rig.new_topic(1)
+        assert "PackRecords" not in plan_of(rig, frame, topic)
+        assert [record.value for record in rig.consume(topic)] == [b"100"] * 3
+    topic = rig.new_topic(1)
+    assert "PackRecords" not in plan_of(rig, added, topic)
+    assert len(rig.consume(topic)) == 300
 
 
 def test_rows_without_a_time_get_one_and_others_keep_theirs(rig: Rig) -> None:
