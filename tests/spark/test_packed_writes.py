@@ -35,6 +35,7 @@ def plan_of(rig: Rig, frame: Any, topic: str, **options: str) -> str:
     """What Spark executes for the write of a frame."""
     plans: list[str] = []
     rig.write(frame, topic, **options)
+    rig.spark._jsc.sc().listenerBus().waitUntilEmpty()  # it is told of executions a moment later
     store = rig.spark._jsparkSession.sharedState().statusStore()
     executions = store.executionsList()
     plans.append(executions.apply(executions.size() - 1).physicalPlanDescription())
