@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from free_ports import free_ports
+
 from sparklog.process import set_parent_death_signal
 
 VERSION = "v1.8.0"
@@ -93,7 +95,7 @@ class S3Server:
         self.folder.mkdir(parents=True)
         self._binary = binary
         self._log = folder / "versitygw.log"
-        self.port = _free_port()
+        [self.port] = free_ports(1)
         self.start()
 
     @property
@@ -153,13 +155,6 @@ class S3Server:
                     self.stop()
                     raise S3Missing(f"versitygw does not serve: {self._log.read_text()}") from None
                 time.sleep(0.02)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

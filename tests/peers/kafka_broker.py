@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from free_ports import free_ports
+
 READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 60.0
 FORMAT_SECONDS_MAX = 120.0
@@ -150,20 +152,8 @@ class KafkaBroker:
 
 def make_seats(count: int) -> list[Seat]:
     """Nodes 1 to ``count``."""
-    ports = iter(_free_ports(2 * count))
+    ports = iter(free_ports(2 * count))
     return [
         Seat(node_id=number, port=next(ports), controller_port=next(ports))
         for number in range(1, count + 1)
     ]
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago: Kafka wants to be told them before it starts."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
