@@ -174,7 +174,7 @@ def test_a_broker_hangs_and_comes_back(trios: Trios) -> None:
             trios.same(produce(topic, batch(b"x"), acks=acks), PRODUCE_VERSION)
         trios.same(produce(strict, batch(b"x")), PRODUCE_VERSION, LOG_START)
     finally:
-        trios.resume(3, strict)
+        trios.resume(3, plain, strict, alone)
     for topic in (plain, strict, alone):
         check(trios, topic)
     trios.same(produce(strict, batch(b"x")), PRODUCE_VERSION)

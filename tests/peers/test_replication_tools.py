@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from both import batch
 from kafka_tools import KafkaTools, ToolRun
-from tool_words import said
+from running import wait_for
+from same_words import Condition, anything, hides, lists, prints, same_words, shows
 from trios import Trios, moving
 
 ROUND = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
@@ -24,15 +25,11 @@ Plan = Callable[[str, Mapping[int, tuple[int, ...]]], str]
 
 @pytest.fixture
 def same(tools: KafkaTools, trios: Trios) -> Same:
-    """Runs a tool against both; what it says must be the same.  Gives the run against us."""
+    """As ``same_words``."""
+    addresses = [cluster.bootstrap for cluster in trios.clusters]
 
-    def run(tool: str, *arguments: str) -> ToolRun:
-        of_kafka, ours = (
-            tools.run(tool, "--bootstrap-server", cluster.bootstrap, *arguments)
-            for cluster in trios.clusters
-        )
-        assert said(ours) == said(of_kafka)
-        return ours
+    def run(tool: str, *arguments: str, until: Condition | None = None) -> ToolRun:
+        return same_words(tools, addresses, tool, arguments, until=until)
 
     return run
 
@@ -76,8 +73,8 @@ def test_topics_are_made(same: Same) -> None:
     assert create("not-placed", "--replica-assignment", "1:9").code == 1
     strict = ("--replica-assignment", "3:1", "--config", "min.insync.replicas=2")
     assert create("strict", *strict).code == 0
-    found = same("TopicCommand", "--describe", "--topic", "strict", "--at-min-isr-partitions")
-    assert "Isr: 3,1" in found.out
+    asked = ("--describe", "--topic", "strict", "--at-min-isr-partitions")
+    same("TopicCommand", *asked, until=shows("Isr: 3,1"))
 
 
 def test_leaders_that_lead_already(same: Same, trios: Trios, tmp_path: Path) -> None:
@@ -101,13 +98,14 @@ def test_replicas_are_put_in_another_order(same: Same, trios: Trios, plan: Plan)
     trios.place("reordered", ROUND)
     file = ("--reassignment-json-file", plan("reordered", {0: (3, 2, 1), 1: (2, 3)}))
     assert "Successfully started" in same(REASSIGN, "--execute", *file).out
-    assert "reordered-0 is completed" in same(REASSIGN, "--verify", *file).out
-    assert same(REASSIGN, "--list").out == "No partition reassignments found.\n"
-    same("TopicCommand", "--describe", "--topic", "reordered")
+    same(REASSIGN, "--verify", *file, until=shows("reordered-0 is completed"))
+    same(REASSIGN, "--list", until=prints("No partition reassignments found.\n"))
+    described = ("TopicCommand", "--describe", "--topic", "reordered")
+    same(*described, until=shows("Replicas: 3,2,1"))
     preferred = ("--election-type", "preferred", "--topic", "reordered", "--partition", "0")
     elected = same("LeaderElectionCommand", *preferred)
     assert elected.out.startswith("Successfully completed leader election (PREFERRED)")
-    assert "Leader: 3" in same("TopicCommand", "--describe", "--topic", "reordered").out
+    same(*described, until=shows("Leader: 3"))
 
 
 def test_throttles_come_with_a_reassignment_and_go_with_its_end(
@@ -118,18 +116,19 @@ def test_throttles_come_with_a_reassignment_and_go_with_its_end(
     started = same(REASSIGN, "--execute", *file, "--throttle", "1000000")
     assert "The inter-broker throttle limit was set to 1000000 B/s" in started.out
 
-    def settings() -> tuple[str, str]:
-        topic = same(CONFIG, "--describe", "--topic", "throttled")
-        return topic.out, same(CONFIG, "--describe", "--broker", "1").out
+    def settings(of_topic: Condition, of_broker: Condition) -> tuple[str, str]:
+        topic = same(CONFIG, "--describe", "--topic", "throttled", until=of_topic)
+        return topic.out, same(CONFIG, "--describe", "--broker", "1", until=of_broker).out
 
-    before = settings()
-    assert "leader.replication.throttled.replicas=0:1,0:2,0:3,2:1,2:2,2:3 " in before[0]
-    assert "follower.replication.throttled.rate=1000000 " in before[1]
-    same(REASSIGN, "--verify", *file, "--preserve-throttles")
-    assert settings() == before
-    same(REASSIGN, "--verify", *file)
-    assert "throttled" not in settings()[1]
-    assert "replication.throttled" not in settings()[0]
+    throttled = (
+        shows("leader.replication.throttled.replicas=0:1,0:2,0:3,2:1,2:2,2:3 "),
+        shows("follower.replication.throttled.rate=1000000 "),
+    )
+    before = settings(*throttled)
+    same(REASSIGN, "--verify", *file, "--preserve-throttles", until=anything)
+    assert settings(*throttled) == before
+    same(REASSIGN, "--verify", *file, until=anything)
+    settings(hides("replication.throttled"), hides("throttled"))
     assert same(REASSIGN, "--cancel", *file).code == 0
 
 
@@ -194,21 +193,22 @@ def test_topics_are_described_while_a_broker_hangs(
     loose = trios.place("tool-loose", ((3, 1), (2, 1)))
     alone = trios.place("tool-alone", ((3,),))
 
-    def describe(*options: str) -> str:
-        return same("TopicCommand", "--describe", "--topic", "tool-(hung|loose)", *options).out
+    def describe(*options: str, until: Condition = anything) -> None:
+        asked = ("--describe", "--topic", "tool-(hung|loose)", *options)
+        same("TopicCommand", *asked, until=until)
 
     moves = ("--reassignment-json-file", plan(loose, {1: (1, 3)}))
     preferred = ("--election-type", "preferred", "--topic", topic, "--partition", "2")
     unclean = ("--election-type", "unclean", "--topic", alone, "--partition", "0")
     trios.hang(3, topic)
     try:
-        assert "Replicas: 3,1,2\tIsr: 1,2\tElr: 3\t" in describe()
+        describe(until=shows("Replicas: 3,1,2\tIsr: 1,2\tElr: 3\t"))
         for option, shown in (("under-replicated", 4), ("under-min-isr", 3), ("at-min-isr", 1)):
-            assert len(describe(f"--{option}-partitions").splitlines()) == shown
-        assert describe("--unavailable-partitions") == ""
+            describe(f"--{option}-partitions", until=lists(shown))
+        describe("--unavailable-partitions", until=prints(""))
         asked = ("--describe", "--topic", alone, "--unavailable-partitions")
         ours = ("--bootstrap-server", trios.clusters[1].bootstrap)
-        assert "Leader: none" in tools.ok("TopicCommand", *ours, *asked).out
+        wait_for(lambda: "Leader: none" in tools.ok("TopicCommand", *ours, *asked).out)
         for elected in (preferred, unclean):
             assert same("LeaderElectionCommand", *elected).code == 1
         if KCAT.exists():
@@ -216,14 +216,15 @@ def test_topics_are_described_while_a_broker_hangs(
                 _listed(trios.clusters[1].bootstrap, topic)
             )
         trios.same(moving(loose, {1: (1, 3)}), 1)  # the tool wants all brokers to be there
-        assert "is still in progress" in same(REASSIGN, "--verify", *moves).out
-        assert "replicas: 1,3,2. adding: 3. removing: 2." in same(REASSIGN, "--list").out
+        same(REASSIGN, "--verify", *moves, until=shows("is still in progress"))
+        moving_now = "replicas: 1,3,2. adding: 3. removing: 2."
+        same(REASSIGN, "--list", until=shows(moving_now))
         describe()
     finally:
         trios.resume(3, topic)
     describe()
     trios.await_partitions(loose, lambda all_: len(all_[1].replica_nodes) == 2)
-    assert "is completed" in same(REASSIGN, "--verify", *moves).out
+    same(REASSIGN, "--verify", *moves, until=shows("is completed"))
     assert "Successfully completed" in same("LeaderElectionCommand", *preferred).out
     describe()
 
@@ -232,22 +233,24 @@ def test_a_throttled_reassignment_is_slow_and_can_be_cancelled(
     same: Same, trios: Trios, plan: Plan
 ) -> None:
     topic = trios.place("tool-slow", ((1,),))
+    trios.await_topic(topic)
     trios.fill(topic, *[batch(bytes(500_000))] * 8)  # more than one fetch takes
     file = ("--reassignment-json-file", plan(topic, {0: (2,)}))
     started = same(REASSIGN, "--execute", *file, "--throttle", "1000")
     assert "Successfully started" in started.out
-    assert "is still in progress" in same(REASSIGN, "--verify", *file).out
-    assert "adding: 2. removing: 1." in same(REASSIGN, "--list").out
-    throttled = same(CONFIG, "--describe", "--topic", topic).out
-    assert "leader.replication.throttled.replicas=0:1 " in throttled
+    same(REASSIGN, "--verify", *file, until=shows("is still in progress"))
+    same(REASSIGN, "--list", until=shows("adding: 2. removing: 1."))
+    settings = (CONFIG, "--describe", "--topic", topic)
+    throttled = same(*settings, until=shows("leader.replication.throttled.replicas=0:1 ")).out
     assert "follower.replication.throttled.replicas=0:2 " in throttled
     cancelled = same(REASSIGN, "--cancel", *file)
     assert "Successfully cancelled" in cancelled.out
-    assert "Replicas: 1\tIsr: 1" in same("TopicCommand", "--describe", "--topic", topic).out
-    assert "throttled" not in same(CONFIG, "--describe", "--topic", topic).out
+    described = ("TopicCommand", "--describe", "--topic", topic)
+    same(*described, until=shows("Replicas: 1\tIsr: 1"))
+    same(*settings, until=hides("throttled"))
     same(REASSIGN, "--execute", *file, "--throttle", "1000")
     faster = same(REASSIGN, "--execute", *file, "--throttle", "100000000", "--additional")
     assert "limit was set to 100000000 B/s" in faster.out
     trios.await_partitions(topic, lambda all_: all_[0].replica_nodes == (2,))
-    assert "is completed" in same(REASSIGN, "--verify", *file).out
-    assert "throttled" not in same(CONFIG, "--describe", "--broker", "2").out
+    same(REASSIGN, "--verify", *file, until=shows("is completed"))
+    same(CONFIG, "--describe", "--broker", "2", until=hides("throttled"))

@@ -9,8 +9,9 @@ import pytest
 from both import Both, batch
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools, ToolRun
+from running import wait_for
+from same_words import Condition, anything, hides, prints, same_words, shows
 from served import ServedCluster
-from tool_words import said
 
 from sparklog.wire.builder import decode_records
 
@@ -21,22 +22,18 @@ Same = Callable[..., ToolRun]
 
 @pytest.fixture
 def same(tools: KafkaTools, kafka: KafkaBroker, cluster: ServedCluster) -> Same:
-    """Runs a tool against both; what it says must be the same.  Gives the run against us."""
+    """As ``same_words``."""
+    addresses = (kafka.address, cluster.bootstrap)
 
-    def run(tool: str, *arguments: str, stdin: str = "") -> ToolRun:
-        of_kafka, ours = (
-            tools.run(tool, "--bootstrap-server", address, *arguments, stdin=stdin)
-            for address in (kafka.address, cluster.bootstrap)
-        )
-        assert said(ours) == said(of_kafka)
-        return ours
+    def run(tool: str, *arguments: str, until: Condition | None = None) -> ToolRun:
+        return same_words(tools, addresses, tool, arguments, until=until)
 
     return run
 
 
 def test_topics(same: Same) -> None:
-    def topics(*arguments: str) -> ToolRun:
-        return same("TopicCommand", *arguments)
+    def topics(*arguments: str, until: Condition | None = None) -> ToolRun:
+        return same("TopicCommand", *arguments, until=until)
 
     assert topics("--create", "--topic", "tool-a", "--partitions", "2").out == (
         "Created topic tool-a.\n"
@@ -50,30 +47,30 @@ def test_topics(same: Same) -> None:
     assert topics("--create", "--topic", "tool-d", "--replication-factor", "2").code == 1
     assert topics("--create", "--topic", "tool-d", "--config", "no.such=1").code == 1
     assert topics("--create", "--topic", "tool d").code == 1
-    assert topics("--list", "--topic", "tool-.*").lines == ["tool-a", "tool-b", "tool-c"]
+    topics("--list", "--topic", "tool-.*", until=prints("tool-a\ntool-b\ntool-c\n"))
     for options in ((), ("--unavailable-partitions",), ("--under-replicated-partitions",)):
-        topics("--describe", "--topic", "tool-.*", *options)
+        topics("--describe", "--topic", "tool-.*", *options, until=anything)
     assert topics("--describe", "--topic", "tool-d").code == 1
     assert topics("--alter", "--topic", "tool-a", "--partitions", "5").code == 0
     assert topics("--alter", "--topic", "tool-a", "--partitions", "3").code == 1
-    assert "PartitionCount: 5" in topics("--describe", "--topic", "tool-a").out
+    topics("--describe", "--topic", "tool-a", until=shows("PartitionCount: 5"))
     for name in ("tool-a", "tool-b", "tool-c"):
         assert topics("--delete", "--topic", name).code == 0
+    topics("--list", "--topic", "tool-.*", until=prints("\n"))
     assert topics("--delete", "--topic", "tool-a").code == 1
-    assert topics("--list", "--topic", "tool-.*").out == "\n"
 
 
 def test_settings_of_topics(same: Same, both: Both) -> None:
     both.create("tool-settings")
 
-    def configs(*arguments: str) -> ToolRun:
-        return same(CONFIG, "--topic", "tool-settings", *arguments)
+    def configs(*arguments: str, until: Condition | None = None) -> ToolRun:
+        return same(CONFIG, "--topic", "tool-settings", *arguments, until=until)
 
     changes = "retention.bytes=1000000,max.message.bytes=2000"
     assert configs("--alter", "--add-config", changes).code == 0
-    assert "max.message.bytes=2000" in configs("--describe").out
+    configs("--describe", until=shows("max.message.bytes=2000"))
     assert configs("--alter", "--delete-config", "retention.bytes").code == 0
-    assert "retention.bytes" not in configs("--describe").out
+    configs("--describe", until=hides("retention.bytes"))
     assert configs("--alter", "--add-config", "max.message.bytes=-3").code == 1
     assert configs("--alter", "--add-config", "no.such.thing=3").code == 1
     assert configs("--alter", "--add-config", "cleanup.policy=[delete]").code == 0
@@ -88,8 +85,9 @@ def test_settings_of_a_broker(tools: KafkaTools, cluster: ServedCluster) -> None
     assert "  num.partitions=1 sensitive=false" in shown.out
     change = ("--add-config", "producer.id.expiration.ms=1000000")
     tools.ok(CONFIG, *server, "--broker-defaults", "--alter", *change)
-    shown = tools.ok(CONFIG, *server, "--broker-defaults", "--describe")
-    assert "  producer.id.expiration.ms=1000000 sensitive=false" in shown.out
+    told = "  producer.id.expiration.ms=1000000 sensitive=false"
+    shown_of_all = (CONFIG, *server, "--broker-defaults", "--describe")
+    wait_for(lambda: told in tools.ok(*shown_of_all).out)
     undo = ("--delete-config", "producer.id.expiration.ms")
     tools.ok(CONFIG, *server, "--broker-defaults", "--alter", *undo)
 
@@ -147,6 +145,8 @@ def test_the_console_producer(tools: KafkaTools, cluster: ServedCluster, both: B
         "tool-console",
         "--compression-codec",
         "zstd",
+        "--request-timeout-ms",
+        "60000",
         *options,
         stdin="".join(line + "\n" for line in lines),
     )
