@@ -72,6 +72,7 @@ def test_executors_pack_what_is_written(cluster: Cluster, spark: Any) -> None:
     cluster.create_topic("packed", 2)
     frame = spark.range(0, 500, 1, 4).selectExpr("string(id) AS value")
     frame.write.format("sparklog").mode("append").option("topic", "packed").save()
+    spark._jsc.sc().listenerBus().waitUntilEmpty()  # Spark is told of executions a moment later
     executions = spark._jsparkSession.sharedState().statusStore().executionsList()
     plan = executions.apply(executions.size() - 1).physicalPlanDescription()
     assert "PackRecords" in plan
