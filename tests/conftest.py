@@ -1,6 +1,9 @@
 """What holds for every test: one clear line instead of many failures where Java is missing, an S3
-server for those who ask for one, and no deadline for single examples nor for making them, because a
-busy machine is no failure (pytest-timeout ends what hangs).
+server for those who ask for one, and how Hypothesis looks for examples.
+
+There is no deadline for single examples nor for making them, because a busy machine is no failure
+(pytest-timeout ends what hangs), and the examples are the same in every run, so that a change is
+judged by itself: ``pytest --hypothesis-profile=search`` looks for new ones.
 """
 
 from collections.abc import Iterator
@@ -14,7 +17,10 @@ from s3_server import S3Missing, S3Server, require_binary
 from sparklog.driver.java import require_java
 from sparklog.errors import StartError
 
-settings.register_profile("sparklog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "sparklog", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile("search", settings.get_profile("sparklog"), derandomize=False)
 settings.load_profile("sparklog")
 
 
