@@ -47,6 +47,8 @@ BOOTSTRAP_OPTIONS = ("kafka.bootstrap.servers", "bootstrap.servers")
 OWN_SCAN_OPTION = "sparklog.own.scan"
 #: Ours alone: the schema of rows that come packed, as JSON (see ``packed_writes``).
 PACKED_OPTION = "sparklog.packed"
+#: The default of ``kafka.batch.size``: librdkafka's, which fits into a topic's default maximum.
+BATCH_BYTES = 1_000_000
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
 #: Spark's Kafka source takes them in a batch read, and says that they do nothing there.
 STREAM_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -142,7 +144,7 @@ class WriteOptions:
     topic: str | None = None
     acks: int = -1
     compression: Compression = Compression.NONE
-    batch_bytes: int = 512 * 1024
+    batch_bytes: int = BATCH_BYTES
     delivery_timeout_ms: int = 120_000
     idempotent: bool = True
     partitioner: Partitioner = DEFAULT
@@ -200,7 +202,7 @@ def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None)
         topic=given.optional("topic", topic_name),
         acks=acks,
         compression=given.get("kafka.compression.type", compression, Compression.NONE),
-        batch_bytes=given.get("kafka.batch.size", int32, 512 * 1024),
+        batch_bytes=given.get("kafka.batch.size", int32, BATCH_BYTES),
         delivery_timeout_ms=given.get("kafka.delivery.timeout.ms", int32, 120_000),
         idempotent=idempotent,
         partitioner=_partitioner(given),

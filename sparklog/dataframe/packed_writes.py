@@ -21,7 +21,7 @@ import logging
 from typing import Any, Final
 
 from sparklog.dataframe.jvm_class import SessionExtension
-from sparklog.dataframe.options import PACKED_OPTION
+from sparklog.dataframe.options import BATCH_BYTES, PACKED_OPTION
 from sparklog.dataframe.record_packer import PIECE_COLUMNS, packer_java
 from sparklog.wire.batch import BATCH_OVERHEAD
 
@@ -333,15 +333,13 @@ def install(spark: Any) -> bool:
 
 
 def _java() -> str:
-    from sparklog.dataframe.options import WriteOptions
-
     named = {
         "CLASS": _CLASS,
         "MARK": PACKED_OPTION,
         "PIECE_COLUMNS": ", ".join(" ".join(column) for column in PIECE_COLUMNS),
         "PACKED_CONF": PACKED_CONF,
         "OTHER_OPTIONS": " ".join(_OTHER_OPTIONS),
-        "BATCH_BYTES_DEFAULT": str(WriteOptions(bootstrap=()).batch_bytes),
+        "BATCH_BYTES_DEFAULT": str(BATCH_BYTES),
         "BATCH_BYTES_MIN": str(BATCH_BYTES_MIN),
         "BATCH_BYTES_MAX": str(BATCH_BYTES_MAX),
         "BATCH_OVERHEAD": str(BATCH_OVERHEAD),
