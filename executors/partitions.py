@@ -228,18 +228,16 @@ class PartitionTable:
         touched, hosted = self._touched(image, lead), image.partitions_of(self.node_id)
         wanted = {tp: (self._topic_id(tp), hosted[tp]) for tp in touched if tp in hosted}
         await self._remove(self._gone(touched, wanted))
-        for tp, (_, state) in wanted.items():
-            await self._update(tp, state, lead)
-        missing = [tp for tp in wanted if tp not in self._partitions and tp not in self._offline]
-
-        async def open_one(tp: TopicPartition) -> None:
-            topic_id, state = wanted[tp]
-            await self._open(tp, topic_id)
-            await self._update(tp, state, lead)  # its clients do not wait for the other logs
-
-        await self._some_at_once(open_one, missing)
+        missing = [
+            (tp, topic_id)
+            for tp, (topic_id, _) in wanted.items()
+            if tp not in self._partitions and tp not in self._offline
+        ]
+        await self._some_at_once(self._open, missing)
         self._opened_before = True
         self._led_before = self._led_before or lead
+        for tp, (_, state) in wanted.items():
+            await self._update(tp, state, lead)
         self.waits.deleters.wake_all()  # brokers that are gone are not waited for
         self._applied = (version, lead)
 
@@ -353,7 +351,8 @@ class PartitionTable:
                 gone.append(tp)
         return gone
 
-    async def _open(self, tp: TopicPartition, topic_id: UUID) -> None:
+    async def _open(self, missing: tuple[TopicPartition, UUID]) -> None:
+        tp, topic_id = missing
         producers = ProducerStateManager(tp)
         config = self._settings.of_topic(self.image, tp.topic)
         try:

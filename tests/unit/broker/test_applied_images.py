@@ -3,10 +3,8 @@ more than what changed."""
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar
 from unittest.mock import patch
 from uuid import UUID
 
@@ -30,7 +28,6 @@ from sparklog.metadata import (
     TopicCreated,
     TopicDeleted,
 )
-from sparklog.storage_backends.blocking import replaced_runner
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import ResourceType, TopicPartition
 
@@ -38,8 +35,6 @@ NODE, OTHER = 1, 2
 TOPICS = ("a", "b")
 FOREVER = 1_000_000
 _ids = itertools.count(1)
-
-T = TypeVar("T")
 
 
 def open_table(disk: MemoryBackend | None = None) -> PartitionTable:
@@ -116,19 +111,6 @@ def check(table: PartitionTable, image: ClusterImage, *, lead: bool) -> None:
     } == expected
 
 
-@contextmanager
-def before_each_opening(look: Callable[[], None]) -> Iterator[None]:
-    """``look`` whenever the disk is about to do something."""
-
-    async def run(work: Callable[[], T], /) -> T:
-        look()
-        await asyncio.sleep(0)
-        return work()
-
-    with replaced_runner(run):
-        yield
-
-
 def changes(image: ClusterImage, draw: st.DrawFn) -> Iterator[Record]:
     topic = draw(st.sampled_from(TOPICS))
     known = image.topic(topic)
@@ -164,53 +146,6 @@ def test_whatever_happens_it_has_what_the_image_gives_it(data: st.DataObject) ->
             if not lead:
                 table.drop_roles()
             check(table, image, lead=lead)
-
-    asyncio.run(follow())
-
-
-def test_a_partition_is_led_as_soon_as_its_own_log_is_open() -> None:
-    async def follow() -> list[int]:
-        table, image, led = open_table(), ClusterImage(), list[int]()
-        commit(image, created("a", 6))
-        with before_each_opening(lambda: led.append(sum(p.is_leader for p in table))):
-            await table.apply(image, lead=True)
-        check(table, image, lead=True)
-        return led
-
-    # Two are opened at a time (num.recovery.threads.per.data.dir).
-    assert asyncio.run(follow()) == [0, 0, 2, 2, 4, 4]
-
-
-def test_an_open_partition_takes_its_new_role_before_others_are_opened() -> None:
-    async def follow() -> set[int]:
-        table, image, epochs = open_table(), ClusterImage(), set[int]()
-        first = TopicPartition("a", 0)
-        commit(image, created("a", 1))
-        await table.apply(image, lead=True)
-        commit(image, created("b", 3), moved(image, first, NODE))
-        with before_each_opening(lambda: epochs.add(table.find("a", 0).leader_epoch)):
-            await table.apply(image, lead=True)
-        check(table, image, lead=True)
-        return epochs
-
-    assert asyncio.run(follow()) == {1}
-
-
-def test_what_leads_already_goes_offline_when_its_disk_fails_at_the_next_log() -> None:
-    async def follow() -> None:
-        disk = MemoryBackend()
-        table, image = open_table(disk), ClusterImage()
-
-        def break_down() -> None:
-            if any(partition.is_leader for partition in table):
-                disk.faults.fail_next(FOREVER)
-
-        commit(image, created("a", 4))
-        with before_each_opening(break_down):
-            await table.apply(image, lead=True)
-            await table.disks_gone.wait()
-        assert len(table) == 0
-        assert sorted(table.offline) == [TopicPartition("a", number) for number in range(4)]
 
     asyncio.run(follow())
 
