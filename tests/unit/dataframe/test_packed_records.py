@@ -1,8 +1,6 @@
-"""Pieces of packed records: what Python makes of them, and where there are none."""
+"""Pieces of packed records: what Python makes of them."""
 
 import json
-import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe import packed_writes
 from sparklog.dataframe.options import PACKED_OPTION
 from sparklog.dataframe.packed_records import PackedRecords, packed_records, rows_of
 from sparklog.dataframe.routing import Router
@@ -124,24 +121,3 @@ def test_the_source_checks_the_rows_of_a_packed_write() -> None:
         writer(StructType().add("valeu", "string"))
     plain = SparklogDataSource(options).writer(StructType().add("value", "string"), False)
     assert type(plain) is TopicWriter
-
-
-# where writes cannot be packed
-
-
-class Context(SimpleNamespace):
-    """A Spark context without a JVM; hashable, as contexts are."""
-
-    __hash__ = object.__hash__
-
-
-def test_a_session_without_a_jvm_packs_nothing() -> None:
-    assert packed_writes.install(SimpleNamespace()) is False
-
-
-def test_a_spark_that_lacks_what_packing_needs_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert packed_writes.install(SimpleNamespace(sparkContext=Context())) is False
-    assert [record.message for record in caplog.records] == [
-        "writes are not packed in the JVM: 'Context' object has no attribute '_jvm'"
-    ]
