@@ -8,12 +8,16 @@ imported in the task.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.worker_process import settle_process
+
+if TYPE_CHECKING:
+    from sparklog.dataframe.sender import Sender
 
 #: Arrow bytes that are collected before they are routed and encoded.
 GROUP_BYTES = 8 * 1024 * 1024
@@ -40,16 +44,24 @@ class TopicWriter(DataSourceArrowWriter):
         from sparklog.dataframe.sender import sender
 
         settle_process()
-        waiting = groups(iterator)
+        waiting = self._groups(iterator)
         first = next(waiting, None)
         if first is None:
             return RowsWritten(0)
         rows = 0
         with sender(self.options) as sending:
             for group in chain((first,), waiting):
-                sending.send(group)
-                rows += group.num_rows
+                rows += self._send(sending, group)
         return RowsWritten(rows)
+
+    def _groups(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+        """What is routed and sent at a time, none of it empty."""
+        return groups(iterator)
+
+    def _send(self, sending: "Sender", group: Any) -> int:
+        """The rows of the group."""
+        sending.send(group)
+        return int(group.num_rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every row was acknowledged when its task ended; there is nothing left to do."""
@@ -62,22 +74,15 @@ class TopicWriter(DataSourceArrowWriter):
 class PackedTopicWriter(TopicWriter):
     """The same for rows that come as pieces of packed records."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from sparklog.dataframe.packed_records import packed_records
-        from sparklog.dataframe.sender import sender
+    def _groups(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+        return (batch for batch in iterator if batch.num_rows)
 
-        settle_process()
-        waiting = (batch for batch in iterator if batch.num_rows)
-        first = next(waiting, None)
-        if first is None:
-            return RowsWritten(0)
-        rows = 0
-        with sender(self.options) as sending:
-            for batch in chain((first,), waiting):
-                pieces = list(packed_records(batch))
-                sending.send_packed(pieces)
-                rows += sum(piece.record_count for piece in pieces)
-        return RowsWritten(rows)
+    def _send(self, sending: "Sender", group: Any) -> int:
+        from sparklog.dataframe.packed_records import packed_records
+
+        pieces = list(packed_records(group))
+        sending.send_packed(pieces)
+        return sum(piece.record_count for piece in pieces)
 
 
 def groups(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
