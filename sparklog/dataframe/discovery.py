@@ -1,9 +1,10 @@
 """How ``format("sparklog")`` finds the cluster of its own application.
 
 Owns: one small file per Spark driver, named after the process id of its JVM, that holds the
-bootstrap servers.  Spark plans Python sources in processes of its own that see neither the
-session's settings nor the environment of the user's driver; they descend from that JVM, and so
-find it.
+bootstrap servers and when that process started.  Spark plans Python sources in processes of its
+own that see neither the session's settings nor the environment of the user's driver; they descend
+from that JVM, and so find it.  A driver that is killed leaves its file behind, and its process id
+is given to another process some day: one that started at another time is not meant.
 Must not know what starts a cluster.
 """
 
@@ -13,14 +14,34 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
+
+#: Fields of /proc/PID/stat behind the process's name (proc(5)): its parent, and its start in ticks
+#: since the machine started.
+_PARENT_FIELD = 1
+_START_FIELD = 19
+
+
+class _Process(NamedTuple):
+    """What does not change while a process runs (unless its parent ends)."""
+
+    parent: int
+    start: str
 
 
 def announce(jvm_pid: int, bootstrap_servers: str) -> None:
-    """Let the data sources of that Spark driver find the cluster."""
+    """Let the data sources of that Spark driver find the cluster.
+
+    Raises:
+        OSError: the file cannot be written, or that process cannot be seen from here.
+    """
+    process = _process(jvm_pid)
+    if process is None:
+        raise ProcessLookupError(f"process {jvm_pid} cannot be seen")
     folder = _folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     temporary = folder / f".{jvm_pid}.{os.getpid()}"
-    temporary.write_text(bootstrap_servers)
+    temporary.write_text(f"{bootstrap_servers}\n{process.start}")
     temporary.replace(folder / str(jvm_pid))
 
 
@@ -28,7 +49,7 @@ def withdraw(jvm_pid: int, bootstrap_servers: str) -> None:
     """Take an announcement back, unless another cluster's has replaced it."""
     file = _folder() / str(jvm_pid)
     with suppress(FileNotFoundError):
-        if file.read_text() == bootstrap_servers:
+        if file.read_text().partition("\n")[0] == bootstrap_servers:
             file.unlink()
 
 
@@ -37,11 +58,13 @@ def find_bootstrap_servers() -> str | None:
     folder = _folder()
     if not _is_ours(folder):
         return None
-    for pid in _ancestors():
+    for pid, process in _ancestors():
         try:
-            return (folder / str(pid)).read_text()
+            servers, _, start = (folder / str(pid)).read_text().partition("\n")
         except OSError:
             continue
+        if start == process.start:
+            return servers
     return None
 
 
@@ -57,22 +80,28 @@ def _is_ours(folder: Path) -> bool:
         return False
 
 
-def _ancestors() -> Iterator[int]:
+def _ancestors() -> Iterator[tuple[int, _Process]]:
+    """This process, its parent, and so on, as far as can be seen."""
     pid = os.getpid()
-    while pid > 1:
-        yield pid
-        pid = _parent(pid)
+    while pid > 1 and (process := _process(pid)) is not None:
+        yield pid, process
+        pid = process.parent
 
 
-def _parent(pid: int) -> int:
-    """The parent's process id, 0 when it cannot be learnt."""
+def _process(pid: int) -> _Process | None:
+    """None when nothing can be learnt of it."""
     try:
         if os.path.exists("/proc/self/stat"):
-            text = Path(f"/proc/{pid}/stat").read_text()
-            return int(text.rpartition(")")[2].split()[1])
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            return _Process(int(fields[_PARENT_FIELD]), fields[_START_FIELD])
         found = subprocess.run(
-            ["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True
+            ["ps", "-o", "ppid=,lstart=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
         )
-        return int(found.stdout)
+        parent, *start = found.stdout.split()
+        return _Process(int(parent), " ".join(start))
     except (OSError, ValueError, subprocess.CalledProcessError):
-        return 0
+        return None

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,3 +53,18 @@ def test_only_the_cluster_that_was_announced_last_is_withdrawn() -> None:
     discovery.withdraw(os.getpid(), "second:1")
     discovery.withdraw(os.getpid(), "second:1")
     assert discovery.find_bootstrap_servers() is None
+
+
+def test_a_process_that_has_the_id_of_a_killed_driver_does_not_find_its_cluster() -> None:
+    discovery.announce(os.getppid(), "far:1")
+    discovery.announce(os.getpid(), "near:1")
+    (file,) = Path(tempfile.gettempdir()).glob(f"sparklog-*/{os.getpid()}")
+    file.write_text("near:1\nlong ago")
+    assert discovery.find_bootstrap_servers() == "far:1"
+
+
+def test_a_process_that_is_gone_is_not_announced() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    with pytest.raises(ProcessLookupError, match=str(gone.pid)):
+        discovery.announce(gone.pid, "h:1")
