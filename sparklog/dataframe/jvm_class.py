@@ -1,13 +1,55 @@
 """Makes classes in the driver's JVM, where Spark can only be reached by one of Java.
 
-Owns: their compilation, by the compiler that Spark brings along (Janino), and giving them to the
-sessions of an application.  Must not know what they are for.
+Owns: their compilation, by the compiler that Spark brings along (Janino), giving them to the
+sessions of an application, and what strategies for Spark's planner have in common.  Must not know
+what they are for.
 """
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 from weakref import WeakSet
+
+#: The start of a class that extends ``SparkStrategy``: its session, the setting that turns it off
+#: (``false``), and what is done when this Spark turns out to be another than we know.
+PLANNER_STRATEGY: Final = r"""
+  private static volatile boolean refused;
+  private final SparkSession session;
+
+  private CLASS(SparkSession session) {
+    this.session = session;
+  }
+
+  public static class Builder extends scala.runtime.AbstractFunction1 {
+    public Object apply(Object session) {
+      return new CLASS((SparkSession) session);
+    }
+  }
+
+  /** Also after all that ``refuse`` was told. */
+  private boolean isWanted() {
+    return !refused
+        && !"false".equalsIgnoreCase(session.conf().get("SETTING", "true").trim());
+  }
+
+  /** Spark's other strategies plan, this time and from now on. */
+  private static Seq refuse(Throwable error) {
+    refused = true;
+    System.err.println("sparklog: WITHOUT: " + error);
+    return sequence();
+  }
+
+  static Seq sequence(Object... items) {
+    return CollectionConverters.asScala(java.util.Arrays.asList(items)).toSeq();
+  }
+"""
+
+
+def filled(java: str, values: Mapping[str, str]) -> str:
+    """The text with each name replaced, in this order."""
+    for name, value in values.items():
+        java = java.replace(name, value)
+    return java
 
 
 def new_instance(context: Any, name: str, java: str) -> Any:

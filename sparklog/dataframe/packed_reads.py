@@ -22,7 +22,7 @@ import json
 import logging
 from typing import Any, Final
 
-from sparklog.dataframe.jvm_class import SessionExtension
+from sparklog.dataframe.jvm_class import PLANNER_STRATEGY, SessionExtension, filled
 from sparklog.dataframe.options import OWN_SCAN_OPTION
 from sparklog.dataframe.record_unpacker import COLUMNS, GIVE_BATCHES, GIVE_ROWS, UNPACKER
 
@@ -70,47 +70,24 @@ import scala.jdk.javaapi.CollectionConverters;
 public class CLASS extends SparkStrategy {
   static final CodeAndComment UNPACKER =
       new CodeAndComment(UNPACKER_JAVA, scala.collection.immutable.Map$.MODULE$.empty());
-  /** Set when this Spark turned out to be another than we know. */
-  private static volatile boolean refused;
-  private final SparkSession session;
-
-  private CLASS(SparkSession session) {
-    this.session = session;
-  }
-
-  public static class Builder extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object session) {
-      return new CLASS((SparkSession) session);
-    }
-  }
-
+PLANNER_STRATEGY
   /** Spark's other strategies plan what this one does not. */
   public Seq apply(LogicalPlan plan) {
     Object below = plan;
     while (below instanceof Project || below instanceof Filter)
       below = ((LogicalPlan) below).children().apply(0);
-    if (refused || !isOwn(below) || !isWanted()) return sequence(new Object[0]);
+    if (!isOwn(below) || !isWanted()) return sequence();
     try {
       CodeGenerator.compile(UNPACKER);
       Seq planned = new DataSourceV2Strategy(session).apply(plan);
       if (planned.isEmpty()) return planned;
       Object changed = ((SparkPlan) planned.apply(0)).transformUp(new Unpacking());
-      return sequence(new Object[] {changed});
+      return sequence(changed);
     } catch (LinkageError error) {
       return refuse(error);
     } catch (Exception error) {
       return refuse(error);
     }
-  }
-
-  private static Seq refuse(Throwable error) {
-    refused = true;
-    System.err.println("sparklog: rows are made by Python: " + error);
-    return sequence(new Object[0]);
-  }
-
-  private boolean isWanted() {
-    return !"false".equalsIgnoreCase(session.conf().get("PACKED_CONF", "true").trim());
   }
 
   private static boolean isOwn(Object node) {
@@ -120,10 +97,6 @@ public class CLASS extends SparkStrategy {
         && "sparklog".equalsIgnoreCase(scan.relation().table().name())
         && scan.relation().options().containsKey("MARK")
         && new Columns(scan.output()).known();
-  }
-
-  static Seq sequence(Object[] items) {
-    return CollectionConverters.asScala(Arrays.asList(items)).toSeq();
   }
 
   private static class Unpacking extends scala.runtime.AbstractPartialFunction {
@@ -261,7 +234,7 @@ public class CLASS extends SparkStrategy {
     }
 
     public Seq children() {
-      return sequence(new Object[] {child});
+      return sequence(child);
     }
 
     public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq replaced) {
@@ -287,9 +260,8 @@ public class CLASS extends SparkStrategy {
   }
 }
 """
-_EXTENSION: Final = SessionExtension(
-    _CLASS, "injectPlannerStrategy", "rows are made by Python", log
-)
+_WITHOUT: Final = "rows are made by Python"
+_EXTENSION: Final = SessionExtension(_CLASS, "injectPlannerStrategy", _WITHOUT, log)
 
 
 def install(spark: Any) -> bool:
@@ -301,12 +273,15 @@ def _java() -> str:
     from sparklog.dataframe.schema import read_schema
 
     types = {field.name: field.dataType.simpleString() for field in read_schema(False).fields}
-    return (
-        _JAVA.replace("CLASS", _CLASS)
-        .replace("MARK", OWN_SCAN_OPTION)
-        .replace("TYPES", "; ".join(f"{name} {types[name]}" for name in COLUMNS))
-        .replace("GIVE_ROWS", GIVE_ROWS)
-        .replace("GIVE_BATCHES", GIVE_BATCHES)
-        .replace("PACKED_CONF", PACKED_CONF)
-        .replace("UNPACKER_JAVA", json.dumps(UNPACKER))
-    )
+    named = {
+        "PLANNER_STRATEGY": PLANNER_STRATEGY,
+        "CLASS": _CLASS,
+        "SETTING": PACKED_CONF,
+        "WITHOUT": _WITHOUT,
+        "MARK": OWN_SCAN_OPTION,
+        "TYPES": "; ".join(f"{name} {types[name]}" for name in COLUMNS),
+        "GIVE_ROWS": GIVE_ROWS,
+        "GIVE_BATCHES": GIVE_BATCHES,
+        "UNPACKER_JAVA": json.dumps(UNPACKER),
+    }
+    return filled(_JAVA, named)

@@ -20,7 +20,7 @@ import json
 import logging
 from typing import Any, Final
 
-from sparklog.dataframe.jvm_class import SessionExtension
+from sparklog.dataframe.jvm_class import PLANNER_STRATEGY, SessionExtension, filled
 from sparklog.dataframe.options import BATCH_BYTES, PACKED_OPTION
 from sparklog.dataframe.record_packer import PIECE_COLUMNS, packer_java
 from sparklog.wire.batch import BATCH_OVERHEAD
@@ -35,11 +35,8 @@ BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _CLASS: Final = "SparklogPackedWrites"
 _JAVA: Final = r"""
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
-import java.util.List;
 import java.util.Map;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -73,29 +70,15 @@ public class CLASS extends SparkStrategy {
   private static final StructType PIECES = StructType.fromDDL("PIECE_COLUMNS");
   private static final CodeAndComment PACKER =
       new CodeAndComment(PACKER_JAVA, scala.collection.immutable.Map$.MODULE$.empty());
-  /** Set when this Spark turned out to be another than we know. */
-  private static volatile boolean refused;
-  private final SparkSession session;
-
-  private CLASS(SparkSession session) {
-    this.session = session;
-  }
-
-  public static class Builder extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object session) {
-      return new CLASS((SparkSession) session);
-    }
-  }
-
+PLANNER_STRATEGY
   /** Spark's other strategies plan what this one does not. */
   public Seq apply(LogicalPlan plan) {
-    if (refused || !isOurs(plan)) return sequence(new ArrayList());
+    if (!isOurs(plan) || !isWanted()) return sequence();
     CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(
         CollectionConverters.asJava(((AppendData) plan).writeOptions()));
     StructType schema = ((V2WriteCommand) plan).query().schema();
     Packing packing = Packing.of(schema, options);
-    if (packing == null || !isWanted()) return sequence(new ArrayList());
-    if (hasPython(((V2WriteCommand) plan).query())) return sequence(new ArrayList());
+    if (packing == null || hasPython(((V2WriteCommand) plan).query())) return sequence();
     try {
       CodeGenerator.compile(PACKER);
       packing.factory(null, null);
@@ -105,16 +88,6 @@ public class CLASS extends SparkStrategy {
     } catch (Exception error) {
       return refuse(error);
     }
-  }
-
-  private static Seq refuse(Throwable error) {
-    refused = true;
-    System.err.println("sparklog: writes are not packed in the JVM: " + error);
-    return sequence(new ArrayList());
-  }
-
-  private boolean isWanted() {
-    return !"false".equalsIgnoreCase(session.conf().get("PACKED_CONF", "true").trim());
   }
 
   private static boolean isOurs(LogicalPlan plan) {
@@ -157,15 +130,7 @@ public class CLASS extends SparkStrategy {
     SparkStrategy usual = new DataSourceV2Strategy(session);
     SparkPlan exec = (SparkPlan) usual.apply((LogicalPlan) plan.makeCopy(fields)).apply(0);
     SparkPlan rows = (SparkPlan) exec.children().apply(0);
-    return only(exec.withNewChildren(only(new Pack(rows, packing))));
-  }
-
-  private static Seq only(Object item) {
-    return sequence(Arrays.asList(new Object[] {item}));
-  }
-
-  private static Seq sequence(List items) {
-    return CollectionConverters.asScala(items).toSeq();
+    return sequence(exec.withNewChildren(sequence(new Pack(rows, packing))));
   }
 
   /** What the packer has to know of a write. */
@@ -290,7 +255,7 @@ public class CLASS extends SparkStrategy {
     }
 
     public Seq children() {
-      return only(child);
+      return sequence(child);
     }
 
     public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq replaced) {
@@ -322,9 +287,8 @@ _OTHER_OPTIONS: Final = (
     "kafka.partitioner.class",
     "kafka.partitioner.ignore.keys",
 )
-_EXTENSION: Final = SessionExtension(
-    _CLASS, "injectPlannerStrategy", "writes are not packed in the JVM", log
-)
+_WITHOUT: Final = "writes are not packed in the JVM"
+_EXTENSION: Final = SessionExtension(_CLASS, "injectPlannerStrategy", _WITHOUT, log)
 
 
 def install(spark: Any) -> bool:
@@ -334,10 +298,12 @@ def install(spark: Any) -> bool:
 
 def _java() -> str:
     named = {
+        "PLANNER_STRATEGY": PLANNER_STRATEGY,
         "CLASS": _CLASS,
+        "SETTING": PACKED_CONF,
+        "WITHOUT": _WITHOUT,
         "MARK": PACKED_OPTION,
         "PIECE_COLUMNS": ", ".join(" ".join(column) for column in PIECE_COLUMNS),
-        "PACKED_CONF": PACKED_CONF,
         "OTHER_OPTIONS": " ".join(_OTHER_OPTIONS),
         "BATCH_BYTES_DEFAULT": str(BATCH_BYTES),
         "BATCH_BYTES_MIN": str(BATCH_BYTES_MIN),
@@ -345,7 +311,4 @@ def _java() -> str:
         "BATCH_OVERHEAD": str(BATCH_OVERHEAD),
         "PACKER_JAVA": json.dumps(packer_java()),
     }
-    java = _JAVA
-    for name, value in named.items():
-        java = java.replace(name, value)
-    return java
+    return filled(_JAVA, named)

@@ -13,6 +13,8 @@ written.  Rows without a time get that of their piece's first record.
 
 from typing import Final
 
+from sparklog.dataframe.jvm_class import filled
+
 #: Columns of a piece; times in milliseconds.
 PIECE_COLUMNS: Final = (
     ("records", "BINARY"),
@@ -188,7 +190,4 @@ def packer_java() -> str:
         "FIRST_PIECE_BYTES": f"{FIRST_PIECE_BYTES}L",
         "GROWTH_PARTS": str(GROWTH_PARTS),
     }
-    java = _JAVA
-    for name, value in named.items():
-        java = java.replace(name, value)
-    return java
+    return filled(_JAVA, named)
