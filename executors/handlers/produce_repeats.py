@@ -1,14 +1,15 @@
-"""Produce requests that repeat earlier ones of their connection but for their records.
+"""Produce requests that repeat earlier ones of their connection but for their batches.
 
-Owns: what a connection is known to repeat (requests with one batch), and handling neighbours as one
+Owns: what a connection is known to repeat (requests of one topic), and handling neighbours as one
 run: nothing is decoded or looked up again, and each partition is written to once.  Must not know
 how an append is judged or what an answer rests on.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from uuid import UUID
 
 from sparklog.errors import KafkaError
 from sparklog.executors.handlers import produce_answer
@@ -21,9 +22,9 @@ from sparklog.service.handler import AnswerWith, RequestContext
 from sparklog.transport import Answer, Reply
 from sparklog.types import TopicPartition
 from sparklog.wire.codec import RequestHeader
-from sparklog.wire.messages.produce import ProduceRequest
+from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest
 from sparklog.wire.produce import TOPIC_IDS_FROM, ZSTD_FROM
-from sparklog.wire.produce_shape import BEFORE_AT, ProduceShape
+from sparklog.wire.produce_shape import BEFORE_AT, ProduceShape, SentPart, TakenPart
 
 #: Requests of one run.
 RUN_MAX = 256
@@ -35,11 +36,19 @@ _STATE_KEY = "produce"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
-    """Requests that differ in correlation id and records alone, and where they go."""
+    """Requests that differ in correlation id and batches alone, and where these go."""
 
     shape: ProduceShape
     request: ProduceRequest
-    partition: Partition
+    topic: str
+    topic_id: UUID
+    partitions: dict[int, Partition]
+
+    def asked(self, indexes: Iterable[int]) -> ProduceRequest:
+        """The request of this kind for these partitions, without their records."""
+        (topic,) = self.request.topic_data
+        parts = tuple([PartitionProduceData(index=index) for index in indexes])
+        return replace(self.request, topic_data=(replace(topic, partition_data=parts),))
 
 
 class _Known:
@@ -57,28 +66,20 @@ class _Known:
             self._kinds.clear()
             self._lengths.clear()
         self._kinds[kind.shape.before] = kind
-        if kind.shape.size_at not in self._lengths:
-            self._lengths.append(kind.shape.size_at)
+        if kind.shape.parts_at not in self._lengths:
+            self._lengths.append(kind.shape.parts_at)
 
     def forget(self, kind: _Kind) -> None:
         self._kinds.pop(kind.shape.before, None)
 
-    def find(self, frame: memoryview) -> tuple[_Kind, int, memoryview] | None:
-        """Kind, correlation id and records of a frame."""
+    def find(self, frame: memoryview) -> tuple[_Kind, int, list[SentPart]] | None:
+        """Kind, correlation id and batches of a frame."""
         for length in self._lengths:
             kind = self._kinds.get(bytes(frame[BEFORE_AT:length]))
             if kind is not None:
                 found = kind.shape.split(frame)
                 return None if found is None else (kind, *found)
         return None
-
-
-@dataclass(slots=True)
-class _Share:
-    """What of a run goes to one partition; ``members`` says where in the run each batch stands."""
-
-    batches: list[SentBatch] = field(default_factory=list)
-    members: list[int] = field(default_factory=list)
 
 
 class ProduceRepeats:
@@ -88,7 +89,7 @@ class ProduceRepeats:
         self._table = table
 
     def learn(self, context: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
-        """Several batches, no answer or a refusal: such requests go their own way."""
+        """Several topics, no answer or a refusal: such requests go their own way."""
         version = context.version
         # Older ones need a look at the compression of each batch.
         if version < ZSTD_FROM or request.acks not in (1, ACKS_ALL):
@@ -97,15 +98,16 @@ class ProduceRepeats:
         if shape is None or request.transactional_id is not None:
             return
         (topic,) = request.topic_data
-        (part,) = topic.partition_data
         try:
             by_id = version >= TOPIC_IDS_FROM
             name = self._table.topic_name(topic.topic_id) if by_id else topic.name
-            partition = self._table.find(name, part.index)
+            found = {part.index: self._table.find(name, part.index)
+                     for part in topic.partition_data}  # fmt: skip
         except KafkaError:
             return
+        topic_id = next(iter(found.values())).topic_id
         known: _Known = context.connection.state.setdefault(_STATE_KEY, _Known())
-        known.add(_Kind(shape, produce_answer.without_records(request), partition))
+        known.add(_Kind(shape, produce_answer.without_records(request), name, topic_id, found))
 
     def handle(
         self,
@@ -128,6 +130,16 @@ class ProduceRepeats:
         return run.append(answer)
 
 
+@dataclass(slots=True)
+class _Share:
+    """What of a run goes to one partition, and what came of it, batch by batch."""
+
+    partition: Partition
+    index: int
+    batches: list[SentBatch] = field(default_factory=list)
+    results: Iterator[Appended | KafkaError] = field(init=False)
+
+
 class _Run:
     """Requests of one connection that arrived together, in order."""
 
@@ -135,97 +147,137 @@ class _Run:
         self._table = table
         self._context = context
         self._known = known
-        self._members: list[tuple[_Kind, int]] = []
+        #: Kind, correlation id, and the share that each batch is in.
+        self._members: list[tuple[_Kind, int, list[_Share]]] = []
         self._shares: dict[Partition, _Share] = {}
-        #: Of each kind, what waits to be safe.
-        self._parked: dict[_Kind, ParkedBatches] = {}
+        #: Of each kind and partition, what waits to be safe.
+        self._parked: dict[tuple[_Kind, Partition], ParkedBatches] = {}
 
     def add(self, frame: memoryview) -> bool:
         """Take a request in if its kind is known."""
         found = self._known.find(frame)
         if found is None:
             return False
-        kind, correlation_id, records = found
-        share = self._shares.get(kind.partition)
-        if share is None:
-            if self._table.get(kind.partition.topic_partition) is not kind.partition:
-                self._known.forget(kind)  # closed meanwhile, or another topic of that name
+        kind, correlation_id, parts = found
+        shares = []
+        for index, _ in parts:
+            share = self._share(kind, index)
+            if share is None:
                 return False
-            share = self._shares[kind.partition] = _Share()
-        share.batches.append((records, kind.request.acks))
-        share.members.append(len(self._members))
-        self._members.append((kind, correlation_id))
+            shares.append(share)
+        acks = kind.request.acks
+        for share, part in zip(shares, parts, strict=True):
+            share.batches.append((part[1], acks))
+        self._members.append((kind, correlation_id, shares))
         return True
+
+    def _share(self, kind: _Kind, index: int) -> "_Share | None":
+        """Of a partition of the kind's topic."""
+        partition = kind.partitions.get(index)
+        if partition is None:
+            partition = self._table.get(TopicPartition(kind.topic, index))
+            if partition is None:
+                return None
+            kind.partitions[index] = partition
+        share = self._shares.get(partition)
+        if share is None:
+            here = self._table.get(partition.topic_partition)
+            if here is not partition or partition.topic_id != kind.topic_id:
+                self._known.forget(kind)  # closed meanwhile, or another topic of that name
+                return None
+            share = self._shares[partition] = _Share(partition, index)
+        return share
 
     def append(self, answer: AnswerWith) -> list[Answer]:
         """Write every partition's share; the answers in the order of the requests."""
-        answers: list[Answer] = [None] * len(self._members)
         now_ms = self._table.now_ms()
         for partition, share in self._shares.items():
+            if not share.batches:  # of a request that is none of this run, after all
+                continue
             results = partition.append_all_as_leader(share.batches, now_ms=now_ms)
             self._count(partition.topic_partition, results)
-            for index, result in zip(share.members, results, strict=True):
-                kind, correlation_id = self._members[index]
+            for result in results:
                 if isinstance(result, Appended) and result.effects:
                     self._table.carry_out(result.effects)
-                if isinstance(result, Appended) and result.size and result.refusal is None:
-                    answers[index] = self._taken(kind, correlation_id, result, answer)
-                else:
-                    answers[index] = self._answer(kind, correlation_id, result, answer)
-        for kind, parked in self._parked.items():
+            share.results = iter(results)
+        answers = [self._answer(*member, answer) for member in self._members]
+        for (kind, _), parked in self._parked.items():
             owner = owner_of(self._table, self._context.connection)
             parked.park(max(kind.request.timeout_ms, 1) / 1000, owner)
         return answers
 
-    def _taken(
-        self, kind: _Kind, correlation_id: int, result: Appended, answer: AnswerWith
+    def _answer(
+        self, kind: _Kind, correlation_id: int, shares: list[_Share], answer: AnswerWith
     ) -> Answer:
-        """The answer to a batch that was written, now or once it is safe."""
-        taken = kind.shape.answer(
-            correlation_id, result.base_offset, result.log_append_time, result.log_start_offset
-        )
-        if result.wait is None:
-            return (taken,)
-        parked = self._parked.get(kind)
+        """The answer to a request, now or once it is safe."""
+        results: list[Appended | KafkaError] = []
+        taken: list[TakenPart] = []
+        wait = None
+        for share in shares:
+            result = next(share.results)
+            results.append(result)
+            if isinstance(result, Appended) and result.size and result.refusal is None:
+                base_offset, append_time = result.base_offset, result.log_append_time
+                taken.append((share.index, 0, base_offset, append_time, result.log_start_offset))
+                wait = wait or result.wait
+        if len(taken) < len(shares) or (wait is not None and len(shares) > 1):
+            return self._judged(kind, correlation_id, shares, results, answer)
+        given = kind.shape.answer(correlation_id, taken)
+        if wait is None:
+            return (given,)
+        return self._parked_of(kind, shares[0].partition, answer).add(wait, correlation_id, given)
+
+    def _parked_of(self, kind: _Kind, partition: Partition, answer: AnswerWith) -> ParkedBatches:
+        parked = self._parked.get((kind, partition))
         if parked is None:
-            tp = kind.partition.topic_partition
+            tp = partition.topic_partition
             # Not by a method: a run holds what was received.
-            refuse = partial(_refuse, self._table, self._context, kind, answer)
-            parked = self._parked[kind] = ParkedBatches(self._table, tp, refuse)
-        return parked.add(result.wait, correlation_id, taken)
+            asked = kind.asked([tp.partition])
+            refuse = partial(_refuse, self._table, self._context, tp, asked, answer)
+            parked = self._parked[kind, partition] = ParkedBatches(self._table, tp, refuse)
+        return parked
 
     def _count(self, tp: TopicPartition, results: Sequence[Appended | KafkaError]) -> None:
         sizes = [result.size for result in results if isinstance(result, Appended) and result.size]
         if sizes:
             self._table.counters.count_appends(tp.topic, len(sizes), sum(sizes))
 
-    def _answer(
-        self, kind: _Kind, correlation_id: int, result: Appended | KafkaError, answer: AnswerWith
+    def _judged(
+        self,
+        kind: _Kind,
+        correlation_id: int,
+        shares: Sequence[_Share],
+        results: Sequence[Appended | KafkaError],
+        answer: AnswerWith,
     ) -> Answer:
-        """The answer to a batch that was not simply taken."""
-        table, partition = self._table, kind.partition
-        if isinstance(result, KafkaError):
-            outcome = produce_answer.refused(table, partition.topic_partition, result)
-        else:
-            outcome = produce_answer.appended(table, partition, result)
+        """The answer to a request whose batches were not all simply taken."""
+        table = self._table
+        outcomes = [
+            produce_answer.refused(table, share.partition.topic_partition, result)
+            if isinstance(result, KafkaError)
+            else produce_answer.appended(table, share.partition, result)
+            for share, result in zip(shares, results, strict=True)
+        ]
         context = _context_of(self._context, correlation_id)
-        handled = produce_answer.answer(table, context, kind.request, [[outcome]])
-        return answer(context.header, kind.request, handled)
+        request = kind.asked([outcome.topic_partition.partition for outcome in outcomes])
+        handled = produce_answer.answer(table, context, request, [outcomes])
+        return answer(context.header, request, handled)
 
 
 def _refuse(
     table: PartitionTable,
     context: RequestContext,
-    kind: _Kind,
+    tp: TopicPartition,
+    request: ProduceRequest,
     answer: AnswerWith,
     correlation_id: int,
     error: KafkaError,
 ) -> Reply:
     """The answer to a batch that was written and did not become safe."""
-    outcome = produce_answer.not_safe(table, kind.partition.topic_partition, error)
+    outcome = produce_answer.not_safe(table, tp, error)
     context = _context_of(context, correlation_id)
-    handled = produce_answer.answer(table, context, kind.request, [[outcome]])
-    reply = answer(context.header, kind.request, handled)
+    handled = produce_answer.answer(table, context, request, [[outcome]])
+    reply = answer(context.header, request, handled)
     assert isinstance(reply, Sequence)
     return reply
 
