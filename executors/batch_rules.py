@@ -25,6 +25,7 @@ from sparklog.wire.batch import (
     check_batch,
     check_client_batch,
     iter_batches,
+    make_header,
     read_header,
     stamp,
 )
@@ -113,7 +114,7 @@ def _stamped(
     """The header after stamping, but for its CRC."""
     if when is None:
         # As _replace, in half of its time.
-        return BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+        return make_header((base_offset, header[1], leader_epoch, *header[3:]))
     return header._replace(
         base_offset=base_offset,
         partition_leader_epoch=leader_epoch,

@@ -6,7 +6,7 @@ how an append is judged or what an answer rests on.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
@@ -132,12 +132,33 @@ class ProduceRepeats:
 
 @dataclass(slots=True)
 class _Share:
-    """What of a run goes to one partition, and what came of it, batch by batch."""
+    """What of a run goes to one partition, and what came of it, batch by batch.
+
+    ``members`` says whose each batch is: where in the run its request stands.
+    """
 
     partition: Partition
     index: int
     batches: list[SentBatch] = field(default_factory=list)
-    results: Iterator[Appended | KafkaError] = field(init=False)
+    members: list[int] = field(default_factory=list)
+
+
+class _Several:
+    """The batches of one request for more than one, in its order, and what came of each."""
+
+    __slots__ = ("_results", "shares")
+
+    def __init__(self, shares: Sequence[_Share]) -> None:
+        self.shares = shares
+        self._results: dict[int, deque[Appended | KafkaError]] = {}
+
+    def settle(self, share: _Share, result: Appended | KafkaError) -> None:
+        """The next batch of that share."""
+        self._results.setdefault(share.index, deque()).append(result)
+
+    def take_results(self) -> list[Appended | KafkaError]:
+        """Of all of them."""
+        return [self._results[share.index].popleft() for share in self.shares]
 
 
 class _Run:
@@ -147,8 +168,8 @@ class _Run:
         self._table = table
         self._context = context
         self._known = known
-        #: Kind, correlation id, and the share that each batch is in.
-        self._members: list[tuple[_Kind, int, list[_Share]]] = []
+        #: Kind, correlation id, and its batches when there are more than one.
+        self._members: list[tuple[_Kind, int, _Several | None]] = []
         self._shares: dict[Partition, _Share] = {}
         #: Of each kind and partition, what waits to be safe.
         self._parked: dict[tuple[_Kind, Partition], ParkedBatches] = {}
@@ -159,16 +180,28 @@ class _Run:
         if found is None:
             return False
         kind, correlation_id, parts = found
+        acks = kind.request.acks
+        if len(parts) == 1:  # what most clients send, without a loop
+            ((index, records),) = parts
+            partition = kind.partitions.get(index)
+            share = None if partition is None else self._shares.get(partition)
+            share = share or self._share(kind, index)
+            if share is None:
+                return False
+            share.batches.append((records, acks))
+            share.members.append(len(self._members))
+            self._members.append((kind, correlation_id, None))
+            return True
         shares = []
         for index, _ in parts:
             share = self._share(kind, index)
             if share is None:
                 return False
             shares.append(share)
-        acks = kind.request.acks
         for share, part in zip(shares, parts, strict=True):
             share.batches.append((part[1], acks))
-        self._members.append((kind, correlation_id, shares))
+            share.members.append(len(self._members))
+        self._members.append((kind, correlation_id, _Several(shares)))
         return True
 
     def _share(self, kind: _Kind, index: int) -> "_Share | None":
@@ -190,42 +223,61 @@ class _Run:
 
     def append(self, answer: AnswerWith) -> list[Answer]:
         """Write every partition's share; the answers in the order of the requests."""
+        answers: list[Answer] = [None] * len(self._members)
         now_ms = self._table.now_ms()
         for partition, share in self._shares.items():
             if not share.batches:  # of a request that is none of this run, after all
                 continue
             results = partition.append_all_as_leader(share.batches, now_ms=now_ms)
             self._count(partition.topic_partition, results)
-            for result in results:
+            for member, result in zip(share.members, results, strict=True):
                 if isinstance(result, Appended) and result.effects:
                     self._table.carry_out(result.effects)
-            share.results = iter(results)
-        answers = [self._answer(*member, answer) for member in self._members]
+                kind, correlation_id, several = self._members[member]
+                if several is not None:
+                    several.settle(share, result)
+                elif isinstance(result, Appended) and result.size and result.refusal is None:
+                    answers[member] = self._taken(kind, correlation_id, share, result, answer)
+                else:
+                    answers[member] = self._judged(
+                        kind, correlation_id, (share,), (result,), answer
+                    )
+        for member, (kind, correlation_id, several) in enumerate(self._members):
+            if several is not None:
+                answers[member] = self._answer(kind, correlation_id, several, answer)
         for (kind, _), parked in self._parked.items():
             owner = owner_of(self._table, self._context.connection)
             parked.park(max(kind.request.timeout_ms, 1) / 1000, owner)
         return answers
 
-    def _answer(
-        self, kind: _Kind, correlation_id: int, shares: list[_Share], answer: AnswerWith
+    def _taken(
+        self, kind: _Kind, correlation_id: int, share: _Share, result: Appended, answer: AnswerWith
     ) -> Answer:
-        """The answer to a request, now or once it is safe."""
-        results: list[Appended | KafkaError] = []
-        taken: list[TakenPart] = []
-        wait = None
-        for share in shares:
-            result = next(share.results)
-            results.append(result)
-            if isinstance(result, Appended) and result.size and result.refusal is None:
-                base_offset, append_time = result.base_offset, result.log_append_time
-                taken.append((share.index, 0, base_offset, append_time, result.log_start_offset))
-                wait = wait or result.wait
-        if len(taken) < len(shares) or (wait is not None and len(shares) > 1):
-            return self._judged(kind, correlation_id, shares, results, answer)
-        given = kind.shape.answer(correlation_id, taken)
-        if wait is None:
+        """The answer to a request whose only batch was written, now or once it is safe."""
+        given = kind.shape.answer_one(
+            correlation_id, share.index, 0, result.base_offset, result.log_append_time,
+            result.log_start_offset,
+        )  # fmt: skip
+        if result.wait is None:
             return (given,)
-        return self._parked_of(kind, shares[0].partition, answer).add(wait, correlation_id, given)
+        return self._parked_of(kind, share.partition, answer).add(
+            result.wait, correlation_id, given
+        )
+
+    def _answer(
+        self, kind: _Kind, correlation_id: int, several: _Several, answer: AnswerWith
+    ) -> Answer:
+        """The answer to a request of more batches than one."""
+        results = several.take_results()
+        taken: list[TakenPart] = [
+            (share.index, 0, result.base_offset, result.log_append_time, result.log_start_offset)
+            for share, result in zip(several.shares, results, strict=True)
+            if isinstance(result, Appended) and result.size
+            and result.refusal is None and result.wait is None
+        ]  # fmt: skip
+        if len(taken) == len(results):
+            return (kind.shape.answer(correlation_id, taken),)
+        return self._judged(kind, correlation_id, several.shares, results, answer)
 
     def _parked_of(self, kind: _Kind, partition: Partition, answer: AnswerWith) -> ParkedBatches:
         parked = self._parked.get((kind, partition))
