@@ -54,6 +54,7 @@ DRAIN_S = 5.0
 HAND_OVER_S = 5.0
 HAND_OVER_RETRY_S = 0.1
 PURGE_S = 30.0
+OPEN_AGAIN_S = 10.0
 STALLED_S = 30.0
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class Broker:
         )
         await registration.register(self._identity(self._folders, self._server))
         # The controller has committed the registration, so its image lacks no topic.
-        await self._table.remove_strays(registration.image)
+        await self._table.strays.remove_all(registration.image)
         await self._apply(registration.image)
         logger.info(
             "broker %d serves %d partitions at port %d",
@@ -310,6 +311,7 @@ class Broker:
             self._reports.run(),
             _every(retention_s, _synchronous(table.clean_up)),
             _every(PURGE_S, table.purge_deleted),
+            _every(OPEN_AGAIN_S, table.open_again),
             _every(checkpoint_ms / 1000, table.checkpoints.write),
             _every(expiry_s, _synchronous(table.expire_producers)),
             self._end_without_disks(),

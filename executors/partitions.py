@@ -6,8 +6,8 @@ image arrives.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from typing import TypeVar, assert_never
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import assert_never
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
@@ -25,9 +25,6 @@ from sparklog.executors.log_work import LogWork
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_folders import (
     delete_folder,
-    delete_stray,
-    find_strays,
-    parse_folder,
 )
 from sparklog.executors.partition_values import (
     Effect,
@@ -44,14 +41,13 @@ from sparklog.executors.producer_state import ProducerStateManager
 from sparklog.executors.replicating import NoReplicating, Replicating
 from sparklog.executors.replication_quota import ReplicationThrottle
 from sparklog.executors.settings_in_force import SettingsInForce
+from sparklog.executors.some_at_once import some_at_once
+from sparklog.executors.stray_folders import StrayFolders
 from sparklog.executors.truncations import Truncations
 from sparklog.executors.waits import Waits
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import MAX_INT32, TopicPartition
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
 
@@ -101,13 +97,16 @@ class PartitionTable:
             carry_out=self.carry_out,
             now_ms=now_ms,
         )
+        self.strays = StrayFolders(node_id, folders, self.checkpoints)
         #: Told of what concerns the replicas on other brokers.
         self.replicating: Replicating = NoReplicating()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
+        #: A folder of another topic has their name.
         self._unopened: dict[TopicPartition, None] = {}
         #: Version of the image that was applied last, and whether with ``lead``.
         self._applied: tuple[int, bool] | None = None
+        self._applying = asyncio.Lock()
         self._opened_before = False
         self._led_before = False
 
@@ -198,32 +197,25 @@ class PartitionTable:
 
     # the image
 
-    async def remove_strays(self, image: ClusterImage) -> list[str]:
-        """Delete the folders of partitions that the image does not place here; their names.
-
-        The image must be of a controller that is known to be in office: one that was replaced could
-        lack topics.
-        """
-        strays = [
-            (folder, name)
-            for folder in self.folders
-            for name in await run_blocking(find_strays, folder, image, self.node_id)
-        ]
-        for _, name in strays:
-            self._forget_home(parse_folder(name))
-        if strays:
-            await self.checkpoints.write()
-        for folder, name in strays:
-            logger.warning("removing the stray folder %s/%s", folder.location, name)
-            await run_blocking(delete_stray, folder.half, folder.path, name)
-        return [name for _, name in strays]
-
     async def apply(self, image: ClusterImage, *, lead: bool) -> None:
         """Make the open partitions those of the image, looking at what changed since the last one.
 
-        Without ``lead`` no role is taken, so that nothing is served yet.  Not to be called again
-        before it is done.
+        Without ``lead`` no role is taken, so that nothing is served yet.
         """
+        async with self._applying:
+            await self._apply(image, lead)
+
+    async def open_again(self) -> None:
+        """Open what a folder is in the way of, if that can be deleted now: a topic had the name
+        before, and the disk refused when it was deleted."""
+        async with self._applying:
+            if not self._unopened or self._applied is None or not self._applied[1]:
+                return
+            for tp in self._unopened:
+                await self.strays.remove_one(tp, self.image)
+            await self._apply(self.image, lead=True)
+
+    async def _apply(self, image: ClusterImage, lead: bool) -> None:
         version, self.image = image.version, image
         touched, hosted = self._touched(image, lead), image.partitions_of(self.node_id)
         wanted = {tp: (self._topic_id(tp), hosted[tp]) for tp in touched if tp in hosted}
@@ -233,7 +225,7 @@ class PartitionTable:
             for tp, (topic_id, _) in wanted.items()
             if tp not in self._partitions and tp not in self._offline
         ]
-        await self._some_at_once(self._open, missing)
+        await some_at_once(self._open, missing, self._threads)
         self._opened_before = True
         self._led_before = self._led_before or lead
         for tp, (_, state) in wanted.items():
@@ -281,7 +273,7 @@ class PartitionTable:
         for partition in self:
             await self._settle(partition)
         partitions = tuple(self)
-        closed = await self._some_at_once(self._close_log, partitions)
+        closed = await some_at_once(self._close_log, partitions, self._threads)
         unwell = [p.topic_partition for p, well in zip(partitions, closed, strict=True) if not well]
         try:
             await self.checkpoints.write()
@@ -293,16 +285,12 @@ class PartitionTable:
         homes = [self.folders.find(tp) for tp in (*unwell, *self._offline)]
         return [folder for folder in self.folders if folder not in homes]
 
-    async def _some_at_once(self, work: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
-        """``work`` on all items, on as many together as there are recovery threads."""
-        per_folder = self.broker_config.num_recovery_threads_per_data_dir
-        threads = asyncio.Semaphore(per_folder * max(len(self.folders.working), 1))
-
-        async def one(item: T) -> R:
-            async with threads:
-                return await work(item)
-
-        return await asyncio.gather(*map(one, items))
+    @property
+    def _threads(self) -> int:
+        """Logs that are opened or closed at the same time."""
+        return self.broker_config.num_recovery_threads_per_data_dir * max(
+            len(self.folders.working), 1
+        )
 
     async def _close_log(self, partition: Partition) -> bool:
         log = partition.log
@@ -378,7 +366,7 @@ class PartitionTable:
             self._suspect(tp)
             return
         except KafkaError as error:
-            # The folder of a topic that had the same name; it is removed as a stray.
+            # The folder of a topic that had the same name; it is removed as a stray, or later.
             logger.warning("%s is not opened: %s", tp, error)
             self._unopened[tp] = None
             return
@@ -407,7 +395,7 @@ class PartitionTable:
             topic_id = partition.topic_id if partition is not None else offline and offline[0]
             if folder in self.folders.working and topic_id:
                 doomed.append((folder, tp, topic_id))
-            self._forget_home(tp)
+            self.folders.forget(tp)
             if self.image.topic(tp.topic) is None:
                 self.counters.forget_topic(tp.topic)
                 self._settings.forget_topic(tp.topic)
@@ -441,10 +429,6 @@ class PartitionTable:
     def _live_epoch(self, broker_id: int) -> int | None:
         broker = self.image.broker(broker_id)
         return None if broker is None or broker.fenced else broker.broker_epoch
-
-    def _forget_home(self, tp: TopicPartition | None) -> None:
-        if tp is not None:
-            self.folders.forget(tp)
 
     # disks
 

@@ -4,7 +4,7 @@ Owns: the difference between an answer, no answer, and a request that never left
 histories.  Topics are named by their ids, so an answer is about that very topic.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from history import LogId
 
@@ -54,24 +54,32 @@ async def connect_leader(
 
 
 async def produce_once(
-    cluster: ClusterClient,
-    log: LogId,
-    batch: bytes,
-    *,
-    acks: int,
-    timeout_s: float,
-    connection: Connection,
+    log: LogId, batch: bytes, *, acks: int, timeout_s: float, connection: Connection
 ) -> tuple[ErrorCode, int]:
-    """The leader's answer: code and base offset.  Raises NotSentError, NoAnswerError.
+    """``produce_several`` for one batch."""
+    answers = await produce_several(
+        {log: batch}, acks=acks, timeout_s=timeout_s, connection=connection
+    )
+    return answers[log]
 
-    Requests that are begun one after the other on a connection arrive in that order.
+
+async def produce_several(
+    batches: Mapping[LogId, bytes], *, acks: int, timeout_s: float, connection: Connection
+) -> dict[LogId, tuple[ErrorCode, int]]:
+    """The leader's answer to batches for partitions of one topic: codes and base offsets.
+
+    Raises NotSentError, NoAnswerError.  Requests that are begun one after the other on a connection
+    arrive in that order.
     """
     if connection.closed:
         raise NotSentError("the connection is closed")
     version = connection.version_for(ProduceRequest)
     assert version >= _TOPIC_IDS
-    data = PartitionProduceData(index=log.partition, records=batch)
-    topic = TopicProduceData(name=log.topic, topic_id=log.topic_id, partition_data=(data,))
+    ((name, topic_id),) = {(log.topic, log.topic_id) for log in batches}
+    parts = tuple(
+        PartitionProduceData(index=log.partition, records=batch) for log, batch in batches.items()
+    )
+    topic = TopicProduceData(name=name, topic_id=topic_id, partition_data=parts)
     request = ProduceRequest(
         acks=acks, timeout_ms=max(int(timeout_s * 1000), 1), topic_data=(topic,)
     )
@@ -83,8 +91,10 @@ async def produce_once(
         raise NoAnswerError(str(error)) from error
     answered_id, response = decode_produce_response(version, answer)
     connection.check_correlation(correlation_id, answered_id)
-    ((part,),) = [topic.partition_responses for topic in response.responses]
-    return ErrorCode(part.error_code), part.base_offset
+    (answered,) = [topic.partition_responses for topic in response.responses]
+    found = {part.index: (ErrorCode(part.error_code), part.base_offset) for part in answered}
+    assert len(answered) == len(batches), "an answer for every partition"
+    return {log: found[log.partition] for log in batches}
 
 
 def records_of(batches: memoryview) -> Iterator[tuple[int, bytes | None]]:

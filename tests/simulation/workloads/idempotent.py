@@ -96,7 +96,7 @@ async def _send_until_known(
             await scene.pause(chance, 1000)
             continue
         attempts = [
-            produce_once(cluster, log, b.data, acks=-1, timeout_s=TIMEOUT_S, connection=connection)
+            produce_once(log, b.data, acks=-1, timeout_s=TIMEOUT_S, connection=connection)
             for b in pending
         ]
         answers = await asyncio.gather(*attempts, return_exceptions=True)
@@ -122,9 +122,7 @@ async def _send_again(cluster: ClusterClient, log: LogId, name: str, batches: li
     with suppress(NotSentError, NoAnswerError):
         connection = await connect_leader(cluster, log, Deadline(TIMEOUT_S), name)
         for batch in batches:
-            await produce_once(
-                cluster, log, batch.data, acks=-1, timeout_s=TIMEOUT_S, connection=connection
-            )
+            await produce_once(log, batch.data, acks=-1, timeout_s=TIMEOUT_S, connection=connection)
 
 
 def _settle(scene: Scene, batch: _Batch, answer: tuple[ErrorCode, int] | BaseException) -> bool:

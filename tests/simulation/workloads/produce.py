@@ -1,5 +1,8 @@
 """Producers without producer ids: batches sent once, several at a time on one connection.
 
+Some requests have a batch for every partition of a topic, as those of Java's producer may, also for
+partitions that somebody else leads.
+
 Owns: what such a client may conclude from an answer.  Must not know how it is checked.
 """
 
@@ -13,7 +16,7 @@ from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline
 from sparklog.errors import ErrorCode
 from sparklog.types import Compression
-from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_once
+from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_several
 from workloads.scene import Scene, Values, encoded
 
 #: Codes that are answered before anything is written.
@@ -33,9 +36,18 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
     async with await scene.world.cluster_client(name) as cluster:
         while not scene.over:
             log = chance.choice(scene.logs)
-            batches = [values.some() for _ in range(chance.choice((1, 2, 4)))]
-            await send_together(scene, cluster, log, name, batches, chance)
+            logs = [log]
+            if chance.random() < 0.3:
+                logs += [other for other in scene.logs if other != log and _same_topic(other, log)]
+            requests = [
+                {each: values.some() for each in logs} for _ in range(chance.choice((1, 2, 4)))
+            ]
+            await send_together(scene, cluster, log, name, requests, chance)
             await scene.pause(chance, 400)
+
+
+def _same_topic(one: LogId, other: LogId) -> bool:
+    return (one.topic, one.topic_id) == (other.topic, other.topic_id)
 
 
 async def send_together(
@@ -43,55 +55,59 @@ async def send_together(
     cluster: ClusterClient,
     log: LogId,
     name: str,
-    batches: list[tuple[bytes, ...]],
+    requests: list[dict[LogId, tuple[bytes, ...]]],
     chance: random.Random,
 ) -> None:
-    """Send batches in a row, without waiting for answers in between."""
+    """Send requests in a row to the leader of ``log``, without waiting for answers in between."""
     try:
         connection = await connect_leader(cluster, log, Deadline(TIMEOUT_S), name)
     except NotSentError:
         return
     acks, codec = chance.choice((1, -1, -1)), chance.choice(CODECS)
     stream = f"{name} at {scene.history.position}"
-    sends = [
-        _send(scene, cluster, log, stream, values, acks, codec, connection) for values in batches
-    ]
+    sends = [_send(scene, cluster, stream, values, acks, codec, connection) for values in requests]
     await asyncio.gather(*sends)
 
 
 async def _send(
     scene: Scene,
     cluster: ClusterClient,
-    log: LogId,
     stream: str,
-    values: tuple[bytes, ...],
+    values: dict[LogId, tuple[bytes, ...]],
     acks: int,
     codec: Compression,
     connection: Connection,
 ) -> None:
-    history, op = scene.history, scene.history.new_op()
-    history.record(
-        ProduceInvoked(
-            op=op,
-            log=log,
-            producer=connection.client_id,
-            values=values,
-            acks=acks,
-            stream=stream,
+    history = scene.history
+    ops = {log: history.new_op() for log in values}
+    for log, op in ops.items():
+        history.record(
+            ProduceInvoked(
+                op=op,
+                log=log,
+                producer=connection.client_id,
+                values=values[log],
+                acks=acks,
+                stream=stream,
+            )
         )
-    )
-    batch = encoded(values, scene.wall_ms, codec)
+    batches = {log: encoded(each, scene.wall_ms, codec) for log, each in values.items()}
     try:
-        code, base_offset = await produce_once(
-            cluster, log, batch, acks=acks, timeout_s=TIMEOUT_S, connection=connection
+        answers = await produce_several(
+            batches, acks=acks, timeout_s=TIMEOUT_S, connection=connection
         )
     except NotSentError as error:
-        history.record(ProduceRefused(op=op, code=f"not sent: {error}"))
+        for op in ops.values():
+            history.record(ProduceRefused(op=op, code=f"not sent: {error}"))
     except NoAnswerError as error:
-        scene.count("unknown_outcomes")
-        history.record(ProduceUnknown(op=op, reason=str(error)))
+        scene.count("unknown_outcomes", len(ops))
+        for op in ops.values():
+            history.record(ProduceUnknown(op=op, reason=str(error)))
     else:
-        record_answer(scene, op, code, base_offset)
+        if len(ops) > 1:
+            scene.count("batches_sent_together", len(ops))
+        for log, (code, base_offset) in answers.items():
+            record_answer(scene, ops[log], code, base_offset)
     if connection.closed:
         cluster.expire_topics()
 

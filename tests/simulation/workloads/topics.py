@@ -41,8 +41,8 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
             scene.passing[topic_name] = topic
             for _ in range(chance.randint(0, 3)):
                 log = chance.choice(topic.logs)
-                batches = [values.some() for _ in range(2)]
-                await send_together(scene, cluster, log, name, batches, chance)
+                requests = [{log: values.some()} for _ in range(2)]
+                await send_together(scene, cluster, log, name, requests, chance)
                 await _read(scene, cluster, name, topic, chance)
                 await scene.pause(chance, 300)
             del scene.passing[topic_name]

@@ -1,7 +1,7 @@
 """A disk that refuses writes: the code for clients, the reason for whoever runs the broker."""
 
 import pytest
-from broker_rig import Client, Rig, batch, run
+from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.complaints import PERIOD_MS, Complaints
@@ -11,6 +11,7 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,39 @@ def test_a_deletion_that_cannot_be_written_down_is_not_seen() -> None:
         rig.disk.faults.clear()
         assert await delete(client, 1) == ErrorCode.NONE
         assert partition.log.log_start_offset == 1
+
+    run(test)
+
+
+def test_a_topic_is_opened_once_the_folder_of_one_of_its_name_can_be_deleted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As simulated seed 111 found: nothing else changed, and it had no leader until a restart."""
+    monkeypatch.setattr("sparklog.executors.broker.OPEN_AGAIN_S", 0.005)
+
+    async def test(rig: Rig) -> None:
+        broker = await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t")
+        await client.create_topic("other")
+        await rig.leads(2)
+        await client.produce("t", batch(b"of the deleted one"))
+        await client.produce("other", batch(b"stays"))
+        rig.disk.faults.fail_next(1_000_000, under="-offset-checkpoint")
+        await client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000))
+        await rig.leads(1)
+        await client.create_topic("t")
+        stays = "broker-1/t-0 stays"
+        await until(lambda: any(stays in record.getMessage() for record in caplog.records))
+        assert broker.table.get(TopicPartition("t", 0)) is None
+        rig.disk.faults.clear()
+        await rig.leads(2)
+        assert await client.fetch("t", max_wait_ms=0) == (0, [])
+        assert await client.fetch("other", max_wait_ms=0) == (0, [b"stays"])
+        assert (await client.produce("t", batch(b"new"))).base_offset == 0
+        await rig.crash_broker()
+        await rig.start_broker(new=False)
+        assert await (await rig.client()).fetch("t") == (0, [b"new"])
 
     run(test)
 
