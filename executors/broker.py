@@ -311,7 +311,7 @@ class Broker:
             self._reports.run(),
             _every(retention_s, _synchronous(table.clean_up)),
             _every(PURGE_S, table.purge_deleted),
-            _every(OPEN_AGAIN_S, table.open_again),
+            _every(OPEN_AGAIN_S, self._open_again),
             _every(checkpoint_ms / 1000, table.checkpoints.write),
             _every(expiry_s, _synchronous(table.expire_producers)),
             self._end_without_disks(),
@@ -412,6 +412,13 @@ class Broker:
         if not lead:
             self.table.drop_roles()
         self._applied.set()
+        self._opened()
+
+    async def _open_again(self) -> None:
+        if self._registration.is_registered and await self.table.open_again():
+            self._opened()
+
+    def _opened(self) -> None:
         self._reports.look()
         self.replication.image_changed()
 

@@ -36,14 +36,18 @@ def is_stray(half: FileHalf, root: str, name: str, image: ClusterImage, node_id:
     state = image.partition(tp)
     if state is None or node_id not in state.replicas:
         return True
+    return belongs_to_another(half, root, name, image.topics[tp.topic].topic_id)
+
+
+def belongs_to_another(half: FileHalf, root: str, name: str, topic_id: UUID) -> bool:
+    """Whether a partition's folder says that it is of a topic with another id."""
     metadata = f"{root}/{name}/{PARTITION_METADATA}"
     if not half.exists(metadata):
         return False
     try:
-        topic_id = decode_partition_metadata(half.read(metadata))
+        return decode_partition_metadata(half.read(metadata)) != topic_id
     except SparklogError:
         return False
-    return image.topics[tp.topic].topic_id != topic_id
 
 
 def find_strays(folder: BrokerFolder, image: ClusterImage, node_id: int) -> list[str]:

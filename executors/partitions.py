@@ -205,15 +205,26 @@ class PartitionTable:
         async with self._applying:
             await self._apply(image, lead)
 
-    async def open_again(self) -> None:
+    async def open_again(self) -> bool:
         """Open what a folder is in the way of, if that can be deleted now: a topic had the name
-        before, and the disk refused when it was deleted."""
+        before, and the disk refused when it was deleted.  Whether anything was opened.
+
+        The image changes while this waits.  What changed is for ``apply``, whose caller knows
+        whether this broker may lead then; it opens these too.
+        """
         async with self._applying:
-            if not self._unopened or self._applied is None or not self._applied[1]:
-                return
-            for tp in self._unopened:
-                await self.strays.remove_one(tp, self.image)
+            before, image = len(self._partitions), self.image
+            if self._applied != (image.version, True):
+                return False
+            here = image.partitions_of(self.node_id)
+            for tp, topic_id in {
+                tp: self._topic_id(tp) for tp in self._unopened if tp in here
+            }.items():
+                await self.strays.remove_one(tp, topic_id)
+            if not self._unopened or self._applied != (self.image.version, True):
+                return False
             await self._apply(self.image, lead=True)
+            return len(self._partitions) > before
 
     async def _apply(self, image: ClusterImage, lead: bool) -> None:
         version, self.image = image.version, image

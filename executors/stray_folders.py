@@ -6,12 +6,18 @@ are not open.
 
 import logging
 from collections.abc import Collection
+from uuid import UUID
 
 from sparklog.errors import StorageError
 from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.log_checkpoints import LogCheckpoints
 from sparklog.executors.log_folders import LogFolders
-from sparklog.executors.partition_folders import delete_stray, find_strays, is_stray, parse_folder
+from sparklog.executors.partition_folders import (
+    belongs_to_another,
+    delete_stray,
+    find_strays,
+    parse_folder,
+)
 from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
@@ -41,13 +47,13 @@ class StrayFolders:
         await self._delete(strays)
         return [name for _, name in strays]
 
-    async def remove_one(self, tp: TopicPartition, image: ClusterImage) -> None:
-        """Delete the folder that has a partition's name, if a topic had it that is no more."""
-        folder, name, me = self._folders.find(tp), str(tp), self._node_id
+    async def remove_one(self, tp: TopicPartition, topic_id: UUID) -> None:
+        """Delete the folder that has a partition's name, if it is not of the topic with this id."""
+        folder, name = self._folders.find(tp), str(tp)
         if folder is None or folder not in self._folders.working:
             return
         try:
-            if await run_blocking(is_stray, folder.half, folder.path, name, image, me):
+            if await run_blocking(belongs_to_another, folder.half, folder.path, name, topic_id):
                 await self._delete([(folder, name)])
         except StorageError as error:
             logger.error("the stray folder %s/%s stays: %s", folder.location, name, error)

@@ -39,6 +39,7 @@ class _Kind:
     """Requests that differ in correlation id and batches alone, and where these go."""
 
     shape: ProduceShape
+    version: int
     request: ProduceRequest
     topic: str
     topic_id: UUID
@@ -94,8 +95,7 @@ class ProduceRepeats:
         # Older ones need a look at the compression of each batch.
         if version < ZSTD_FROM or request.acks not in (1, ACKS_ALL):
             return
-        shape = ProduceShape.of(version, frame, request)
-        if shape is None or request.transactional_id is not None:
+        if request.transactional_id is not None or len(request.topic_data) != 1:
             return
         (topic,) = request.topic_data
         try:
@@ -105,9 +105,13 @@ class ProduceRepeats:
                      for part in topic.partition_data}  # fmt: skip
         except KafkaError:
             return
+        shape = ProduceShape.of(version, frame, request)
+        if shape is None:
+            return
         topic_id = next(iter(found.values())).topic_id
         known: _Known = context.connection.state.setdefault(_STATE_KEY, _Known())
-        known.add(_Kind(shape, produce_answer.without_records(request), name, topic_id, found))
+        asked = produce_answer.without_records(request)
+        known.add(_Kind(shape, version, asked, name, topic_id, found))
 
     def handle(
         self,
@@ -180,6 +184,8 @@ class _Run:
         if found is None:
             return False
         kind, correlation_id, parts = found
+        if kind.version != self._context.version:  # that of all answers of a run
+            return False
         acks = kind.request.acks
         if len(parts) == 1:  # what most clients send, without a loop
             ((index, records),) = parts

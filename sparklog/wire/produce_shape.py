@@ -163,7 +163,9 @@ def _size(size: int, flexible: bool) -> bytes:
 
 def _around_taken(version: int, topic: TopicProduceData) -> tuple[bytes, bytes, bytes]:
     """What stands before the number of partitions in the answer (behind the correlation id),
-    between two partitions that were taken, and behind the last one."""
+    between two partitions that were taken, and behind the last one.
+
+    The topic exists: no such name has the bytes that are looked for."""
     marks = [(2**30 + n, 0, 2**62 + n, 2**62 + n + 2, 2**62 + n + 4) for n in range(2)]
     payload = encode_response(ProduceResponse, version, _response(topic, marks), 0)
     first, second = (_TAKEN.pack(*mark) for mark in marks)

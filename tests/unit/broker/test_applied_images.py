@@ -172,6 +172,38 @@ def test_no_role_is_taken_where_the_disk_has_failed_during_a_repair() -> None:
     asyncio.run(follow())
 
 
+def test_what_changes_while_a_folder_is_deleted_is_left_to_the_next_image() -> None:
+    async def follow() -> None:
+        disk = MemoryBackend()
+        table, image = open_table(disk), ClusterImage()
+        commit(image, created("a", 1), created("b", 1))
+        await table.apply(image, lead=True)
+        disk.faults.fail_next(FOREVER, under="-offset-checkpoint")
+        deleted = TopicDeleted(topic="a", topic_id=image.topics["a"].topic_id)
+        commit(image, deleted, created("a", 1))
+        await table.apply(image, lead=True)
+        assert [str(partition.topic_partition) for partition in table] == ["b-0"]
+        disk.faults.clear()
+        remove_one = table.strays.remove_one
+
+        async def remove(tp: TopicPartition, topic_id: UUID) -> None:
+            assert str(tp) == "a-0"
+            commit(image, moved(image, TopicPartition("b", 0), NODE))
+            await remove_one(tp, topic_id)
+
+        with patch.object(table.strays, "remove_one", remove):
+            assert not await table.open_again()
+        (other,) = table
+        assert other.state is not None
+        assert other.state.leader_epoch == 0
+        assert not await table.open_again(), "whoever applies an image knows whether it may lead"
+        await table.apply(image, lead=True)
+        check(table, image, lead=True)
+        assert not await table.open_again()
+
+    asyncio.run(follow())
+
+
 def test_applying_a_commit_costs_what_it_changed_however_many_partitions_there_are() -> None:
     async def cost(partitions: int) -> int:
         table, image = open_table(), ClusterImage()

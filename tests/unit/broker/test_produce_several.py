@@ -1,5 +1,6 @@
 """Produce requests with batches for several partitions, which repeat each other."""
 
+import struct
 from dataclasses import replace
 
 import pytest
@@ -134,5 +135,36 @@ def test_several_partitions_are_answered_once_all_of_them_are_safe() -> None:
             (3, [(0, 0, 3), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]),
         ]
         assert len(table.waits.writers) == 0
+
+    run(test)
+
+
+def test_a_run_has_requests_of_one_version() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.with_topic(2)
+        bad = batch(b"bad")[:-1] + b"!"
+        sent = [(8, batch(b"a")), (9, batch(b"b")), (8, batch(b"c")), (9, bad)]
+        frames = [
+            frame_of_many(n, [(0, records), (1, batch(b"!"))], version=version)
+            for n, (version, records) in enumerate(sent)
+        ]
+        answers = receive(rig, frames)
+        found = [
+            results(answer, version) for answer, (version, _) in zip(answers, sent, strict=True)
+        ]
+        assert [number for number, _ in found] == [0, 1, 2, 3]
+        assert [[part.error_code for part in parts] for _, parts in found] == [
+            [0, 0], [0, 0], [0, 0], [ErrorCode.CORRUPT_MESSAGE, 0]
+        ]  # fmt: skip
+
+    run(test)
+
+
+def test_a_topic_that_does_not_exist_may_have_any_name() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.with_topic(1)
+        marks = struct.pack(">ihqqq", 2**30, 0, 2**62, 2**62 + 2, 2**62 + 4)
+        (answer,) = receive(rig, [frame(9, batch(b"x"), topic=marks.decode())])
+        assert offsets(answer) == (9, [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)])
 
     run(test)
