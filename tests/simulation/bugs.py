@@ -16,6 +16,7 @@ from planting import BUGS, Patch, bug, planted
 import sparklog.executors.log.log as log_module
 import sparklog.executors.log.recovery as recovery_module
 import sparklog.executors.partitions as partitions_module
+import sparklog.executors.stray_folders as stray_folders_module
 from sparklog.driver.committer import Committer, Settle
 from sparklog.driver.journal import CommitHeader, Journal, JournalConflict
 from sparklog.errors import KafkaError, StorageError
@@ -238,7 +239,7 @@ def deletion_leaves_the_records() -> list[Patch]:
 
     return [
         (partitions_module, "delete_folder", lambda *_: None),
-        (partitions_module, "find_strays", lambda *_: []),
+        (stray_folders_module, "find_strays", lambda *_: []),
         (log_module, "claim_folder", claim_folder),
     ]
 
