@@ -28,7 +28,9 @@ from sparklog.storage_backends.base import (
     path_parts,
     storage_error,
 )
-from sparklog.storage_backends.local_files import FILE_MODE, LocalFile, read_at, write_at
+from sparklog.storage_backends.descriptors import read_at, write_at
+from sparklog.storage_backends.large_writes import LargeWrites
+from sparklog.storage_backends.local_files import FILE_MODE, LocalFile
 
 FOLDER_MODE = 0o700
 #: Files on their way into being; a killed writer leaves one behind, and no listing shows it.
@@ -53,6 +55,7 @@ class LocalBackend(FileHalf):
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
         self.url = Path(self.root).as_uri()
+        self._large_writes = LargeWrites()
 
     def __repr__(self) -> str:
         return f"LocalBackend({self.root!r})"
@@ -147,7 +150,7 @@ class LocalBackend(FileHalf):
         full = self._full(path)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _told("open", full):
-            return LocalFile(full, os.open(full, flags, FILE_MODE))
+            return LocalFile(full, os.open(full, flags, FILE_MODE), self._large_writes)
 
     def make_folder(self, path: str) -> None:
         full = self._full_folder(path)

@@ -1,43 +1,27 @@
 """Open local files: gathered writes, regions, maps.
 
-Owns: file descriptors and their lifetime.  Must not know names beyond the one file's path.
+Owns: what a handle allows, and who reads what it writes.  Must not know names beyond the one file's
+path, nor the ways of a large write (``large_writes``).
 
 A descriptor is shared by a handle and the regions taken from it and is closed when the last of
 them lets go; work in another thread holds it by a plain reference, so it is never closed, and its
 number never reused, under a running flush.
 """
 
-import errno
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import Buffer, storage_error
+from sparklog.storage_backends.descriptors import Descriptor, read_at, write_at
+from sparklog.storage_backends.large_writes import LARGE_BYTES, UNREAD_BYTES, LargeWrites
 
 FILE_MODE = 0o600
-_IOV_MAX = os.sysconf("SC_IOV_MAX")
 #: Maps get disk space in steps of this many bytes.
 _RESERVE_STEP_BYTES = 16 * 1024
-#: Written with one call.  The page cache of a larger write comes in larger blocks of memory, and
-#: those are what a virtual machine gives back to its host when they are free: getting them again
-#: took 25 us per 16 KB where this takes 4.5.
-_STEP_BYTES = 64 * 1024
 #: What a map is told about how it is read; None where the system takes no advice.
 _RANDOM: int | None = getattr(mmap, "MADV_RANDOM", None)
-
-
-class Descriptor:
-    """A file descriptor that is closed when nobody refers to this object any more."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.number)
 
 
 class LocalFile:
@@ -47,12 +31,23 @@ class LocalFile:
     could not be cut off is written over.
     """
 
-    __slots__ = ("_descriptor", "_failed_flush", "_size", "_tail_to_cut", "path")
+    __slots__ = (
+        "_descriptor",
+        "_failed_flush",
+        "_large_writes",
+        "_read_to",
+        "_size",
+        "_tail_to_cut",
+        "path",
+    )
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, large_writes: LargeWrites) -> None:
         self.path = path
+        self._large_writes = large_writes
         self._descriptor: Descriptor | None = Descriptor(descriptor)
         self._size = os.fstat(descriptor).st_size
+        #: Behind it nobody has asked for anything yet.
+        self._read_to = self._size
         self._tail_to_cut = False
         self._failed_flush = False
 
@@ -64,7 +59,7 @@ class LocalFile:
         try:
             if self._tail_to_cut:
                 self._cut(descriptor.number, self._size)
-            written = write_at(descriptor.number, buffers, self._size)
+            written = self._write(descriptor.number, buffers)
         except OSError as error:
             self._cut_tail(descriptor.number)
             raise storage_error("write to", self.path, error) from error
@@ -74,13 +69,12 @@ class LocalFile:
     def read(self, offset: int, size: int) -> bytes:
         descriptor = self._open()
         try:
-            return read_at(descriptor.number, offset, min(size, self._size - offset))
+            return read_at(descriptor.number, offset, self._asked(offset, size))
         except OSError as error:
             raise storage_error("read", self.path, error) from error
 
     def region(self, offset: int, size: int) -> "LocalRegion":
-        clipped = max(0, min(size, self._size - offset))
-        return LocalRegion(self.path, self._open(), offset, clipped)
+        return LocalRegion(self.path, self._open(), offset, max(0, self._asked(offset, size)))
 
     def truncate(self, size: int) -> None:
         descriptor = self._writable()
@@ -112,6 +106,18 @@ class LocalFile:
     def close(self) -> None:
         self._descriptor = None
 
+    def _write(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
+        """At the end."""
+        if self._size - self._read_to >= UNREAD_BYTES and sum(map(len, buffers)) >= LARGE_BYTES:
+            return self._large_writes.write(descriptor, buffers, self._size)
+        return write_at(descriptor, buffers, self._size)
+
+    def _asked(self, offset: int, size: int) -> int:
+        """What is there of a range that somebody wants to read."""
+        there = min(size, self._size - offset)
+        self._read_to = max(self._read_to, offset + there)
+        return there
+
     def _open(self) -> Descriptor:
         descriptor = self._descriptor
         if descriptor is None:
@@ -129,6 +135,7 @@ class LocalFile:
     def _cut(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
         self._size = size
+        self._read_to = min(self._read_to, size)
         self._tail_to_cut = False
 
     def _cut_tail(self, descriptor: int) -> None:
@@ -234,83 +241,6 @@ class LocalMap:
             return same
         finally:
             os.close(descriptor)
-
-
-def write_at(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write all buffers at ``position``; returns their size.  On OSError any prefix is there."""
-    total = sum(map(len, buffers))
-    written = 0
-    for group in _groups(buffers) if total > _STEP_BYTES else (buffers,):
-        size = sum(map(len, group))
-        step = (
-            os.pwritev(descriptor, group, position + written) if 0 < len(group) <= _IOV_MAX else 0
-        )
-        if step < size:
-            _write_rest(descriptor, group, position + written, step, size)
-        written += size
-    return total
-
-
-def _groups(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
-    """The buffers by groups of at most ``_STEP_BYTES``; larger ones are cut."""
-    group: list[Buffer] = []
-    size = 0
-    for buffer in buffers:
-        if size + len(buffer) <= _STEP_BYTES:
-            group.append(buffer)
-            size += len(buffer)
-            continue
-        if group:
-            yield group
-        view = memoryview(buffer)
-        while len(view) > _STEP_BYTES:
-            yield [view[:_STEP_BYTES]]
-            view = view[_STEP_BYTES:]
-        group, size = [view], len(view)
-    if group:
-        yield group
-
-
-def _write_rest(
-    descriptor: int, buffers: Sequence[Buffer], position: int, written: int, total: int
-) -> None:
-    """Finish a short write; each round makes progress or raises."""
-    rest = [memoryview(buffer) for buffer in buffers]
-    rest.reverse()
-    _drop(rest, written)
-    while written < total:
-        step = os.pwritev(descriptor, list(islice(reversed(rest), _IOV_MAX)), position + written)
-        if not step:
-            raise OSError(errno.EIO, "a write made no progress")
-        _drop(rest, step)
-        written += step
-
-
-def _drop(rest: list[memoryview], size: int) -> None:
-    """Take ``size`` bytes off the front (the list is reversed), and empty buffers with them."""
-    while rest and size >= len(rest[-1]):
-        size -= len(rest.pop())
-    if size:
-        rest[-1] = rest[-1][size:]
-
-
-def read_at(descriptor: int, offset: int, size: int) -> bytes:
-    """Up to ``size`` bytes; fewer only at the end of the file."""
-    if size <= 0:
-        return b""
-    data = os.pread(descriptor, size, offset)
-    if not data or len(data) == size:
-        return data
-    parts = [data]
-    size -= len(data)
-    while size > 0:
-        offset += len(data)
-        data = os.pread(descriptor, size, offset)
-        if not data:
-            break
-        parts.append(data)
-        size -= len(data)
-    return b"".join(parts)
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
