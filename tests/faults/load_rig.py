@@ -27,9 +27,13 @@ def processes(*modules: str) -> list[psutil.Process]:
 
 
 class Load:
-    """One idempotent producer that numbers its records, and what was acknowledged of them."""
+    """One idempotent producer that numbers its records, and what was acknowledged of them.
 
-    def __init__(self, bootstrap: str) -> None:
+    Records have at least ``record_bytes``.
+    """
+
+    def __init__(self, bootstrap: str, record_bytes: int = 0) -> None:
+        self._record_bytes = record_bytes
         self.acknowledged: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
         self.failures: list[str] = []
         self._stop = threading.Event()
@@ -44,6 +48,7 @@ class Load:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "delivery.timeout.ms": 120_000,
+                "queue.buffering.max.kbytes": 64 * 1024,
             }
         )
         self._thread = threading.Thread(target=self._run)
@@ -67,9 +72,11 @@ class Load:
         number = 0
         while not self._stop.is_set():
             partition = number % PARTITIONS
+            # Spaces behind a number do not change it.
+            value = (b"%d" % number).ljust(self._record_bytes)
             try:
                 self._producer.produce(
-                    TOPIC, b"%d" % number, partition=partition, on_delivery=self._delivered
+                    TOPIC, value, partition=partition, on_delivery=self._delivered
                 )
                 number += 1
             except BufferError:
