@@ -5,6 +5,7 @@ measured or shown.  Needs the standard library alone: plots are made where only 
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -83,11 +84,20 @@ def take_turns(
     *,
     warm: bool = True,
 ) -> list[Measured]:
-    """A run of a side tells a value for each figure; ``warm``: one more of each comes first."""
+    """A run of a side tells a value for each figure; ``warm``: one more of each comes first.
+
+    What a run leaves in memory for the disk is written before the next begins: no side waits for
+    what the other one did.
+    """
+
+    def settled(run: Callable[[], Sequence[float]]) -> Sequence[float]:
+        os.sync()
+        return run()
+
     if warm:
-        ours()
-        kafka()
-    pairs = [(ours(), kafka()) for _ in range(rounds)]
+        settled(ours)
+        settled(kafka)
+    pairs = [(settled(ours), settled(kafka)) for _ in range(rounds)]
     return [
         Measured(
             figure=figure,

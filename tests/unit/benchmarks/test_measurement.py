@@ -43,13 +43,16 @@ def test_a_ratio_above_one_is_in_our_favour(
     assert (found.ratio, found.met) == (ratio, met)
 
 
-def test_sides_take_turns_after_a_warm_up_of_both() -> None:
+def test_sides_take_turns_after_a_warm_up_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.sync", lambda: synced.append(1))
     times = count()
     runs = take_turns([SPEED, CPU], lambda: (next(times), 0), lambda: (next(times), 1), 2)
     assert runs == [
         Measured(figure=SPEED, ours=(2, 4), kafka=(3, 5)),
         Measured(figure=CPU, ours=(0, 0), kafka=(1, 1)),
     ]
+    assert len(synced) == 6
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
