@@ -31,7 +31,7 @@ from sparklog.errors import (
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_folder import BrokerStartError
 from sparklog.executors.counters import BrokerCounters
-from sparklog.executors.log_folders import LogFolders, take_folders
+from sparklog.executors.log_folders import LogFolders, open_data_dirs, take_folders
 from sparklog.executors.log_reports import LogEndReports, offline_replicas
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import BrokerIdentity, Registration
@@ -42,7 +42,6 @@ from sparklog.service.dispatch import Dispatcher
 from sparklog.service.handler import ApiHandler
 from sparklog.service.settings import server_limits
 from sparklog.storage_backends.blocking import run_blocking
-from sparklog.storage_backends.registry import open_file_half
 from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.transport import Server, serve
 from sparklog.types import Endpoint
@@ -199,7 +198,8 @@ class Broker:
         options = self.options
         loop = asyncio.get_running_loop()
         deadline = loop.time() + options.lock_wait_s
-        halves = [open_file_half(each) for each in (options.data_dir, *options.more_data_dirs)]
+        data_dirs = (options.data_dir, *options.more_data_dirs)
+        halves = open_data_dirs(data_dirs, self.config.log_direct_append_bytes)
         while True:
             taking = asyncio.ensure_future(
                 run_blocking(

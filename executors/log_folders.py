@@ -18,6 +18,8 @@ from sparklog.errors import LockedError, StorageError
 from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError, location_of, read_meta
 from sparklog.executors.partition_folders import parse_folder
 from sparklog.storage_backends.base import FileHalf, MissingPathError
+from sparklog.storage_backends.large_writes import DIRECT_APPEND_BYTES
+from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import NO_BROKER_EPOCH, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -149,6 +151,12 @@ class LogFolders:
                 f"{tp} lies in both {other.location} and {folder.location}; move one of the two "
                 "away",
             )
+
+
+def open_data_dirs(data_dirs: Sequence[str], direct_append_bytes: int) -> list[FileHalf]:
+    """The stores of these paths or URLs; nothing is locked or made.  Raises StorageError."""
+    options = {DIRECT_APPEND_BYTES: direct_append_bytes}
+    return [open_file_half(each, options) for each in data_dirs]
 
 
 def take_folders(

@@ -29,7 +29,7 @@ from sparklog.storage_backends.base import (
     storage_error,
 )
 from sparklog.storage_backends.descriptors import read_at, write_at
-from sparklog.storage_backends.large_writes import LargeWrites
+from sparklog.storage_backends.large_writes import DIRECT_APPEND_BYTES, LARGE_BYTES, LargeWrites
 from sparklog.storage_backends.local_files import FILE_MODE, LocalFile
 
 FOLDER_MODE = 0o700
@@ -37,14 +37,18 @@ FOLDER_MODE = 0o700
 TEMPORARY_PREFIX = ".sparklog-tmp-"
 
 
-def open_url(url: str, _options: Mapping[str, Any]) -> "LocalBackend":
-    """``file:///absolute/path`` or a plain path, ``~`` included; it has no options."""
+def open_url(url: str, options: Mapping[str, Any]) -> "LocalBackend":
+    """``file:///absolute/path`` or a plain path, ``~`` included.
+
+    Its only option is ``DIRECT_APPEND_BYTES``; those of object stores mean nothing.
+    """
+    large_bytes = options.get(DIRECT_APPEND_BYTES, LARGE_BYTES)
     if not url.startswith("file://"):
-        return LocalBackend(os.path.expanduser(url))
+        return LocalBackend(os.path.expanduser(url), large_bytes)
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path:
         raise StorageError(f"{url!r} is not a file URL; write file:///absolute/path")
-    return LocalBackend(unquote(parts.path))
+    return LocalBackend(unquote(parts.path), large_bytes)
 
 
 class LocalBackend(FileHalf):
@@ -52,10 +56,11 @@ class LocalBackend(FileHalf):
 
     atomic_put_if_absent = True
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], large_bytes: int = LARGE_BYTES) -> None:
+        """Appends of ``large_bytes`` may go past the page cache; 0: none does."""
         self.root = os.path.abspath(root)
         self.url = Path(self.root).as_uri()
-        self._large_writes = LargeWrites()
+        self._large_writes = LargeWrites(large_bytes)
 
     def __repr__(self) -> str:
         return f"LocalBackend({self.root!r})"

@@ -1,6 +1,6 @@
 """Open local files: gathered writes, regions, maps.
 
-Owns: what a handle allows, and who reads what it writes.  Must not know names beyond the one file's
+Owns: what a handle allows.  Must not know names beyond the one file's
 path, nor the ways of a large write (``large_writes``).
 
 A descriptor is shared by a handle and the regions taken from it and is closed when the last of
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import Buffer, storage_error
 from sparklog.storage_backends.descriptors import Descriptor, read_at, write_at
-from sparklog.storage_backends.large_writes import LARGE_BYTES, UNREAD_BYTES, LargeWrites
+from sparklog.storage_backends.large_writes import LargeWrites, Readers
 
 FILE_MODE = 0o600
 #: Maps get disk space in steps of this many bytes.
@@ -35,7 +35,7 @@ class LocalFile:
         "_descriptor",
         "_failed_flush",
         "_large_writes",
-        "_read_to",
+        "_readers",
         "_size",
         "_tail_to_cut",
         "path",
@@ -46,8 +46,7 @@ class LocalFile:
         self._large_writes = large_writes
         self._descriptor: Descriptor | None = Descriptor(descriptor)
         self._size = os.fstat(descriptor).st_size
-        #: Behind it nobody has asked for anything yet.
-        self._read_to = self._size
+        self._readers = Readers(self._size)
         self._tail_to_cut = False
         self._failed_flush = False
 
@@ -63,6 +62,9 @@ class LocalFile:
         except OSError as error:
             self._cut_tail(descriptor.number)
             raise storage_error("write to", self.path, error) from error
+        except BaseException:
+            self._tail_to_cut = True
+            raise
         self._size += written
         return written
 
@@ -108,14 +110,14 @@ class LocalFile:
 
     def _write(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         """At the end."""
-        if self._size - self._read_to >= UNREAD_BYTES and sum(map(len, buffers)) >= LARGE_BYTES:
+        if self._readers.are_gone(self._size):
             return self._large_writes.write(descriptor, buffers, self._size)
         return write_at(descriptor, buffers, self._size)
 
     def _asked(self, offset: int, size: int) -> int:
         """What is there of a range that somebody wants to read."""
         there = min(size, self._size - offset)
-        self._read_to = max(self._read_to, offset + there)
+        self._readers.asked(offset + there, self._size)
         return there
 
     def _open(self) -> Descriptor:
@@ -135,7 +137,7 @@ class LocalFile:
     def _cut(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
         self._size = size
-        self._read_to = min(self._read_to, size)
+        self._readers.cut(size)
         self._tail_to_cut = False
 
     def _cut_tail(self, descriptor: int) -> None:

@@ -40,22 +40,24 @@ def open_backend(
 ) -> StorageBackend:
     """The backend for ``s3://bucket/folder``, ``file:///data``, ``memory://name`` or ``/data``.
 
-    ``options`` are an object store's (credentials, endpoint ...); files have none.  Nothing is
-    created or contacted.  Raises StorageError for an unknown scheme, naming the known.
+    ``options`` are an object store's (credentials, endpoint ...), or what ``local`` says of files.
+    Nothing is created or contacted.  Raises StorageError for an unknown scheme, naming the known.
     """
     text = fspath(location)
     if not text.strip():
         raise StorageError("an empty storage location; give a folder or a URL such as file:///data")
     scheme, separator, rest = text.partition("://")
     if not separator:
-        return _factory("file", text)(_plain_path(text), {})
+        return _factory("file", text)(_plain_path(text), options or {})
     url = f"{scheme.lower()}://{rest}"
     return _factory(scheme.lower(), url)(url, options or {})
 
 
-def open_file_half(location: str | PathLike[str]) -> FileHalf:
+def open_file_half(
+    location: str | PathLike[str], options: Mapping[str, Any] | None = None
+) -> FileHalf:
     """As ``open_backend``, refusing stores that have no files."""
-    return file_half(open_backend(location))
+    return file_half(open_backend(location, options))
 
 
 def _plain_path(text: str) -> str:

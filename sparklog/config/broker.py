@@ -225,6 +225,16 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Log files and index maps kept open; the least recently used is closed (not in Kafka).",
     ),
     Setting(
+        name="log.direct.append.bytes",
+        kind="INT",
+        default=524_288,
+        minimum=0,
+        maximum=MAX_INT32,
+        dynamic=False,
+        doc="Appends of at least so many bytes that nobody reads along go to the disk without the "
+        "page cache while that is not much slower; 0 for never (not in Kafka).",
+    ),
+    Setting(
         name="num.recovery.threads.per.data.dir",
         kind="INT",
         default=2,
@@ -313,6 +323,7 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
     log_open_files_max: int = 400
+    log_direct_append_bytes: int = 524_288
     num_recovery_threads_per_data_dir: int = 2
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
