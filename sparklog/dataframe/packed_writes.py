@@ -13,16 +13,18 @@ once (``record_packer``), and threads of other steps may read that before it is 
 Where the strategy cannot be installed (Spark Connect), all writes are.
 
 The strategy has to be a class of the JVM.  The packer is compiled there before the first write,
-so that a Spark that cannot do it shows while the write can still be planned as usual.
+so that a Spark that cannot do it shows while the write can still be planned as usual.  Where the
+rows come out of code that Spark generates, it is part of that code (``fused_packer``).
 """
 
 import json
 import logging
 from typing import Any, Final
 
+from sparklog.dataframe.fused_packer import FUSED_JAVA
 from sparklog.dataframe.jvm_class import PLANNER_STRATEGY, SessionExtension, filled
 from sparklog.dataframe.options import BATCH_BYTES, PACKED_OPTION
-from sparklog.dataframe.record_packer import PIECE_COLUMNS, packer_java
+from sparklog.dataframe.record_packer import PIECE_COLUMNS, packed_rows_java, packer_java
 from sparklog.wire.batch import BATCH_OVERHEAD
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,9 @@ import java.util.Map;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeAndComment;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
+import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -50,9 +54,12 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.execution.CodegenSupport;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory;
+import org.apache.spark.sql.execution.WholeStageCodegenExec;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy;
 import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
@@ -67,9 +74,10 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 public class CLASS extends SparkStrategy {
+  private static final String PACKER_TEXT = PACKER_JAVA;
   private static final StructType PIECES = StructType.fromDDL("PIECE_COLUMNS");
   private static final CodeAndComment PACKER =
-      new CodeAndComment(PACKER_JAVA, scala.collection.immutable.Map$.MODULE$.empty());
+      new CodeAndComment(PACKED_ROWS_JAVA, scala.collection.immutable.Map$.MODULE$.empty());
 PLANNER_STRATEGY
   /** Spark's other strategies plan what this one does not. */
   public Seq apply(LogicalPlan plan) {
@@ -187,6 +195,12 @@ PLANNER_STRATEGY
       }
     }
 
+    /** The step by itself. */
+    RDD packed(RDD rows, SQLMetric taken, SQLMetric written) {
+      return rows.mapPartitionsWithEvaluator(
+          factory(taken, written), scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
+    }
+
     public String toString() {
       return "value #" + value + ", timestamp #" + timestamp + ", " + limit + " bytes";
     }
@@ -216,6 +230,7 @@ PLANNER_STRATEGY
     }
   }
 
+FUSED_JAVA
   /** A command to Spark, as the write above it is: adaptive plans begin below. */
   public static class Pack extends V2CommandExec {
     private final SparkPlan child;
@@ -239,11 +254,15 @@ PLANNER_STRATEGY
       return (scala.collection.immutable.Map) none.updated("numRecords", written);
     }
 
+    /** Rows that come out of generated code never become rows. */
     public RDD doExecute() {
       metrics();
-      WholeStageCodegenEvaluatorFactory factory = packing.factory(taken, written);
-      return child.execute().mapPartitionsWithEvaluator(
-          factory, scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
+      SparkPlan rows = child instanceof AdaptiveSparkPlanExec
+          ? ((AdaptiveSparkPlanExec) child).finalPhysicalPlan() : child;
+      if (!(rows instanceof WholeStageCodegenExec))
+        return packing.packed(rows.execute(), taken, written);
+      WholeStageCodegenExec loop = (WholeStageCodegenExec) rows;
+      return new FusedLoop(loop, new FusedPack(loop, packing, taken, written)).execute();
     }
 
     public Seq run() {
@@ -299,6 +318,7 @@ def install(spark: Any) -> bool:
 def _java() -> str:
     named = {
         "PLANNER_STRATEGY": PLANNER_STRATEGY,
+        "FUSED_JAVA": FUSED_JAVA,
         "CLASS": _CLASS,
         "SETTING": PACKED_CONF,
         "WITHOUT": _WITHOUT,
@@ -309,6 +329,7 @@ def _java() -> str:
         "BATCH_BYTES_MIN": str(BATCH_BYTES_MIN),
         "BATCH_BYTES_MAX": str(BATCH_BYTES_MAX),
         "BATCH_OVERHEAD": str(BATCH_OVERHEAD),
+        "PACKED_ROWS_JAVA": json.dumps(packed_rows_java()),
         "PACKER_JAVA": json.dumps(packer_java()),
     }
     return filled(_JAVA, named)

@@ -3,8 +3,10 @@
 Owns: the Java that lays records out, the columns of what it gives, and its limits.  Must not know
 how it comes into a plan, nor what becomes of the pieces.
 
-It is the body of a class, as Spark's generated code is, and travels as that does: as text, which
-every executor compiles for itself.  So executors need no jar of ours.
+It is Java as Spark's generated code is, and travels as that does: as text, which every executor
+compiles for itself.  So executors need no jar of ours.  It is a class for inside others: the code
+that Spark generates for the steps below (``fused_packer``), or one that takes rows which some other
+step has made.
 
 A piece is the section of records of one batch: at most as many records as fit, or one larger one.
 Pieces begin small, so that few rows spread over partitions as well, and grow with what the task has
@@ -31,21 +33,73 @@ PIECES_PER_BATCH: Final = 4
 #: Says how many rows an Arrow batch has; Spark's runners read it when a task makes them.
 _ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-_JAVA: Final = r"""
+#: The step by itself, for rows that another step made.
+_ROWS_JAVA: Final = r"""
 public Object generate(Object[] references) {
-  return new Packer(references);
+  return new PackedRows(references);
 }
 
-final class Packer extends org.apache.spark.sql.execution.BufferedRowIterator {
-  private static final int LARGEST_ARRAY = 2147483000;
+final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterator {
   private final int value;
   private final int timestamp;
   private final boolean text;
   private final int limit;
   private final org.apache.spark.sql.execution.metric.SQLMetric written;
   private scala.collection.Iterator rows;
-  /** The records of the piece that is being packed. */
+  private Packer packer;
+
+  public PackedRows(Object[] references) {
+    value = ((Integer) references[0]).intValue();
+    timestamp = ((Integer) references[1]).intValue();
+    text = ((Boolean) references[2]).booleanValue();
+    limit = ((Integer) references[3]).intValue();
+    written = (org.apache.spark.sql.execution.metric.SQLMetric) references[4];
+  }
+
+  public void init(int index, scala.collection.Iterator[] inputs) {
+    partitionIndex = index;
+    rows = inputs[0];
+    packer = new Packer(limit, written);
+  }
+
+  protected void processNext() throws java.io.IOException {
+    packer.start();
+    while (rows.hasNext()) {
+      InternalRow piece = add((InternalRow) rows.next());
+      if (piece != null) {
+        append(piece);
+        return;
+      }
+    }
+    InternalRow last = packer.cut();
+    if (last != null) append(last);
+  }
+
+  private InternalRow add(InternalRow row) {
+    boolean timed = timestamp >= 0 && !row.isNullAt(timestamp);
+    long micros = timed ? row.getLong(timestamp) : 0L;
+    if (row.isNullAt(value)) return packer.add((byte[]) null, timed, micros);
+    if (row instanceof UnsafeRow) {
+      UnsafeRow unsafe = (UnsafeRow) row;
+      long place = unsafe.getLong(value);
+      long offset = unsafe.getBaseOffset() + (place >>> 32);
+      return packer.add(unsafe.getBaseObject(), offset, (int) place, timed, micros);
+    }
+    if (text) return packer.add(row.getUTF8String(value), timed, micros);
+    return packer.add(row.getBinary(value), timed, micros);
+  }
+}
+"""
+
+#: A class for inside others.  What cuts a piece gives it, or null.
+_PACKER_JAVA: Final = r"""
+final class Packer {
+  private static final int LARGEST_ARRAY = 2147483000;
+  private final int limit;
+  private final org.apache.spark.sql.execution.metric.SQLMetric written;
+  /** The records of the piece that is being packed, which may have so many bytes. */
   private byte[] section = new byte[4096];
+  private long room;
   private int end;
   private int count;
   private long base;
@@ -58,97 +112,85 @@ final class Packer extends org.apache.spark.sql.execution.BufferedRowIterator {
   private java.util.Properties settings;
   private String rowsBefore;
 
-  public Packer(Object[] references) {
-    value = ((Integer) references[0]).intValue();
-    timestamp = ((Integer) references[1]).intValue();
-    text = ((Boolean) references[2]).booleanValue();
-    limit = ((Integer) references[3]).intValue();
-    written = (org.apache.spark.sql.execution.metric.SQLMetric) references[4];
-  }
-
   /** What comes next in the task is the writer's runner: of pieces, it takes few at a time. */
-  public void init(int index, scala.collection.Iterator[] inputs) {
-    partitionIndex = index;
-    rows = inputs[0];
+  public Packer(int limit, org.apache.spark.sql.execution.metric.SQLMetric written) {
+    this.limit = limit;
+    this.written = written;
+    room = Math.min((long) limit, FIRST_PIECE_BYTES);
     settings = org.apache.spark.TaskContext.get().getLocalProperties();
     rowsBefore = settings.getProperty("ROWS_SETTING");
     settings.setProperty("ROWS_SETTING", "PIECES_PER_BATCH");
   }
 
-  protected void processNext() throws java.io.IOException {
-    if (settings != null) restoreSettings();
-    while (rows.hasNext()) {
-      InternalRow row = (InternalRow) rows.next();
-      boolean cut;
-      if (row.isNullAt(value)) {
-        cut = add(row, null, 0L, -1);
-      } else if (row instanceof UnsafeRow) {
-        UnsafeRow unsafe = (UnsafeRow) row;
-        long place = unsafe.getLong(value);
-        long offset = unsafe.getBaseOffset() + (place >>> 32);
-        cut = add(row, unsafe.getBaseObject(), offset, (int) place);
-      } else if (text) {
-        UTF8String string = row.getUTF8String(value);
-        cut = add(row, string.getBaseObject(), string.getBaseOffset(), string.numBytes());
-      } else {
-        byte[] bytes = row.getBinary(value);
-        cut = add(row, bytes, (long) Platform.BYTE_ARRAY_OFFSET, bytes.length);
-      }
-      if (cut) return;
-    }
-    if (count > 0) give();
-  }
-
-  private void restoreSettings() {
+  /** Before rows are asked for. */
+  public void start() {
+    if (settings == null) return;
     if (rowsBefore == null) settings.remove("ROWS_SETTING");
     else settings.setProperty("ROWS_SETTING", rowsBefore);
     settings = null;
   }
 
-  /** Lays out one record; a length of -1 is null.  Whether a piece was cut before it. */
-  private boolean add(InternalRow row, Object bytes, long offset, int length) {
-    boolean timed = timestamp >= 0 && !row.isNullAt(timestamp);
-    long time = timed ? Math.floorDiv(row.getLong(timestamp), 1000L) : now;
-    long fixed = 4L + width(zigzag((long) length)) + Math.max(length, 0);
-    long body = fixed + width(zigzag(time - base)) + width(zigzag((long) count)) - 1L;
-    boolean cut = count > 0 && end + width(body << 1) + body > pieceBytes();
-    if (cut) give();
+  public InternalRow add(byte[] bytes, boolean timed, long micros) {
+    int length = bytes == null ? -1 : bytes.length;
+    return add(bytes, (long) Platform.BYTE_ARRAY_OFFSET, length, timed, micros);
+  }
+
+  public InternalRow add(UTF8String text, boolean timed, long micros) {
+    if (text == null) return add((byte[]) null, timed, micros);
+    return add(text.getBaseObject(), text.getBaseOffset(), text.numBytes(), timed, micros);
+  }
+
+  /** Lays out one record, after it has cut a piece if need be; a length of -1 is null. */
+  public InternalRow add(Object bytes, long offset, int length, boolean timed, long micros) {
+    long time = timed ? Math.floorDiv(micros, 1000L) : now;
+    long delta = zigzag(time - base);
+    long number = (long) count << 1;
+    long valueLength = zigzag((long) length);
+    long fixed = 3L + width(valueLength) + Math.max(length, 0);
+    long body = fixed + width(delta) + width(number);
+    InternalRow piece = null;
+    if (end + width(body << 1) + body > room) piece = cut();
     if (count == 0) {
       now = System.currentTimeMillis();
       if (!timed) time = now;
       base = time;
       latest = time;
-      body = fixed + 1L;
+      delta = 0L;
+      number = 0L;
+      body = fixed + 2L;
     }
     if (time > latest) latest = time;
-    reserve(end + width(body << 1) + body);
-    putVarint(body << 1);
-    section[end++] = 0;
-    putVarint(zigzag(time - base));
-    putVarint(zigzag((long) count));
-    section[end++] = 1;
-    putVarint(zigzag((long) length));
+    reserve(end + 5L + body);
+    byte[] to = section;
+    int at = putVarint(to, end, body << 1);
+    to[at] = 0;
+    at = putVarint(to, at + 1, delta);
+    at = putVarint(to, at, number);
+    to[at] = 1;
+    at = putVarint(to, at + 1, valueLength);
     if (length > 0) {
-      Platform.copyMemory(bytes, offset, section, Platform.BYTE_ARRAY_OFFSET + end, length);
-      end += length;
+      copy(bytes, offset, to, at, length);
+      at += length;
     }
-    section[end++] = 0;
+    to[at] = 0;
+    end = at + 1;
     count++;
-    return cut;
+    return piece;
   }
 
-  private long pieceBytes() {
-    return Math.min((long) limit, Math.max(FIRST_PIECE_BYTES, packed / GROWTH_PARTS));
-  }
-
-  private void give() {
-    append(new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(new Object[] {
-        java.util.Arrays.copyOf(section, end),
-        Integer.valueOf(count), Long.valueOf(base), Long.valueOf(latest)}));
+  /** Gives the records since the last piece, if there are any. */
+  public InternalRow cut() {
+    if (count == 0) return null;
+    InternalRow piece =
+        new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(new Object[] {
+            java.util.Arrays.copyOf(section, end),
+            Integer.valueOf(count), Long.valueOf(base), Long.valueOf(latest)});
     written.add((long) count);
     packed += end;
+    room = Math.min((long) limit, Math.max(FIRST_PIECE_BYTES, packed / GROWTH_PARTS));
     end = 0;
     count = 0;
+    return piece;
   }
 
   private void reserve(long size) {
@@ -158,12 +200,33 @@ final class Packer extends org.apache.spark.sql.execution.BufferedRowIterator {
     section = java.util.Arrays.copyOf(section, (int) Math.max(size, larger));
   }
 
-  private void putVarint(long number) {
-    while ((number & -128L) != 0L) {
-      section[end++] = (byte) (number | 128L);
-      number >>>= 7;
+  private static void copy(Object bytes, long offset, byte[] to, int at, int length) {
+    if (bytes instanceof byte[]) {
+      int from = (int) (offset - Platform.BYTE_ARRAY_OFFSET);
+      System.arraycopy((byte[]) bytes, from, to, at, length);
+    } else {
+      Platform.copyMemory(bytes, offset, to, Platform.BYTE_ARRAY_OFFSET + at, length);
     }
-    section[end++] = (byte) number;
+  }
+
+  /** Where it ends.  Most have one byte or two. */
+  private static int putVarint(byte[] to, int at, long number) {
+    if ((number >>> 7) == 0L) {
+      to[at] = (byte) number;
+      return at + 1;
+    }
+    to[at] = (byte) (number | 128L);
+    if ((number >>> 14) == 0L) {
+      to[at + 1] = (byte) (number >>> 7);
+      return at + 2;
+    }
+    do {
+      at++;
+      number >>>= 7;
+      to[at] = (byte) (number | 128L);
+    } while ((number >>> 7) != 0L);
+    to[at] = (byte) number;
+    return at + 1;
   }
 
   private static long zigzag(long number) {
@@ -172,17 +235,18 @@ final class Packer extends org.apache.spark.sql.execution.BufferedRowIterator {
 
   /** Bytes of a varint. */
   private static int width(long number) {
-    return (70 - Long.numberOfLeadingZeros(number | 1L)) / 7;
+    if ((number >>> 7) == 0L) return 1;
+    if ((number >>> 14) == 0L) return 2;
+    return (70 - Long.numberOfLeadingZeros(number)) / 7;
   }
 }
 """
 
 
 def packer_java() -> str:
-    """What ``CodeGenerator.compile`` takes.
+    """The class ``Packer``, of the bytes of records that a piece may have, and a metric of records.
 
-    Its references are: the places of the columns ``value`` and ``timestamp`` (-1: none), whether
-    the value is a string, the bytes of records that a piece may have, and a metric of records.
+    It is made in the task before what takes its pieces, and started before the first row.
     """
     named = {
         "ROWS_SETTING": _ROWS_SETTING,
@@ -190,4 +254,13 @@ def packer_java() -> str:
         "FIRST_PIECE_BYTES": f"{FIRST_PIECE_BYTES}L",
         "GROWTH_PARTS": str(GROWTH_PARTS),
     }
-    return filled(_JAVA, named)
+    return filled(_PACKER_JAVA, named)
+
+
+def packed_rows_java() -> str:
+    """What ``CodeGenerator.compile`` takes.
+
+    Its references are: the places of the columns ``value`` and ``timestamp`` (-1: none), whether
+    the value is a string, the bytes of records that a piece may have, and a metric of records.
+    """
+    return _ROWS_JAVA + packer_java()

@@ -70,7 +70,8 @@ def test_brokers_and_spares_spread_over_the_executors(cluster: Cluster, spark: A
 def test_executors_pack_what_is_written(cluster: Cluster, spark: Any) -> None:
     """Each of them compiles the packer; none has a class of ours."""
     cluster.create_topic("packed", 2)
-    frame = spark.range(0, 500, 1, 4).selectExpr("string(id) AS value")
+    numbers = spark.range(0, 1000, 1, 4).selectExpr("string(id % 500) AS value")
+    frame = numbers.groupBy("value").count().select("value")  # a step that travels with its code
     frame.write.format("sparklog").mode("append").option("topic", "packed").save()
     spark._jsc.sc().listenerBus().waitUntilEmpty()  # Spark is told of executions a moment later
     executions = spark._jsparkSession.sharedState().statusStore().executionsList()

@@ -14,7 +14,8 @@ from pyspark.sql.functions import udf
 
 from sparklog.dataframe.packed_writes import PACKED_CONF
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import iter_batches
+from sparklog.wire.batch import BATCH_OVERHEAD, iter_batches
+from sparklog.wire.builder import decode_records, encode_batch
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True
@@ -84,6 +85,64 @@ def test_records_larger_than_a_batch_lie_alone(rig: Rig, codec: str) -> None:
     packed, usual = both_ways(rig, frame, **options)
     assert packed == usual
     assert len(packed) == 40
+
+
+@pytest.mark.parametrize("codegen", ["true", "false"])
+@pytest.mark.parametrize("column", ["binary", "string"])
+def test_steps_with_and_without_generated_code(rig: Rig, codegen: str, column: str) -> None:
+    """The packer is part of that code, or takes the rows that it made."""
+    value = f"CAST(if(id % 13 = 0, NULL, repeat('v', int(id * 7919 % 301))) AS {column}) AS value"
+    time = "timestamp_millis((id * 7919 % 100003 - 80003) * 86400000) AS timestamp"
+    rows = rig.spark.range(0, 4000, 1, 1)
+    frames = {
+        "computed": rows.selectExpr(value, time),
+        "constant": rows.selectExpr("CAST('same' AS binary) AS value"),
+        "null": rows.selectExpr(time, f"CAST(NULL AS {column}) AS value"),
+        "sorted": rows.selectExpr(value, time).sortWithinPartitions("timestamp", "value"),
+        "limited": rows.selectExpr(value, time).limit(777),
+    }
+    with conf(rig, "spark.sql.codegen.wholeStage", codegen):
+        for name, frame in frames.items():
+            packed, usual = both_ways(rig, frame)
+            assert packed == usual, name
+            assert len(packed) == (777 if name == "limited" else 4000)
+
+
+def test_the_packer_is_in_the_loop_of_the_steps_below_it(rig: Rig) -> None:
+    """By itself it would be one more RDD than Spark makes for the rows."""
+    tracker = rig.spark.sparkContext.statusTracker()
+
+    def rdds_of_the_last_job() -> int:
+        rig.spark._jsc.sc().listenerBus().waitUntilEmpty()
+        [stage] = tracker.getJobInfo(max(tracker.getJobIdsForGroup())).stageIds
+        return int(rig.spark._jsc.sc().statusStore().lastStageAttempt(stage).rddIds().size())
+
+    frame = rig.spark.range(0, 30, 1, 1).selectExpr("string(id) AS value")
+    frame.write.format("noop").mode("overwrite").save()
+    rows = rdds_of_the_last_job()
+    rig.write(frame, rig.new_topic(1))
+    assert rdds_of_the_last_job() == rows
+    rig.write(frame.coalesce(1), rig.new_topic(1))
+    assert rdds_of_the_last_job() == rows + 2
+
+
+def test_many_rows_of_one_make_several_pieces_at_once(rig: Rig) -> None:
+    """Spark's loop asks only after all of them whether it should stop."""
+    topic = rig.new_topic(1)
+    frame = (
+        rig.spark.range(0, 2, 1, 1)
+        .selectExpr("explode(sequence(id * 70000, id * 70000 + 69999)) AS number")
+        .selectExpr("string(number) AS value")
+    )
+    assert "PackRecords" in plan_of(rig, frame, topic)
+    assert [int(r.value or b"") for r in rig.consume(topic)] == list(range(140_000))
+    data = rig.client.fetch(TopicPartition(topic, 0), 0).records
+    counts = [header.record_count for header, _ in iter_batches(data)]
+    assert max(counts) > 8192
+    for header, start in iter_batches(data):
+        batch = bytes(data[start : start + header.size])
+        again = encode_batch(decode_records(batch), base_offset=header.base_offset)
+        assert again[BATCH_OVERHEAD:] == batch[BATCH_OVERHEAD:]
 
 
 def test_plans_of_many_kinds_are_packed(rig: Rig) -> None:

@@ -1,0 +1,128 @@
+"""The packer inside the code that Spark generates for the steps below it.
+
+Owns: the step of a plan that does it.  Must not know how records are laid out, nor which writes are
+packed.
+
+Spark makes one loop of all steps that can give it code (``CodegenSupport``); what leaves the loop
+becomes an ``UnsafeRow`` in a list, for the next step to take apart again.  For rows that become
+records that costs more than laying them out.
+
+Only when the write is executed is the plan below what it will stay, adaptive ones above all.  So
+the step is no part of the plan that Spark shows: its loop is executed instead of the outermost one.
+"""
+
+from typing import Final
+
+#: Classes for inside another one, which has ``Packing``, ``PIECES`` and the packer's own text.
+FUSED_JAVA: Final = r"""
+  /** The loop of the steps below, with the packer in it; Spark counts its time as before. */
+  private static class FusedLoop extends WholeStageCodegenExec {
+    private final WholeStageCodegenExec usual;
+
+    FusedLoop(WholeStageCodegenExec usual, FusedPack pack) {
+      super(pack, usual.codegenStageId());
+      this.usual = usual;
+    }
+
+    public scala.collection.immutable.Map metrics() {
+      return usual.metrics();
+    }
+  }
+
+  private static class FusedPack extends SparkPlan implements CodegenSupport {
+    private final WholeStageCodegenExec usual;
+    private final Packing packing;
+    private final SQLMetric taken;
+    private final SQLMetric written;
+    private final Seq columns = DataTypeUtils.toAttributes(PIECES);
+    private CodegenSupport parent;
+    private String packer;
+
+    FusedPack(WholeStageCodegenExec usual, Packing packing, SQLMetric taken, SQLMetric written) {
+      this.usual = usual;
+      this.packing = packing;
+      this.taken = taken;
+      this.written = written;
+    }
+
+    /**
+     * The code of the steps below returns also when they are through, so it has a function of its
+     * own.  Some of them travel with it, to executors that do not have this class: they forget it.
+     */
+    public String doProduce(CodegenContext context) {
+      final String metric = context.addReferenceObj("written", written, null);
+      context.addInnerClass(PACKER_TEXT);
+      packer = context.addMutableState("Packer", "packer", new scala.runtime.AbstractFunction1() {
+        public Object apply(Object name) {
+          return name + " = new Packer(" + packing.limit + ", " + metric + ");";
+        }
+      }, true, true);
+      String name = context.freshName("packRows");
+      CodegenSupport below = (CodegenSupport) usual.child();
+      String rows = below.produce(context, this);
+      below.parent_$eq(usual);
+      String packRows = context.addNewFunction(
+          name, "private void " + name + "() throws java.io.IOException {" + rows + "}", false);
+      String last = context.freshName("last");
+      return packer + ".start();\n" + packRows + "();\nif (shouldStop()) return;\n"
+          + "InternalRow " + last + " = " + packer + ".cut();\n"
+          + "if (" + last + " != null) append(" + last + ");\n";
+    }
+
+    public String doConsume(CodegenContext context, Seq input, ExprCode row) {
+      String evaluated = evaluateVariables(input);
+      ExprCode value = (ExprCode) input.apply(packing.value);
+      String kind = packing.text ? "UTF8String" : "byte[]";
+      String given = "(" + value.isNull() + ") ? (" + kind + ") null : " + value.value();
+      String time = "false, 0L";
+      if (packing.timestamp >= 0) {
+        ExprCode timestamp = (ExprCode) input.apply(packing.timestamp);
+        time = "!(" + timestamp.isNull() + "), " + timestamp.value();
+      }
+      String piece = context.freshName("piece");
+      return evaluated + "\nInternalRow " + piece + " = " + packer + ".add(" + given + ", " + time
+          + ");\nif (" + piece + " != null) append(" + piece + ");\n";
+    }
+
+    /** Spark finds that the loop is too large for it. */
+    public RDD doExecute() {
+      return packing.packed(usual.execute(), taken, written);
+    }
+
+    public Seq inputRDDs() {
+      return ((CodegenSupport) usual.child()).inputRDDs();
+    }
+
+    public CodegenSupport parent() {
+      return parent;
+    }
+
+    public void parent_$eq(CodegenSupport given) {
+      parent = given;
+    }
+
+    public Seq output() {
+      return columns;
+    }
+
+    public Seq children() {
+      return sequence(usual.child());
+    }
+
+    public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq replaced) {
+      throw new UnsupportedOperationException("it is made when all is planned");
+    }
+
+    public int productArity() {
+      return 1;
+    }
+
+    public Object productElement(int index) {
+      return packing;
+    }
+
+    public boolean canEqual(Object other) {
+      return other instanceof FusedPack;
+    }
+  }
+"""
