@@ -8,7 +8,7 @@ only this, and pay for every import.
 
 import concurrent.futures
 import os
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from sparklog.client.closest_replicas import LEADERS_ALONE, RackOf
@@ -64,6 +64,10 @@ class BlockingDataClient:
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         """Start a coroutine of ``cluster`` or ``raw``; take what it gives with ``result``."""
         return self._thread.submit(coroutine)
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """See ``LoopThread.call``."""
+        self._thread.call(function, *arguments)
 
     def result(self, future: "concurrent.futures.Future[T]", timeout_s: float | None = None) -> T:
         """See ``LoopThread.result``."""

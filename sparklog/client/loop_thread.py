@@ -7,7 +7,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
@@ -33,14 +33,17 @@ class LoopThread:
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         """Start a coroutine; its result comes through the future.  Raises ConnectError."""
-        if self.pid != os.getpid() or self.loop.is_closed():
+        try:
+            self._check_usable()
+        except ConnectError:
             coroutine.close()
-            raise ConnectError(
-                "this client is closed"
-                if self.pid == os.getpid()
-                else "this client was made in another process; make one in the process that uses it"
-            )
+            raise
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call a function, which must not raise.  Raises ConnectError."""
+        self._check_usable()
+        self.loop.call_soon_threadsafe(function, *arguments)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = DEFAULT_TIMEOUT_S) -> T:
         """Run a coroutine; see ``result``."""
@@ -72,6 +75,14 @@ class LoopThread:
         if self.pid == os.getpid() and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(GRACE_S)
+
+    def _check_usable(self) -> None:
+        if self.pid != os.getpid():
+            raise ConnectError(
+                "this client was made in another process; make one in the process that uses it"
+            )
+        if self.loop.is_closed():
+            raise ConnectError("this client is closed")
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -9,8 +9,9 @@ while it works on the first; slow leaders do not keep others from theirs.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,10 +32,10 @@ LeaderOf = Callable[[TopicPartition], int]
 
 @dataclass(slots=True, eq=False)
 class _Delivery:
-    """Batches that one caller waits for."""
+    """Batches that are waited for together, in another thread."""
 
     left: int
-    done: "asyncio.Future[None]"
+    done: Future[None]
 
 
 class Deliveries:
@@ -46,30 +47,37 @@ class Deliveries:
         #: What waits, by partition; oldest first, partitions too.
         self._waiting: dict[TopicPartition, deque[tuple[EncodedBatch, _Delivery]]] = {}
         self._under_way: set[TopicPartition] = set()
-        self._requests: dict[asyncio.Task[None], int] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+        #: How many requests each leader has.
+        self._busy: Counter[int] = Counter()
         self._failed = False
 
-    async def deliver(
-        self, batches: Iterable[tuple[TopicPartition, Sequence[EncodedBatch]]]
+    def deliver(
+        self,
+        batches: Iterable[tuple[TopicPartition, Sequence[EncodedBatch]]],
+        done: Future[None],
     ) -> None:
-        """Return when all were acknowledged, or another delivery has failed.
+        """Send batches; ``done`` ends when all were acknowledged, or another delivery has failed.
 
-        Each partition's follow what was delivered to it before.  Raises what ``produce`` raises.
+        Each partition's follow what was delivered to it before.  What ``produce`` raises is the
+        error of ``done``.  Whoever waits for it cannot cancel it: see ``cancel``.
         """
+        if not done.set_running_or_notify_cancel():
+            return
         listed = [(tp, batch) for tp, each in batches for batch in each]
         if self._failed or not listed:
+            done.set_result(None)
             return
-        delivery = _Delivery(len(listed), asyncio.get_running_loop().create_future())
+        delivery = _Delivery(len(listed), done)
         for tp, batch in listed:
             self._waiting.setdefault(tp, deque()).append((batch, delivery))
         self._send_waiting()
-        try:
-            await delivery.done
-        except asyncio.CancelledError:
-            self._stop()
-            for request in self._requests:
-                request.cancel()
-            raise
+
+    def cancel(self) -> None:
+        """Give up what was not acknowledged: nobody waits for it any more."""
+        self._stop()
+        for request in self._requests:
+            request.cancel()
 
     def _send_waiting(self) -> None:
         """As many requests as may be under way."""
@@ -78,13 +86,12 @@ class Deliveries:
             if tp not in self._under_way:
                 by_leader.setdefault(self._leader_of(tp), []).append(tp)
         for leader, partitions in by_leader.items():
-            free = REQUESTS_MAX - list(self._requests.values()).count(leader)
             waiting = deque(partitions)
-            for _ in range(free):
-                if waiting:
-                    request = asyncio.create_task(self._request(self._take(waiting)))
-                    self._requests[request] = leader
-                    request.add_done_callback(self._ended)
+            while waiting and self._busy[leader] < REQUESTS_MAX:
+                self._busy[leader] += 1
+                request = asyncio.create_task(self._request(leader, self._take(waiting)))
+                self._requests.add(request)
+                request.add_done_callback(self._requests.discard)
 
     def _take(
         self, partitions: deque[TopicPartition]
@@ -106,7 +113,7 @@ class Deliveries:
         return group
 
     async def _request(
-        self, group: Mapping[TopicPartition, tuple[EncodedBatch, _Delivery]]
+        self, leader: int, group: Mapping[TopicPartition, tuple[EncodedBatch, _Delivery]]
     ) -> None:
         try:
             await self._produce({tp: batch for tp, (batch, _) in group.items()})
@@ -116,15 +123,14 @@ class Deliveries:
                     delivery.done.set_exception(error)
             self._stop()
             return
+        self._busy[leader] -= 1
         self._under_way -= group.keys()
+        # Not at once: what is delivered in this turn of the loop goes into the same request.
+        asyncio.get_running_loop().call_soon(self._send_waiting)
         for _, delivery in group.values():
             delivery.left -= 1
             if not delivery.left and not delivery.done.done():
                 delivery.done.set_result(None)
-
-    def _ended(self, request: "asyncio.Task[None]") -> None:
-        del self._requests[request]
-        self._send_waiting()
 
     def _stop(self) -> None:
         """Let go of those that wait: the failure is what their task hears of."""

@@ -40,7 +40,7 @@ from sparklog.wire.columns import EncodedBatch, encode_columns, encode_section
 log = logging.getLogger(__name__)
 
 #: Encoded bytes that go to the client's loop at once, and are waited for together.
-SUBMITTED_BYTES: Final = 1024 * 1024
+SUBMITTED_BYTES: Final = 4 * 1024 * 1024
 #: Asking a topic for its largest batch is worth no more.
 LOOK_SECONDS_MAX = 10.0
 
@@ -132,8 +132,8 @@ class Sender:
 
     def cancel(self) -> None:
         """Give up what was not acknowledged."""
-        for delivery, _ in self._pending:
-            delivery.cancel()
+        if self._pending:
+            self._client.call(self._deliveries.cancel)
 
     def _identify(self) -> None:
         if self._options.idempotent and self._identity is None:
@@ -196,19 +196,22 @@ class Sender:
     def _submit_all(self, encoded: Sequence[tuple[TopicPartition, list[EncodedBatch]]]) -> None:
         for tp, batches in encoded:
             _check_sizes(tp, batches, self._sizes[tp.topic])
+        enough = min(SUBMITTED_BYTES, self._options.buffer_bytes)
         together: list[tuple[TopicPartition, list[EncodedBatch]]] = []
         size = 0
         for tp, batches in encoded:
             together.append((tp, batches))
             size += sum(batch.size for batch in batches)
-            if size >= SUBMITTED_BYTES:
+            if size >= enough:
                 self._submit(together, size)
                 together, size = [], 0
         if together:
             self._submit(together, size)
 
     def _submit(self, batches: list[tuple[TopicPartition, list[EncodedBatch]]], size: int) -> None:
-        self._pending.append((self._client.submit(self._deliveries.deliver(batches)), size))
+        delivery: Future[None] = Future()
+        self._client.call(self._deliveries.deliver, batches, delivery)
+        self._pending.append((delivery, size))
         self._in_flight_bytes += size
         self.finish(self._options.buffer_bytes)
 

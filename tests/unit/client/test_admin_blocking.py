@@ -166,15 +166,22 @@ def test_a_failed_delivery_is_raised_by_the_blocking_flush(cluster: SmallCluster
         producer.close()
 
 
-def test_a_call_that_is_stuck_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_stuck_ends_at_its_deadline_and_a_closed_loop_takes_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     thread = LoopThread("stuck")
     with monkeypatch.context() as patched:
         patched.setattr("sparklog.client.loop_thread.GRACE_S", 0.01)
         with pytest.raises(KafkaError, match=r"REQUEST_TIMED_OUT: no answer within 0\.01 s"):
             thread.run(asyncio.sleep(60), 0.01)
+    called = threading.Event()
+    thread.call(called.set)
+    assert called.wait(10)
     thread.close()
     with pytest.raises(ConnectError, match="closed"):
         thread.run(asyncio.sleep(0))
+    with pytest.raises(ConnectError, match="closed"):
+        thread.call(called.set)
 
 
 def test_closing_a_loop_thread_cancels_what_runs_and_ends_the_thread() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 
 import pytest
 
@@ -49,10 +50,11 @@ async def settled() -> None:
 
 async def delivering(
     made: Deliveries, *batches: tuple[TopicPartition, Sequence[EncodedBatch]]
-) -> "asyncio.Task[None]":
-    task = asyncio.create_task(made.deliver(batches))
+) -> Future[None]:
+    done: Future[None] = Future()
+    made.deliver(batches, done)
     await settled()
-    return task
+    return done
 
 
 def one_leader(_tp: TopicPartition) -> int:
@@ -85,7 +87,7 @@ def test_what_waits_for_a_leader_goes_in_one_request_and_each_partition_in_order
         assert broker.requests[4:] == [{ONE: "f"}]
         await broker.answer(3)
         await broker.answer(4)
-        await asyncio.gather(first, second, third, fourth)
+        assert [each.result(0) for each in (first, second, third, fourth)] == [None] * 4
         assert len(broker.requests) == 5
 
     asyncio.run(run())
@@ -97,15 +99,16 @@ def test_leaders_do_not_wait_for_each_other_and_a_new_one_takes_over() -> None:
         leaders = {ZERO: 1, ONE: 1, TWO: 2}
         sending = made(broker, lambda tp: leaders[tp])
         many = [batch("a"), batch("b")]
-        task = await delivering(sending, (ZERO, many), (TWO, many))
+        done = await delivering(sending, (ZERO, many), (TWO, many))
         assert broker.requests == [{ZERO: "a"}, {TWO: "a"}]
         await broker.answer(1)
         leaders[ZERO] = 2
         await broker.answer(0)
         assert broker.requests[2:] == [{TWO: "b"}, {ZERO: "b"}]
         await broker.answer(2)
+        assert not done.done()
         await broker.answer(3)
-        await task
+        assert done.result(0) is None
 
     asyncio.run(run())
 
@@ -119,12 +122,12 @@ def test_a_request_has_a_size_and_a_larger_batch_goes_alone(
     async def run() -> None:
         broker = Broker()
         sending = made(broker)
-        task = await delivering(
+        done = await delivering(
             sending, (ZERO, [batch("a"), batch("d")]), (ONE, [batch("b")]), (TWO, [batch("c", 30)])
         )
         for number in range(3):
             await broker.answer(number)
-        await task
+        assert done.result(0) is None
         assert broker.requests == [{ZERO: "a", ONE: "b"}, {TWO: "c"}, {ZERO: "d"}]
 
     asyncio.run(run())
@@ -139,9 +142,10 @@ def test_after_a_failure_nothing_more_is_sent() -> None:
         waiting = await delivering(sending, (ZERO, [batch("e")]))
         await broker.answer(0, KafkaError(ErrorCode.INVALID_RECORD, "no"))
         with pytest.raises(KafkaError, match="no"):
-            await failing
+            failing.result(0)
         await broker.answer(1)
-        await asyncio.gather(other, waiting, await delivering(sending, (TWO, [batch("f")])))
+        late = await delivering(sending, (TWO, [batch("f")]))
+        assert [each.result(0) for each in (other, waiting, late)] == [None] * 3
         assert broker.requests == [{ZERO: "a"}, {ONE: "c"}]
 
     asyncio.run(run())
@@ -151,11 +155,12 @@ def test_who_gives_up_ends_what_is_under_way() -> None:
     async def run() -> None:
         broker = Broker()
         sending = made(broker, by_number)
-        task = await delivering(sending, (ZERO, [batch("a"), batch("b")]))
-        task.cancel()
+        await delivering(sending, (ZERO, [batch("a"), batch("b")]))
+        sending.cancel()
         await settled()
-        assert task.cancelled()
         assert broker.is_cancelled(0)
+        done = await delivering(sending, (ONE, [batch("c")]))
+        assert done.result(0) is None
         assert broker.requests == [{ZERO: "a"}]
 
     asyncio.run(run())
