@@ -47,26 +47,37 @@ FUSED_JAVA: Final = r"""
 
     /**
      * The code of the steps below returns also when they are through, so it has a function of its
-     * own.  Some of them travel with it, to executors that do not have this class: they forget it.
+     * own, in the class itself: it uses what only that inherits.  The packer is made after those
+     * steps were, which may run others for that.
      */
     public String doProduce(CodegenContext context) {
-      final String metric = context.addReferenceObj("written", written, null);
+      String metric = context.addReferenceObj("written", written, null);
       context.addInnerClass(PACKER_TEXT);
       packer = context.addMutableState("Packer", "packer", new scala.runtime.AbstractFunction1() {
         public Object apply(Object name) {
-          return name + " = new Packer(" + packing.limit + ", " + metric + ");";
+          return "";
         }
       }, true, true);
+      context.addPartitionInitializationStatement(
+          packer + " = new Packer(" + packing.limit + ", " + metric + ");");
       String name = context.freshName("packRows");
-      CodegenSupport below = (CodegenSupport) usual.child();
-      String rows = below.produce(context, this);
-      below.parent_$eq(usual);
+      String rows = producedBelow(context);
       String packRows = context.addNewFunction(
-          name, "private void " + name + "() throws java.io.IOException {" + rows + "}", false);
+          name, "private void " + name + "() throws java.io.IOException {" + rows + "}", true);
       String last = context.freshName("last");
       return packer + ".start();\n" + packRows + "();\nif (shouldStop()) return;\n"
           + "InternalRow " + last + " = " + packer + ".cut();\n"
           + "if (" + last + " != null) append(" + last + ");\n";
+    }
+
+    /** Some of them travel with the code, to executors without this class: they forget it. */
+    private String producedBelow(CodegenContext context) {
+      CodegenSupport below = (CodegenSupport) usual.child();
+      try {
+        return below.produce(context, this);
+      } finally {
+        below.parent_$eq(usual);
+      }
     }
 
     public String doConsume(CodegenContext context, Seq input, ExprCode row) {

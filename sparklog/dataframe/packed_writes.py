@@ -262,7 +262,12 @@ FUSED_JAVA
       if (!(rows instanceof WholeStageCodegenExec))
         return packing.packed(rows.execute(), taken, written);
       WholeStageCodegenExec loop = (WholeStageCodegenExec) rows;
-      return new FusedLoop(loop, new FusedPack(loop, packing, taken, written)).execute();
+      try {
+        return new FusedLoop(loop, new FusedPack(loop, packing, taken, written)).execute();
+      } catch (LinkageError error) {
+        // A Spark whose steps give code in another way.
+        return packing.packed(rows.execute(), taken, written);
+      }
     }
 
     public Seq run() {

@@ -126,6 +126,28 @@ def test_the_packer_is_in_the_loop_of_the_steps_below_it(rig: Rig) -> None:
     assert rdds_of_the_last_job() == rows + 2
 
 
+def test_code_that_fills_several_classes(rig: Rig) -> None:
+    """Megabytes of it: Spark puts functions into nested classes, which inherit nothing."""
+    fields = 300
+
+    def struct(last: int) -> str:
+        values = [*(f"'f{i}', {i}L" for i in range(fields - 1)), f"'last', {last}L"]
+        return f"named_struct({', '.join(values)})"
+
+    compared = (
+        f"string(if(id % {step} = 0, {struct(1)}, {struct(3)}) < {struct(2)})"
+        for step in range(2, 26)
+    )
+    rule = "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
+    with conf(rig, "spark.sql.optimizer.excludedRules", rule):
+        frame = rig.spark.range(0, 300, 1, 1).selectExpr(
+            f"concat_ws(' ', string(id), {', '.join(compared)}) AS value"
+        )
+        packed, usual = both_ways(rig, frame)
+    assert packed == usual
+    assert len({value for _, value, *_ in packed}) == 300
+
+
 def test_many_rows_of_one_make_several_pieces_at_once(rig: Rig) -> None:
     """Spark's loop asks only after all of them whether it should stop."""
     topic = rig.new_topic(1)
