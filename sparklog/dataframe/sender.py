@@ -40,7 +40,7 @@ from sparklog.wire.columns import EncodedBatch, encode_columns, encode_section
 log = logging.getLogger(__name__)
 
 #: Encoded bytes that go to the client's loop at once, and are waited for together.
-SUBMITTED_BYTES: Final = 4 * 1024 * 1024
+SUBMITTED_BYTES: Final = 1024 * 1024
 #: Asking a topic for its largest batch is worth no more.
 LOOK_SECONDS_MAX = 10.0
 
