@@ -32,7 +32,7 @@ DIRECT_APPEND_BYTES: Final = "direct_append_bytes"
 #: Appends that are worth the three calls, unless somebody says otherwise.
 LARGE_BYTES: Final = 512 * 1024
 #: So much of a file's end was never asked for: nobody reads along.
-UNREAD_BYTES: Final = 8 * 1024 * 1024
+UNREAD_BYTES: Final = 4 * 1024 * 1024
 #: Who came so far behind may be this many times as far behind later.
 _LAG_GROWTH: Final = 2
 

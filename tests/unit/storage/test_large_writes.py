@@ -229,15 +229,16 @@ def test_who_reads_along_keeps_the_page_cache(tmp_path: Path) -> None:
     way = Always(direct=True)
     file = opened(tmp_path, way)
     large = [os.urandom(MEBIBYTE)]
-    for _ in range(8):
+    unread_count = UNREAD_BYTES // MEBIBYTE
+    for _ in range(unread_count):
         file.writev(large)
     assert way.taken == []
     file.writev(large)
     assert way.taken == [True]
-    # Who was 9 MiB behind may be 18 MiB behind.
+    # Who was so far behind may be twice as far behind.
     file.region(file.size() - 100, 100).release()
     file.read(0, 10)
-    for _ in range(18):
+    for _ in range(2 * (unread_count + 1)):
         file.writev(large)
     assert way.taken == [True]
     file.writev(large)
