@@ -123,8 +123,6 @@ class ClusterClient:
             )
             task.add_done_callback(_retrieve)
             self._connections[key] = task
-        elif task.done():
-            return task.result()
         try:
             # Others may wait for the same connection: a caller that gives up does not end it.
             return await asyncio.wait_for(asyncio.shield(task), max(deadline.left_s, 0.001))
@@ -295,9 +293,9 @@ class ClusterClient:
         while True:
             by_node, failed, final = await self._by_node(pending, deadline, create, node_of)
             done |= final
-            asked = [_guarded(call, node, group, deadline) for node, group in by_node.items()]
-            # One needs no task of its own.
-            answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
+            answers = await asyncio.gather(
+                *(_guarded(call, node, group, deadline) for node, group in by_node.items())
+            )
             for answer in answers:
                 for tp, result in answer.items():
                     if isinstance(result, KafkaError) and result.retriable:
