@@ -1,7 +1,7 @@
 """Open local files: gathered writes, regions, maps.
 
-Owns: what a handle allows.  Must not know names beyond the one file's
-path, nor the ways of a large write (``large_writes``).
+Owns: what a handle allows, and who shares its descriptor.  Must not know names beyond the one
+file's path, nor the ways of a large write (``large_writes``).
 
 A descriptor is shared by a handle and the regions taken from it and is closed when the last of
 them lets go; work in another thread holds it by a plain reference, so it is never closed, and its
