@@ -35,6 +35,9 @@ TOPIC = "day"
 READ_ASKED = (3.0, 5.0)
 HOUR_ASKED = (10.0, 50.0)
 WRITE_ASKED = (5.0, 10.0)
+#: Written just before a turn, by its side: Spark ends Python workers that nobody used for a minute,
+#: and Kafka's turn takes more when its producer gives it up.
+AWAKE_ROWS = 1_000
 #: Of a turn, and what Kafka's producer says of records that it gives up.
 ATTEMPTS = 3
 EXPIRED = "TimeoutException: Expiring"
@@ -95,11 +98,14 @@ def _reads(spark: Any, both: Pair, scale: Scale, console: Console) -> Iterator[M
 
 def _write(spark: Any, both: Pair, scale: Scale, console: Console) -> Measured:
     console.print(f"DataFrames: writing {scale.rows:,} rows")
-    frame = spark.range(0, scale.rows, 1, 2).selectExpr(_VALUE)
+    few, frame = [
+        spark.range(0, rows, 1, 2).selectExpr(_VALUE) for rows in (AWAKE_ROWS, scale.rows)
+    ]
 
     def once(side: Side) -> tuple[float]:
         topic = f"written-{next(_numbers)}"
         create_topic(side.bootstrap, topic, PARTITIONS, 1)
+        _save(few, FORMATS[side.name], side, topic)
         taken = _per_second(scale.rows, lambda: _save(frame, FORMATS[side.name], side, topic))
         delete_topic(side.bootstrap, topic)
         return taken
