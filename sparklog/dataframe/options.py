@@ -49,6 +49,9 @@ OWN_SCAN_OPTION = "sparklog.own.scan"
 PACKED_OPTION = "sparklog.packed"
 #: The default of ``kafka.batch.size``: librdkafka's, which fits into a topic's default maximum.
 BATCH_BYTES = 1_000_000
+#: The default of ``kafka.buffer.memory``: two requests to a leader and what waits behind them.  More
+#: is memory that Python has to get, and whose contents have left the caches when they are sent.
+BUFFER_BYTES = 16 * 1024 * 1024
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
 #: Spark's Kafka source takes them in a batch read, and says that they do nothing there.
 STREAM_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -149,7 +152,7 @@ class WriteOptions:
     idempotent: bool = True
     partitioner: Partitioner = DEFAULT
     #: Encoded bytes that may wait for their acknowledgement before a task takes no more rows.
-    buffer_bytes: int = 32 * 1024 * 1024
+    buffer_bytes: int = BUFFER_BYTES
     client_id: str = "sparklog-dataframe"
 
 
@@ -206,7 +209,7 @@ def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None)
         delivery_timeout_ms=given.get("kafka.delivery.timeout.ms", int32, 120_000),
         idempotent=idempotent,
         partitioner=_partitioner(given),
-        buffer_bytes=given.get("kafka.buffer.memory", positive_int, 32 * 1024 * 1024),
+        buffer_bytes=given.get("kafka.buffer.memory", positive_int, BUFFER_BYTES),
         client_id=given.get("kafka.client.id", str, "sparklog-dataframe"),
     )
 
