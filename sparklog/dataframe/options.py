@@ -49,8 +49,8 @@ OWN_SCAN_OPTION = "sparklog.own.scan"
 PACKED_OPTION = "sparklog.packed"
 #: The default of ``kafka.batch.size``: librdkafka's, which fits into a topic's default maximum.
 BATCH_BYTES = 1_000_000
-#: The default of ``kafka.buffer.memory``: two requests to a leader and what waits behind them.  More
-#: is memory that Python has to get, and whose contents have left the caches when they are sent.
+#: The default of ``kafka.buffer.memory``: two requests to a leader and what waits behind them.
+#: More is memory that Python has to get, and that has left the caches when it is sent.
 BUFFER_BYTES = 16 * 1024 * 1024
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
 #: Spark's Kafka source takes them in a batch read, and says that they do nothing there.
