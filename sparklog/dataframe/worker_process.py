@@ -3,8 +3,8 @@
 Owns: the one setting of such a process.  Must not know what its tasks do.
 
 Spark collects garbage after every task and every step of a plan, and so looks at all that was ever
-imported: 20 to 35 ms of CPU each time, more than a small task takes.  What is there when a task
-begins, and came with a module, stays for as long as the process lives.
+imported: 20 to 35 ms of CPU each time, more than a small task takes.  When modules have come since
+the last time, what is there as a task begins is set aside for as long as the process lives.
 """
 
 import gc
