@@ -18,7 +18,7 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.client.replica_moves import ShowMoves, await_moves, plan_even, present_replicas
 from sparklog.config import BrokerConfig
 from sparklog.dataframe import own_scans, packed_reads, packed_writes, thread_sessions
-from sparklog.dataframe.discovery import announce, withdraw
+from sparklog.dataframe.discovery import ANNOUNCED_PROPERTY, announce, withdraw
 from sparklog.driver.engines import Engine, ProcessEngine
 from sparklog.driver.launcher import Launcher, LaunchOptions
 from sparklog.driver.member_calls import ClusterMemberCalls
@@ -458,6 +458,7 @@ def _use(spark: Any, bootstrap_servers: str) -> None:
     if pid is not None:
         try:
             announce(pid, bootstrap_servers)
+            _properties(spark).setProperty(ANNOUNCED_PROPERTY, bootstrap_servers)
         except OSError as error:
             log.warning(
                 "format('sparklog') needs the option kafka.bootstrap.servers=%s here: %s",
@@ -474,6 +475,10 @@ def _jvm_pid(spark: Any) -> int | None:
         return None
 
 
+def _properties(spark: Any) -> Any:
+    return spark.sparkContext._jvm.java.lang.System.getProperties()
+
+
 def _stop_using(spark: Any, bootstrap_servers: str) -> None:
     if spark is None:
         return
@@ -481,5 +486,6 @@ def _stop_using(spark: Any, bootstrap_servers: str) -> None:
         pid = _jvm_pid(spark)
         if pid is not None:
             withdraw(pid, bootstrap_servers)
+            _properties(spark).remove(ANNOUNCED_PROPERTY, bootstrap_servers)
         if spark.conf.get(BOOTSTRAP_CONF, None) == bootstrap_servers:
             spark.conf.unset(BOOTSTRAP_CONF)

@@ -5,6 +5,7 @@ bootstrap servers and when that process started.  Spark plans Python sources in 
 own that see neither the session's settings nor the environment of the user's driver; they descend
 from that JVM, and so find it.  A driver that is killed leaves its file behind, and its process id
 is given to another process some day: one that started at another time is not meant.
+The JVM's own part of a write finds the servers in a system property.
 Must not know what starts a cluster.
 """
 
@@ -14,7 +15,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: Of the driver's JVM: what ``announce`` said last.
+ANNOUNCED_PROPERTY: Final = "sparklog.bootstrap.servers"
 
 #: Fields of /proc/PID/stat behind the process's name (proc(5)): its parent, and its start in ticks
 #: since the machine started.

@@ -52,6 +52,8 @@ FUSED_JAVA: Final = r"""
      */
     public String doProduce(CodegenContext context) {
       String metric = context.addReferenceObj("written", written, null);
+      String destination =
+          context.addReferenceObj("destination", packing.destination, "String[]");
       context.addInnerClass(PACKER_TEXT);
       packer = context.addMutableState("Packer", "packer", new scala.runtime.AbstractFunction1() {
         public Object apply(Object name) {
@@ -59,14 +61,14 @@ FUSED_JAVA: Final = r"""
         }
       }, true, true);
       context.addPartitionInitializationStatement(
-          packer + " = new Packer(" + packing.limit + ", " + metric + ");");
+          packer + " = new Packer(" + packing.limit + ", " + metric + ", " + destination + ");");
       String name = context.freshName("packRows");
       String rows = producedBelow(context);
       String packRows = context.addNewFunction(
           name, "private void " + name + "() throws java.io.IOException {" + rows + "}", true);
       String last = context.freshName("last");
       return packer + ".start();\n" + packRows + "();\nif (shouldStop()) return;\n"
-          + "InternalRow " + last + " = " + packer + ".cut();\n"
+          + "InternalRow " + last + " = " + packer + ".last();\n"
           + "if (" + last + " != null) append(" + last + ");\n";
     }
 

@@ -52,6 +52,9 @@ BATCH_BYTES = 1_000_000
 #: The default of ``kafka.buffer.memory``: two requests to a leader and what waits behind them.
 #: More is memory that Python has to get, and that has left the caches when it is sent.
 BUFFER_BYTES = 16 * 1024 * 1024
+#: The default of ``kafka.delivery.timeout.ms``, and of ``kafka.client.id``.
+DELIVERY_TIMEOUT_MS = 120_000
+CLIENT_ID = "sparklog-dataframe"
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
 #: Spark's Kafka source takes them in a batch read, and says that they do nothing there.
 STREAM_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -136,7 +139,7 @@ class ReadOptions:
     fetch_max_bytes: int = 4 * 1024 * 1024
     #: Whose replicas are read (KIP-392); None: those of the task's host, empty: leaders.
     rack: str | None = None
-    client_id: str = "sparklog-dataframe"
+    client_id: str = CLIENT_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +151,12 @@ class WriteOptions:
     acks: int = -1
     compression: Compression = Compression.NONE
     batch_bytes: int = BATCH_BYTES
-    delivery_timeout_ms: int = 120_000
+    delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
     idempotent: bool = True
     partitioner: Partitioner = DEFAULT
     #: Encoded bytes that may wait for their acknowledgement before a task takes no more rows.
     buffer_bytes: int = BUFFER_BYTES
-    client_id: str = "sparklog-dataframe"
+    client_id: str = CLIENT_ID
 
 
 def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) -> ReadOptions:
@@ -187,7 +190,7 @@ def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) 
             given.get("kafka.fetch.max.bytes", int32, 4 * 1024 * 1024),
         ),
         rack=given.optional("kafka.client.rack", str.strip),
-        client_id=given.get("kafka.client.id", str, "sparklog-dataframe"),
+        client_id=given.get("kafka.client.id", str, CLIENT_ID),
     )
 
 
@@ -206,11 +209,11 @@ def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None)
         acks=acks,
         compression=given.get("kafka.compression.type", compression, Compression.NONE),
         batch_bytes=given.get("kafka.batch.size", int32, BATCH_BYTES),
-        delivery_timeout_ms=given.get("kafka.delivery.timeout.ms", int32, 120_000),
+        delivery_timeout_ms=given.get("kafka.delivery.timeout.ms", int32, DELIVERY_TIMEOUT_MS),
         idempotent=idempotent,
         partitioner=_partitioner(given),
         buffer_bytes=given.get("kafka.buffer.memory", positive_int, BUFFER_BYTES),
-        client_id=given.get("kafka.client.id", str, "sparklog-dataframe"),
+        client_id=given.get("kafka.client.id", str, CLIENT_ID),
     )
 
 

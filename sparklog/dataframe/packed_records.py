@@ -1,17 +1,31 @@
 """Pieces that the packer made: records of one batch each, already laid out.
 
-Owns: their form in Python, and how they are had from Arrow and made rows of again.  Must not know
-Spark, partitions or connections.
+Owns: their form in Python, what the JVM tells of those that it sent itself, how both are had from
+Arrow, and pieces made rows of again.  Must not know Spark, or connections.
 """
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
 
 import pyarrow as pa
 
 from sparklog.wire.batch import BATCH_OVERHEAD, Buffer
 from sparklog.wire.columns import decode_columns, encode_section
 from sparklog.wire.spans import binary_buffers
+
+#: Columns (see ``piece_outlet``) beside ``records``.
+_NUMBERS: Final = (
+    "record_count",
+    "base_timestamp",
+    "max_timestamp",
+    "partition",
+    "acknowledged",
+)
+#: Producer id and epoch, the topic's id, and when the first of what is left was sent.
+_PRODUCER: Final = struct.Struct(">qh16sq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +36,8 @@ class PackedRecords:
     record_count: int
     base_timestamp: int
     max_timestamp: int
+    #: None: any.
+    partition: int | None = None
 
     @property
     def batch_bytes(self) -> int:
@@ -29,17 +45,69 @@ class PackedRecords:
         return BATCH_OVERHEAD + len(self.records)
 
 
-def packed_records(batch: pa.RecordBatch) -> Iterator[PackedRecords]:
-    """The pieces of an Arrow batch, in order; they lie in its memory."""
-    sections = binary_buffers(batch.column("records"))
-    numbers = (
-        batch.column(name).to_pylist()
-        for name in ("record_count", "base_timestamp", "max_timestamp")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """The idempotent producer that the JVM was, for Python to go on as."""
+
+    producer_id: int
+    producer_epoch: int
+    topic_id: UUID
+    #: When the first of what is left was sent, or now.
+    since_ms: int
+    #: Of each partition: that of the first piece that was not acknowledged, or of the next one.
+    sequences: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedBatch:
+    """What comes to Python at a time (see ``piece_outlet``)."""
+
+    #: Records that the JVM has had acknowledged.
+    acknowledged: int
+    #: What the pieces, and those that follow, go on from.
+    handover: Handover | None
+    pieces: Sequence[PackedRecords]
+
+    @property
+    def records(self) -> int:
+        """Acknowledged ones, and those of the pieces."""
+        return self.acknowledged + sum(piece.record_count for piece in self.pieces)
+
+
+def packed_batch(batch: pa.RecordBatch) -> PackedBatch:
+    """What an Arrow batch says; the pieces lie in its memory, in order."""
+    acknowledged = 0
+    handover = None
+    pieces = []
+    numbers = (batch.column(name).to_pylist() for name in _NUMBERS)
+    for records, count, base, latest, partition, sent in zip(
+        binary_buffers(batch.column("records")), *numbers, strict=True
+    ):
+        acknowledged += sent
+        if count:
+            piece = PackedRecords(
+                records=records,
+                record_count=count,
+                base_timestamp=base,
+                max_timestamp=latest,
+                partition=None if partition < 0 else partition,
+            )
+            pieces.append(piece)
+        elif len(records):
+            handover = _handover(bytes(records))
+    return PackedBatch(acknowledged=acknowledged, handover=handover, pieces=pieces)
+
+
+def _handover(told: bytes) -> Handover:
+    producer_id, producer_epoch, topic_id, since_ms = _PRODUCER.unpack_from(told)
+    sequences = struct.iter_unpack(">i", told[_PRODUCER.size :])
+    return Handover(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        topic_id=UUID(bytes=topic_id),
+        since_ms=since_ms,
+        sequences=[sequence for (sequence,) in sequences],
     )
-    for records, count, base, latest in zip(sections, *numbers, strict=True):
-        yield PackedRecords(
-            records=records, record_count=count, base_timestamp=base, max_timestamp=latest
-        )
 
 
 def rows_of(piece: PackedRecords) -> pa.Table:

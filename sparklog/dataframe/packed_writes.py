@@ -24,13 +24,17 @@ from typing import Any, Final
 from sparklog.dataframe.fused_packer import FUSED_JAVA
 from sparklog.dataframe.jvm_class import PLANNER_STRATEGY, SessionExtension, filled
 from sparklog.dataframe.options import BATCH_BYTES, PACKED_OPTION
-from sparklog.dataframe.record_packer import PIECE_COLUMNS, packed_rows_java, packer_java
+from sparklog.dataframe.piece_destination import destination_java
+from sparklog.dataframe.piece_outlet import ROW_COLUMNS
+from sparklog.dataframe.record_packer import packed_rows_java, packer_java
 from sparklog.wire.batch import BATCH_OVERHEAD
 
 log = logging.getLogger(__name__)
 
 #: Spark's setting that turns it off: ``false``.
 PACKED_CONF: Final = "spark.sparklog.packed.writes"
+#: Spark's setting that has Python send the pieces: ``false``.
+DIRECT_CONF: Final = "spark.sparklog.direct.writes"
 #: Values of ``kafka.batch.size`` that pieces are made for.
 BATCH_BYTES_MIN: Final = 16 * 1024
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -75,7 +79,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 public class CLASS extends SparkStrategy {
   private static final String PACKER_TEXT = PACKER_JAVA;
-  private static final StructType PIECES = StructType.fromDDL("PIECE_COLUMNS");
+  private static final StructType PIECES = StructType.fromDDL("ROW_COLUMNS");
   private static final CodeAndComment PACKER =
       new CodeAndComment(PACKED_ROWS_JAVA, scala.collection.immutable.Map$.MODULE$.empty());
 PLANNER_STRATEGY
@@ -87,6 +91,8 @@ PLANNER_STRATEGY
     StructType schema = ((V2WriteCommand) plan).query().schema();
     Packing packing = Packing.of(schema, options);
     if (packing == null || hasPython(((V2WriteCommand) plan).query())) return sequence();
+    if (!"false".equalsIgnoreCase(session.conf().get("DIRECT", "true").trim()))
+      packing.destination = Destination.of(options);
     try {
       CodeGenerator.compile(PACKER);
       packing.factory(null, null);
@@ -133,7 +139,8 @@ PLANNER_STRATEGY
     for (int i = 0; i < fields.length; i++) {
       fields[i] = plan.productElement(i);
       if (fields[i] == write)
-        fields[i] = new scala.Some(table.newWriteBuilder(new OfPieces(schema, options)).build());
+        fields[i] = new scala.Some(
+            table.newWriteBuilder(new OfPieces(schema, options, packing.destination)).build());
     }
     SparkStrategy usual = new DataSourceV2Strategy(session);
     SparkPlan exec = (SparkPlan) usual.apply((LogicalPlan) plan.makeCopy(fields)).apply(0);
@@ -147,6 +154,8 @@ PLANNER_STRATEGY
     private int timestamp = -1;
     private boolean text;
     private int limit;
+    /** What PieceSender takes; null: Python sends. */
+    private String[] destination;
 
     /** Null: this write is not for the packer. */
     static Packing of(StructType schema, CaseInsensitiveStringMap options) {
@@ -181,7 +190,7 @@ PLANNER_STRATEGY
     WholeStageCodegenEvaluatorFactory factory(SQLMetric taken, SQLMetric written) {
       Object[] references = {
         Integer.valueOf(value), Integer.valueOf(timestamp), Boolean.valueOf(text),
-        Integer.valueOf(limit), written
+        Integer.valueOf(limit), written, destination
       };
       java.lang.reflect.Constructor made =
           WholeStageCodegenEvaluatorFactory.class.getConstructors()[0];
@@ -206,14 +215,18 @@ PLANNER_STRATEGY
     }
   }
 
+DESTINATION_JAVA
   /** What the source is told: it gets pieces, of rows of that schema. */
   private static class OfPieces implements LogicalWriteInfo {
     private final String id = java.util.UUID.randomUUID().toString();
     private final CaseInsensitiveStringMap options;
 
-    OfPieces(StructType schema, CaseInsensitiveStringMap given) {
+    /** Python may have to go on where the JVM was sending. */
+    OfPieces(StructType schema, CaseInsensitiveStringMap given, String[] destination) {
       Map all = new HashMap(given.asCaseSensitiveMap());
       all.put("MARK", schema.json());
+      if (destination != null && !given.containsKey("kafka.bootstrap.servers"))
+        all.put("kafka.bootstrap.servers", destination[0]);
       options = new CaseInsensitiveStringMap(all);
     }
 
@@ -324,11 +337,13 @@ def _java() -> str:
     named = {
         "PLANNER_STRATEGY": PLANNER_STRATEGY,
         "FUSED_JAVA": FUSED_JAVA,
+        "DESTINATION_JAVA": destination_java(),
         "CLASS": _CLASS,
         "SETTING": PACKED_CONF,
+        "DIRECT": DIRECT_CONF,
         "WITHOUT": _WITHOUT,
         "MARK": PACKED_OPTION,
-        "PIECE_COLUMNS": ", ".join(" ".join(column) for column in PIECE_COLUMNS),
+        "ROW_COLUMNS": ", ".join(" ".join(column) for column in ROW_COLUMNS),
         "OTHER_OPTIONS": " ".join(_OTHER_OPTIONS),
         "BATCH_BYTES_DEFAULT": str(BATCH_BYTES),
         "BATCH_BYTES_MIN": str(BATCH_BYTES_MIN),

@@ -1,7 +1,7 @@
 """The packer: rows of Spark -> the records of Kafka's batches, inside the JVM.
 
-Owns: the Java that lays records out, the columns of what it gives, and its limits.  Must not know
-how it comes into a plan, nor what becomes of the pieces.
+Owns: the Java that lays records out, and its limits.  Must not know how it comes into a plan, nor
+what becomes of the pieces (``piece_outlet``).
 
 It is Java as Spark's generated code is, and travels as that does: as text, which every executor
 compiles for itself.  So executors need no jar of ours.  It is a class for inside others: the code
@@ -16,14 +16,8 @@ written.  Rows without a time get that of their piece's first record.
 from typing import Final
 
 from sparklog.dataframe.jvm_class import filled
+from sparklog.dataframe.piece_outlet import piece_outlet_java
 
-#: Columns of a piece; times in milliseconds.
-PIECE_COLUMNS: Final = (
-    ("records", "BINARY"),
-    ("record_count", "INT"),
-    ("base_timestamp", "BIGINT"),
-    ("max_timestamp", "BIGINT"),
-)
 #: A task's first pieces have so many bytes, and later ones that part of what was packed before.
 FIRST_PIECE_BYTES: Final = 64 * 1024
 GROWTH_PARTS: Final = 8
@@ -45,6 +39,7 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
   private final boolean text;
   private final int limit;
   private final org.apache.spark.sql.execution.metric.SQLMetric written;
+  private final String[] destination;
   private scala.collection.Iterator rows;
   private Packer packer;
 
@@ -54,12 +49,13 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
     text = ((Boolean) references[2]).booleanValue();
     limit = ((Integer) references[3]).intValue();
     written = (org.apache.spark.sql.execution.metric.SQLMetric) references[4];
+    destination = (String[]) references[5];
   }
 
   public void init(int index, scala.collection.Iterator[] inputs) {
     partitionIndex = index;
     rows = inputs[0];
-    packer = new Packer(limit, written);
+    packer = new Packer(limit, written, destination);
   }
 
   protected void processNext() throws java.io.IOException {
@@ -71,7 +67,7 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
         return;
       }
     }
-    InternalRow last = packer.cut();
+    InternalRow last = packer.last();
     if (last != null) append(last);
   }
 
@@ -91,14 +87,15 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
 }
 """
 
-#: A class for inside others.  What cuts a piece gives it, or null.
+#: A class for inside others.  What may cut a piece gives a row for Python, or null.
 _PACKER_JAVA: Final = r"""
 final class Packer {
   private static final int LARGEST_ARRAY = 2147483000;
   private final int limit;
   private final org.apache.spark.sql.execution.metric.SQLMetric written;
+  private final PieceOutlet outlet;
   /** The records of the piece that is being packed, which may have so many bytes. */
-  private byte[] section = new byte[4096];
+  private byte[] section = PieceOutlet.newBuffer();
   private long room;
   private int end;
   private int count;
@@ -113,9 +110,11 @@ final class Packer {
   private String rowsBefore;
 
   /** What comes next in the task is the writer's runner: of pieces, it takes few at a time. */
-  public Packer(int limit, org.apache.spark.sql.execution.metric.SQLMetric written) {
+  public Packer(
+      int limit, org.apache.spark.sql.execution.metric.SQLMetric written, String[] destination) {
     this.limit = limit;
     this.written = written;
+    outlet = new PieceOutlet(destination, org.apache.spark.TaskContext.get());
     room = Math.min((long) limit, FIRST_PIECE_BYTES);
     settings = org.apache.spark.TaskContext.get().getLocalProperties();
     rowsBefore = settings.getProperty("ROWS_SETTING");
@@ -178,25 +177,29 @@ final class Packer {
     return piece;
   }
 
-  /** Gives the records since the last piece, if there are any. */
-  public InternalRow cut() {
-    if (count == 0) return null;
-    InternalRow piece =
-        new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(new Object[] {
-            java.util.Arrays.copyOf(section, end),
-            Integer.valueOf(count), Long.valueOf(base), Long.valueOf(latest)});
-    written.add((long) count);
-    packed += end;
-    room = Math.min((long) limit, Math.max(FIRST_PIECE_BYTES, packed / GROWTH_PARTS));
-    end = 0;
-    count = 0;
-    return piece;
+  /** The records since the last piece, if there are any, become one. */
+  private InternalRow cut() {
+    if (count > 0) {
+      section = outlet.take(section, end, count, base, latest);
+      written.add((long) count);
+      packed += end;
+      room = Math.min((long) limit, Math.max(FIRST_PIECE_BYTES, packed / GROWTH_PARTS));
+      end = 0;
+      count = 0;
+    }
+    return outlet.next();
+  }
+
+  /** After the last record, until it gives null. */
+  public InternalRow last() {
+    InternalRow row = cut();
+    return row == null ? outlet.last() : row;
   }
 
   private void reserve(long size) {
     if (size <= section.length) return;
     if (size > LARGEST_ARRAY) throw new IllegalStateException("a record has " + size + " bytes");
-    long larger = Math.min((long) LARGEST_ARRAY, 2L * section.length);
+    long larger = Math.min(limit + 5L, 2L * section.length);
     section = java.util.Arrays.copyOf(section, (int) Math.max(size, larger));
   }
 
@@ -244,9 +247,10 @@ final class Packer {
 
 
 def packer_java() -> str:
-    """The class ``Packer``, of the bytes of records that a piece may have, and a metric of records.
+    """The class ``Packer``, and those that it needs.
 
-    It is made in the task before what takes its pieces, and started before the first row.
+    It is made of the bytes of records that a piece may have, a metric of records, and a destination
+    (see ``piece_outlet``); in the task, before what takes its rows, and started before the first.
     """
     named = {
         "ROWS_SETTING": _ROWS_SETTING,
@@ -254,13 +258,14 @@ def packer_java() -> str:
         "FIRST_PIECE_BYTES": f"{FIRST_PIECE_BYTES}L",
         "GROWTH_PARTS": str(GROWTH_PARTS),
     }
-    return filled(_PACKER_JAVA, named)
+    return filled(_PACKER_JAVA, named) + piece_outlet_java()
 
 
 def packed_rows_java() -> str:
     """What ``CodeGenerator.compile`` takes.
 
     Its references are: the places of the columns ``value`` and ``timestamp`` (-1: none), whether
-    the value is a string, the bytes of records that a piece may have, and a metric of records.
+    the value is a string, the bytes of records that a piece may have, a metric of records, and a
+    destination (see ``piece_outlet``).
     """
     return _ROWS_JAVA + packer_java()

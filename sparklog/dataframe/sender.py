@@ -23,7 +23,7 @@ from sparklog.client.raw import Produced, ProducerIdentity, value_or_raise
 from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.deliveries import Deliveries
 from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.packed_records import PackedRecords, rows_of
+from sparklog.dataframe.packed_records import Handover, PackedBatch, PackedRecords, rows_of
 from sparklog.dataframe.routing import Router, split_by_topic
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import (
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 #: Encoded bytes that go to the client's loop at once, and are waited for together.
 SUBMITTED_BYTES: Final = 1024 * 1024
+#: What the JVM has sent in vain is sent again for no longer: brokers forget producers
+#: (``producer.id.expiration.ms``, a day), and would store it once more.
+UNANSWERED_MS_MAX: Final = 3_600_000
 #: Asking a topic for its largest batch is worth no more.
 LOOK_SECONDS_MAX = 10.0
 
@@ -87,6 +90,8 @@ class Sender:
         self._topic_ids: dict[str, UUID | None] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._identity: ProducerIdentity | None = None
+        #: When the first of what the JVM left was sent.
+        self._sent_since_ms = 0
         #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
         self._pending: deque[tuple[Future[None], int]] = deque()
         self._in_flight_bytes = 0
@@ -107,20 +112,50 @@ class Sender:
         encoded = [(tp, self._encode(tp, rows)) for tp, rows in routed]
         self._submit_all(encoded)
 
-    def send_packed(self, pieces: Iterable[PackedRecords]) -> None:
+    def send_packed(self, batch: PackedBatch) -> None:
         """The same for keyless rows that are laid out already, a piece to each partition in turn.
 
-        Raises KafkaError as ``send`` does.
+        Where the JVM has sent some, this goes on as the producer that it was.
+
+        Raises KafkaError as ``send`` does, and for a topic that is another one now.
         """
         topic = self._options.topic
         assert topic is not None
+        if batch.handover is not None:
+            self._take_over(topic, batch.handover)
         self._identify()
         router = self._router(topic)
         encoded: list[tuple[TopicPartition, list[EncodedBatch]]] = []
-        for piece in pieces:
-            tp = TopicPartition(topic, router.next_partition())
+        for piece in batch.pieces:
+            if piece.partition is None:
+                tp = TopicPartition(topic, router.next_partition())
+            else:
+                tp = TopicPartition(topic, piece.partition)
+                self._check_may_be_sent_again(topic)
             encoded.append((tp, self._encode_packed(tp, piece)))
         self._submit_all(encoded)
+
+    def _take_over(self, topic: str, handover: Handover) -> None:
+        self._sent_since_ms = handover.since_ms
+        self._identity = ProducerIdentity(
+            producer_id=handover.producer_id, producer_epoch=handover.producer_epoch
+        )
+        for partition, sequence in enumerate(handover.sequences):
+            self._sequences[TopicPartition(topic, partition)] = sequence
+        self._router(topic, create=False)
+        if self._topic_ids[topic] != handover.topic_id:
+            raise _created_again(topic)
+
+    def _check_may_be_sent_again(self, topic: str) -> None:
+        """Rows may have paused behind what was sent, and behind what says so."""
+        waited_ms = time.time_ns() // 1_000_000 - self._sent_since_ms
+        if waited_ms > UNANSWERED_MS_MAX:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"what was sent to topic {topic!r} {waited_ms / 60_000:.0f} minutes ago, before "
+                "the rows of this task paused, was not acknowledged: whether it was written is "
+                "not known; write again",
+            )
 
     def finish(self, at_most_bytes: int = 0) -> None:
         """Wait until no more than that is under way.  Raises KafkaError."""
@@ -144,10 +179,10 @@ class Sender:
             return [(self._options.topic, group)]
         return split_by_topic(group)
 
-    def _router(self, topic: str) -> Router:
+    def _router(self, topic: str, *, create: bool = True) -> Router:
         router = self._routers.get(topic)
         if router is None:
-            found = self._client.topic(topic, create=True)
+            found = self._client.topic(topic, create=create)
             router = Router(
                 topic,
                 len(found.partitions),
@@ -230,11 +265,7 @@ class Sender:
         for topic in {tp.topic for tp in group}:
             view = self._client.cluster.view.topics.get(topic)
             if view is not None and view.topic_id != self._topic_ids[topic]:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_ID,
-                    f"topic {topic!r} was deleted and created again during the write: "
-                    "what was written before is gone; write again",
-                )
+                raise _created_again(topic)
 
 
 async def _largest_batch(cluster: ClusterClient, topic: str) -> int:
@@ -253,6 +284,14 @@ def _check_sizes(tp: TopicPartition, batches: Iterable[EncodedBatch], limit: int
     for batch in batches:
         if batch.size > limit:
             raise _too_large(tp, batch)
+
+
+def _created_again(topic: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        f"topic {topic!r} was deleted and created again during the write: "
+        "what was written before is gone; write again",
+    )
 
 
 def _too_large(tp: TopicPartition, batch: EncodedBatch) -> KafkaError:

@@ -6,9 +6,10 @@ imported in the task.
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -41,27 +42,17 @@ class TopicWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from sparklog.dataframe.sender import sender
-
         settle_process()
-        waiting = self._groups(iterator)
+        waiting = groups(iterator)
         first = next(waiting, None)
         if first is None:
             return RowsWritten(0)
         rows = 0
-        with sender(self.options) as sending:
+        with _sender(self.options) as sending:
             for group in chain((first,), waiting):
-                rows += self._send(sending, group)
+                sending.send(group)
+                rows += group.num_rows
         return RowsWritten(rows)
-
-    def _groups(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-        """What is routed and sent at a time, none of it empty."""
-        return groups(iterator)
-
-    def _send(self, sending: "Sender", group: Any) -> int:
-        """The rows of the group."""
-        sending.send(group)
-        return int(group.num_rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every row was acknowledged when its task ended; there is nothing left to do."""
@@ -72,17 +63,32 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class PackedTopicWriter(TopicWriter):
-    """The same for rows that come as pieces of packed records."""
+    """The same for rows that come as pieces of packed records, as far as the JVM did not send them.
 
-    def _groups(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-        return (batch for batch in iterator if batch.num_rows)
+    Where it sent them all, no connection is needed here.
+    """
 
-    def _send(self, sending: "Sender", group: Any) -> int:
-        from sparklog.dataframe.packed_records import packed_records
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from sparklog.dataframe.packed_records import packed_batch
 
-        pieces = list(packed_records(group))
-        sending.send_packed(pieces)
-        return sum(piece.record_count for piece in pieces)
+        settle_process()
+        records = 0
+        with ExitStack() as ending:
+            sending: Sender | None = None
+            for batch in map(packed_batch, iterator):
+                records += batch.records
+                if batch.handover is None and not batch.pieces:
+                    continue
+                if sending is None:
+                    sending = ending.enter_context(_sender(self.options))
+                sending.send_packed(batch)
+        return RowsWritten(records)
+
+
+def _sender(options: WriteOptions) -> "AbstractContextManager[Sender]":
+    from sparklog.dataframe.sender import sender
+
+    return sender(options)
 
 
 def groups(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -61,6 +62,22 @@ class Rig:
         for name, value in options.items():
             writer = writer.option(name.replace("__", "."), value)
         (writer.option("topic", topic) if topic else writer).save()
+
+    @contextmanager
+    def conf(self, name: str, value: str) -> Iterator[None]:
+        """One of Spark's settings."""
+        self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            self.spark.conf.unset(name)
+
+    def last_execution(self) -> tuple[Any, Any]:
+        """What Spark knows of queries, and of the last one."""
+        self.spark._jsc.sc().listenerBus().waitUntilEmpty()  # it is told of them a moment later
+        store = self.spark._jsparkSession.sharedState().statusStore()
+        executions = store.executionsList()
+        return store, executions.apply(executions.size() - 1)
 
     def fill(self, topic: str, records: int, value_bytes: int = 10, **options: Any) -> None:
         """Values ``0``, ``1`` ... padded with blanks, keyed by the same number."""

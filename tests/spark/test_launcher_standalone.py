@@ -90,5 +90,11 @@ def test_records_survive_a_stop_and_a_start(spark: Any, tmp_path: Path) -> None:
     assert clean_markers(tmp_path) == [True] * 3
     with start(spark, brokers=3, data_dir=tmp_path, host=LOOPBACK) as cluster:
         assert values(cluster, 600) == set(range(600))
-        count = spark.read.format("sparklog").option("subscribe", TOPIC).load().count()
-        assert count == 600
+        topic = spark.read.format("sparklog").option("subscribe", TOPIC).load()
+        assert topic.count() == 600
+        more = spark.range(600, 100_600, 1, 3).selectExpr("string(id) AS value")
+        more.write.format("sparklog").mode("append").option("topic", TOPIC).save()
+        number = topic.selectExpr("int(string(value)) AS number")
+        assert number.selectExpr("count(number)", "sum(number)").collect() == [
+            (100_600, sum(range(100_600)))
+        ]

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +11,7 @@ from dataframe_rig import Rig
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
 
-from sparklog.dataframe.packed_writes import PACKED_CONF
+from sparklog.dataframe.packed_writes import DIRECT_CONF, PACKED_CONF
 from sparklog.types import TopicPartition
 from sparklog.wire.batch import BATCH_OVERHEAD, iter_batches
 from sparklog.wire.builder import decode_records, encode_batch
@@ -23,37 +22,29 @@ SHARES_CLUSTER = True
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@contextmanager
-def conf(rig: Rig, name: str, value: str) -> Iterator[None]:
-    rig.spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        rig.spark.conf.unset(name)
-
-
 def plan_of(rig: Rig, frame: Any, topic: str, **options: str) -> str:
     """What Spark executes for the write of a frame."""
-    plans: list[str] = []
     rig.write(frame, topic, **options)
-    rig.spark._jsc.sc().listenerBus().waitUntilEmpty()  # it is told of executions a moment later
-    store = rig.spark._jsparkSession.sharedState().statusStore()
-    executions = store.executionsList()
-    plans.append(executions.apply(executions.size() - 1).physicalPlanDescription())
-    return plans[-1]
+    plan: str = rig.last_execution()[1].physicalPlanDescription()
+    return plan
 
 
 def both_ways(rig: Rig, frame: Any, **options: str) -> list[list[tuple[Any, ...]]]:
-    """The records of two topics of one partition: packed, and not."""
+    """The records of topics of one partition: packed, and not.
+
+    Whether Python sends the packed ones or the JVM makes no difference.
+    """
     found = []
-    for packed in ("true", "false"):
+    for packed, direct in (("true", "true"), ("true", "false"), ("false", "true")):
         topic = rig.new_topic(1, max_message_bytes=8_000_000)
-        with conf(rig, PACKED_CONF, packed):
+        with rig.conf(PACKED_CONF, packed), rig.conf(DIRECT_CONF, direct):
             assert ("PackRecords" in plan_of(rig, frame, topic, **options)) is (packed == "true")
         timed = "timestamp" in frame.columns
         records = rig.consume(topic)
         found.append([(r.key, r.value, r.timestamp if timed else 0, r.headers) for r in records])
-    return found
+    sent, packed_rows, usual = found
+    assert sent == packed_rows
+    return [packed_rows, usual]
 
 
 def test_random_rows_are_the_same_records_both_ways(rig: Rig) -> None:
@@ -101,7 +92,7 @@ def test_steps_with_and_without_generated_code(rig: Rig, codegen: str, column: s
         "sorted": rows.selectExpr(value, time).sortWithinPartitions("timestamp", "value"),
         "limited": rows.selectExpr(value, time).limit(777),
     }
-    with conf(rig, "spark.sql.codegen.wholeStage", codegen):
+    with rig.conf("spark.sql.codegen.wholeStage", codegen):
         for name, frame in frames.items():
             packed, usual = both_ways(rig, frame)
             assert packed == usual, name
@@ -139,7 +130,7 @@ def test_code_that_fills_several_classes(rig: Rig) -> None:
         for step in range(2, 26)
     )
     rule = "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
-    with conf(rig, "spark.sql.optimizer.excludedRules", rule):
+    with rig.conf("spark.sql.optimizer.excludedRules", rule):
         frame = rig.spark.range(0, 300, 1, 1).selectExpr(
             f"concat_ws(' ', string(id), {', '.join(compared)}) AS value"
         )
@@ -178,7 +169,7 @@ def test_plans_of_many_kinds_are_packed(rig: Rig) -> None:
     }
     try:
         for adaptive in ("true", "false"):
-            with conf(rig, "spark.sql.adaptive.enabled", adaptive):
+            with rig.conf("spark.sql.adaptive.enabled", adaptive):
                 for name, frame in frames.items():
                     topic = rig.new_topic(2)
                     assert "PackRecords" in plan_of(rig, frame, topic), name

@@ -1,16 +1,25 @@
 """Pieces of packed records: what Python makes of them."""
 
 import json
+import struct
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_rows import SCHEMA
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe.options import PACKED_OPTION
-from sparklog.dataframe.packed_records import PackedRecords, packed_records, rows_of
+from sparklog.dataframe.packed_records import (
+    Handover,
+    PackedBatch,
+    PackedRecords,
+    packed_batch,
+    rows_of,
+)
 from sparklog.dataframe.routing import Router
 from sparklog.dataframe.source import SparklogDataSource
 from sparklog.dataframe.writer import PackedTopicWriter, TopicWriter
@@ -22,6 +31,7 @@ from sparklog.wire.columns import encode_section
 from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from sparklog.wire.produce import MAX_VERSION, ScatteredRecords, encode_produce_request
 
+TOPIC_ID = UUID(int=2**127 + 5)
 Rows = list[tuple[bytes | None, int]]
 some_rows = st.lists(
     st.tuples(st.none() | st.binary(max_size=200), st.integers(-(2**40), 2**40)), min_size=1
@@ -77,20 +87,64 @@ def test_a_piece_is_compressed_behind_its_header() -> None:
     assert batch.base_sequence == 9
 
 
+def rows_from_the_jvm(**columns: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
 def test_pieces_lie_in_the_memory_of_their_arrow_batch() -> None:
-    columns: dict[str, Any] = {
-        "records": pa.array([b"zero", b"one", b"two"], pa.binary()),
-        "record_count": pa.array([5, 1, 2], pa.int32()),
-        "base_timestamp": pa.array([5, 10, 20], pa.int64()),
-        "max_timestamp": pa.array([5, 11, 22], pa.int64()),
-    }
-    whole = pa.RecordBatch.from_pydict(columns)
-    numbers = [(1, 10, 11), (2, 20, 22)]
-    found = [
-        (bytes(p.records), p.record_count, p.base_timestamp, p.max_timestamp)
-        for p in packed_records(whole.slice(1))
-    ]
-    assert found == [(b"one", *numbers[0]), (b"two", *numbers[1])]
+    whole = rows_from_the_jvm(
+        records=[b"zero", b"one", b"two"],
+        record_count=[5, 1, 2],
+        base_timestamp=[5, 10, 20],
+        max_timestamp=[5, 11, 22],
+        partition=[-1, -1, 4],
+        acknowledged=[0, 0, 0],
+    )
+    found = packed_batch(whole.slice(1))
+    assert (found.acknowledged, found.handover, found.records) == (0, None, 3)
+    one, two = found.pieces
+    assert (bytes(one.records), one.record_count, one.partition) == (b"one", 1, None)
+    assert (one.base_timestamp, one.max_timestamp) == (10, 11)
+    assert (bytes(two.records), two.record_count, two.partition) == (b"two", 2, 4)
+    assert (two.base_timestamp, two.max_timestamp) == (20, 22)
+
+
+def test_the_jvm_tells_what_it_has_sent() -> None:
+    found = packed_batch(
+        rows_from_the_jvm(
+            records=[b""],
+            record_count=[0],
+            base_timestamp=[0],
+            max_timestamp=[0],
+            partition=[-1],
+            acknowledged=[2**40],
+        )
+    )
+    assert found == PackedBatch(acknowledged=2**40, handover=None, pieces=[])
+    assert found.records == 2**40
+
+
+def test_the_jvm_hands_over_what_was_not_acknowledged() -> None:
+    told = struct.pack(">qh16sq3i", 2**40, 3, TOPIC_ID.bytes, 9000, 7, 0, 2**31 - 1)
+    found = packed_batch(
+        rows_from_the_jvm(
+            records=[told, b"left"],
+            record_count=[0, 5],
+            base_timestamp=[0, 10],
+            max_timestamp=[0, 11],
+            partition=[-1, 2],
+            acknowledged=[17, 0],
+        )
+    )
+    (left,) = found.pieces
+    assert (bytes(left.records), left.partition, found.records) == (b"left", 2, 22)
+    assert found.handover == Handover(
+        producer_id=2**40,
+        producer_epoch=3,
+        topic_id=TOPIC_ID,
+        since_ms=9000,
+        sequences=[7, 0, 2**31 - 1],
+    )
 
 
 def test_scattered_records_are_sent_as_joined_ones() -> None:
