@@ -42,6 +42,8 @@ AWAKE_ROWS = 1_000
 ATTEMPTS = 3
 EXPIRED = "TimeoutException: Expiring"
 _VALUE = f"binary(repeat('v', {VALUE_BYTES})) AS value"
+#: As many as there are customers, devices or sessions.
+_KEY = "string(id % 100000) AS key"
 FORMATS = {"sparklog": "sparklog", "Kafka": "kafka"}
 _numbers = count()
 
@@ -55,7 +57,7 @@ def reads(console: Console, scale: Scale) -> list[Measured]:
 def writes(console: Console, scale: Scale) -> list[Measured]:
     """The same of a write."""
     with _spark_and_servers() as (spark, both):
-        return [_write(spark, both, scale, console)]
+        return list(_writes(spark, both, scale, console))
 
 
 @contextmanager
@@ -96,10 +98,25 @@ def _reads(spark: Any, both: Pair, scale: Scale, console: Console) -> Iterator[M
         )
 
 
-def _write(spark: Any, both: Pair, scale: Scale, console: Console) -> Measured:
-    console.print(f"DataFrames: writing {scale.rows:,} rows")
+def _writes(spark: Any, both: Pair, scale: Scale, console: Console) -> Iterator[Measured]:
+    for key, what, columns in (
+        ("write", "Spark batch write, defaults of both", (_VALUE,)),
+        ("write/keys", "Spark batch write with keys, defaults of both", (_KEY, _VALUE)),
+    ):
+        console.print(f"DataFrames: {what}, {scale.rows:,} rows")
+        yield _write(spark, both, scale, console, _figure(key, what, WRITE_ASKED), columns)
+
+
+def _write(
+    spark: Any,
+    both: Pair,
+    scale: Scale,
+    console: Console,
+    figure: Figure,
+    columns: tuple[str, ...],
+) -> Measured:
     few, frame = [
-        spark.range(0, rows, 1, 2).selectExpr(_VALUE) for rows in (AWAKE_ROWS, scale.rows)
+        spark.range(0, rows, 1, 2).selectExpr(*columns) for rows in (AWAKE_ROWS, scale.rows)
     ]
 
     def once(side: Side) -> tuple[float]:
@@ -113,7 +130,6 @@ def _write(spark: Any, both: Pair, scale: Scale, console: Console) -> Measured:
     def run(side: Side) -> tuple[float]:
         return again_if_expired(lambda: once(side), lambda why: console.print(f"again: {why}"))
 
-    figure = _figure("write", "Spark batch write, defaults of both", WRITE_ASKED)
     [measured] = take_turns([figure], lambda: run(both.ours), lambda: run(both.kafka), scale.rounds)
     return measured
 

@@ -61,15 +61,22 @@ FUSED_JAVA: Final = r"""
         }
       }, true, true);
       context.addPartitionInitializationStatement(
-          packer + " = new Packer(" + packing.limit + ", " + metric + ", " + destination + ");");
+          packer + " = new Packer(" + packing.limit + ", " + (packing.key >= 0) + ", " + metric
+              + ", " + destination + ");");
       String name = context.freshName("packRows");
       String rows = producedBelow(context);
       String packRows = context.addNewFunction(
           name, "private void " + name + "() throws java.io.IOException {" + rows + "}", true);
-      String last = context.freshName("last");
       return packer + ".start();\n" + packRows + "();\nif (shouldStop()) return;\n"
-          + "InternalRow " + last + " = " + packer + ".last();\n"
-          + "if (" + last + " != null) append(" + last + ");\n";
+          + packer + ".finish();\n" + hand(context);
+    }
+
+    /** All rows for Python that are there. */
+    private String hand(CodegenContext context) {
+      String row = context.freshName("row");
+      String next = row + " = " + packer + ".next()";
+      return "for (InternalRow " + next + "; " + row + " != null; " + next + ") append(" + row
+          + ");\n";
     }
 
     /** Some of them travel with the code, to executors without this class: they forget it. */
@@ -84,17 +91,24 @@ FUSED_JAVA: Final = r"""
 
     public String doConsume(CodegenContext context, Seq input, ExprCode row) {
       String evaluated = evaluateVariables(input);
-      ExprCode value = (ExprCode) input.apply(packing.value);
-      String kind = packing.text ? "UTF8String" : "byte[]";
-      String given = "(" + value.isNull() + ") ? (" + kind + ") null : " + value.value();
+      String key = "";
+      if (packing.key >= 0) {
+        String given = orNull((ExprCode) input.apply(packing.key), packing.textKey);
+        key = packer + ".setKey(" + given + ");\n";
+      }
+      String given = orNull((ExprCode) input.apply(packing.value), packing.textValue);
       String time = "false, 0L";
       if (packing.timestamp >= 0) {
         ExprCode timestamp = (ExprCode) input.apply(packing.timestamp);
         time = "!(" + timestamp.isNull() + "), " + timestamp.value();
       }
-      String piece = context.freshName("piece");
-      return evaluated + "\nInternalRow " + piece + " = " + packer + ".add(" + given + ", " + time
-          + ");\nif (" + piece + " != null) append(" + piece + ");\n";
+      return evaluated + "\n" + key + "if (" + packer + ".add(" + given + ", " + time + ")) {\n"
+          + hand(context) + "}\n";
+    }
+
+    private static String orNull(ExprCode column, boolean text) {
+      String kind = text ? "UTF8String" : "byte[]";
+      return "(" + column.isNull() + ") ? (" + kind + ") null : " + column.value();
     }
 
     /** Spark finds that the loop is too large for it. */

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from sparklog.dataframe.piece_outlet import BY_KEY
 from sparklog.wire.batch import BATCH_OVERHEAD, Buffer
 from sparklog.wire.columns import decode_columns, encode_section
 from sparklog.wire.spans import binary_buffers
@@ -24,8 +25,8 @@ _NUMBERS: Final = (
     "partition",
     "acknowledged",
 )
-#: Producer id and epoch, the topic's id, and when the first of what is left was sent.
-_PRODUCER: Final = struct.Struct(">qh16sq")
+#: Producer id and epoch, the topic's id, how many pieces are left, and when the first was sent.
+_PRODUCER: Final = struct.Struct(">qh16siq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,9 @@ class PackedRecords:
     record_count: int
     base_timestamp: int
     max_timestamp: int
-    #: None: any.
+    #: None: any, or that of each record's key.
     partition: int | None = None
+    by_key: bool = False
 
     @property
     def batch_bytes(self) -> int:
@@ -52,6 +54,8 @@ class Handover:
     producer_id: int
     producer_epoch: int
     topic_id: UUID
+    #: Of the pieces that follow, so many were not acknowledged; others are new.
+    pieces_left: int
     #: When the first of what is left was sent, or now.
     since_ms: int
     #: Of each partition: that of the first piece that was not acknowledged, or of the next one.
@@ -91,6 +95,7 @@ def packed_batch(batch: pa.RecordBatch) -> PackedBatch:
                 base_timestamp=base,
                 max_timestamp=latest,
                 partition=None if partition < 0 else partition,
+                by_key=partition == BY_KEY,
             )
             pieces.append(piece)
         elif len(records):
@@ -99,25 +104,26 @@ def packed_batch(batch: pa.RecordBatch) -> PackedBatch:
 
 
 def _handover(told: bytes) -> Handover:
-    producer_id, producer_epoch, topic_id, since_ms = _PRODUCER.unpack_from(told)
+    producer_id, producer_epoch, topic_id, left, since_ms = _PRODUCER.unpack_from(told)
     sequences = struct.iter_unpack(">i", told[_PRODUCER.size :])
     return Handover(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         topic_id=UUID(bytes=topic_id),
+        pieces_left=left,
         since_ms=since_ms,
         sequences=[sequence for (sequence,) in sequences],
     )
 
 
 def rows_of(piece: PackedRecords) -> pa.Table:
-    """The columns ``value`` and ``timestamp`` that the piece was made of.  Raises DecodeError."""
+    """The piece's records: ``key``, ``value`` and ``timestamp``.  Raises DecodeError."""
     batch = encode_section(
         piece.records,
         record_count=piece.record_count,
         base_timestamp=piece.base_timestamp,
         max_timestamp=piece.max_timestamp,
     )
-    columns = frozenset({"value", "timestamp"})
+    columns = frozenset({"key", "value", "timestamp"})
     decoded = decode_columns(b"".join(batch.parts), columns=columns, check_crc=False)
     return pa.Table.from_batches(list(decoded))

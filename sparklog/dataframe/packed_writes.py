@@ -7,10 +7,12 @@ A row that goes through Arrow to Python and becomes a record there costs more th
 write.  The strategy puts a step of its own under such writes, whose rows are pieces: records of one
 batch each.  It marks the write with an option that says the schema of the rows, so that the
 source checks what it always checks.  Writes that the packer cannot do exactly as Python does
-are left alone: those with more columns than ``value`` and ``timestamp``, or with a partitioner; and
-those of rows that Python makes, because the packer has a task say how many rows go to Python at
-once (``record_packer``), and threads of other steps may read that before it is taken back.
-Where the strategy cannot be installed (Spark Connect), all writes are.
+are left alone: those with more columns than ``key``, ``value`` and ``timestamp``, or with a
+partitioner; and those of rows that Python makes, because the packer has a task say how many rows go
+to Python at once (``record_packer``), and threads of other steps may read that before it is taken
+back.  So are rows with keys that the JVM does not send (``piece_destination``): only who asks for
+the topic's partitions can divide them.  Where the strategy cannot be installed (Spark Connect), all
+writes are.
 
 The strategy has to be a class of the JVM.  The packer is compiled there before the first write,
 so that a Spark that cannot do it shows while the write can still be planned as usual.  Where the
@@ -24,9 +26,10 @@ from typing import Any, Final
 from sparklog.dataframe.fused_packer import FUSED_JAVA
 from sparklog.dataframe.jvm_class import PLANNER_STRATEGY, SessionExtension, filled
 from sparklog.dataframe.options import BATCH_BYTES, PACKED_OPTION
+from sparklog.dataframe.packed_rows import packed_rows_java
 from sparklog.dataframe.piece_destination import destination_java
 from sparklog.dataframe.piece_outlet import ROW_COLUMNS
-from sparklog.dataframe.record_packer import packed_rows_java, packer_java
+from sparklog.dataframe.record_packer import packer_java
 from sparklog.wire.batch import BATCH_OVERHEAD
 
 log = logging.getLogger(__name__)
@@ -93,6 +96,7 @@ PLANNER_STRATEGY
     if (packing == null || hasPython(((V2WriteCommand) plan).query())) return sequence();
     if (!"false".equalsIgnoreCase(session.conf().get("DIRECT", "true").trim()))
       packing.destination = Destination.of(options);
+    if (packing.key >= 0 && packing.destination == null) return sequence();
     try {
       CodeGenerator.compile(PACKER);
       packing.factory(null, null);
@@ -152,7 +156,9 @@ PLANNER_STRATEGY
   public static class Packing {
     private int value = -1;
     private int timestamp = -1;
-    private boolean text;
+    private int key = -1;
+    private boolean textValue;
+    private boolean textKey;
     private int limit;
     /** What PieceSender takes; null: Python sends. */
     private String[] destination;
@@ -162,11 +168,16 @@ PLANNER_STRATEGY
       Packing found = new Packing();
       StructField[] fields = schema.fields();
       for (int i = 0; i < fields.length; i++) {
-        String column = fields[i].name() + " " + fields[i].dataType().simpleString();
-        if (found.value < 0 && (column.equals("value binary") || column.equals("value string"))) {
+        String name = fields[i].name();
+        String type = fields[i].dataType().simpleString();
+        boolean bytes = type.equals("binary") || type.equals("string");
+        if (found.value < 0 && bytes && name.equals("value")) {
           found.value = i;
-          found.text = column.endsWith("string");
-        } else if (found.timestamp < 0 && column.equals("timestamp timestamp")) {
+          found.textValue = type.equals("string");
+        } else if (found.key < 0 && bytes && name.equals("key")) {
+          found.key = i;
+          found.textKey = type.equals("string");
+        } else if (found.timestamp < 0 && type.equals("timestamp") && name.equals("timestamp")) {
           found.timestamp = i;
         } else {
           return null;
@@ -189,8 +200,9 @@ PLANNER_STRATEGY
     /** Other versions of Spark take the text itself. */
     WholeStageCodegenEvaluatorFactory factory(SQLMetric taken, SQLMetric written) {
       Object[] references = {
-        Integer.valueOf(value), Integer.valueOf(timestamp), Boolean.valueOf(text),
-        Integer.valueOf(limit), written, destination
+        Integer.valueOf(value), Integer.valueOf(timestamp), Integer.valueOf(key),
+        Boolean.valueOf(textValue), Boolean.valueOf(textKey), Integer.valueOf(limit), written,
+        destination
       };
       java.lang.reflect.Constructor made =
           WholeStageCodegenEvaluatorFactory.class.getConstructors()[0];
@@ -211,7 +223,8 @@ PLANNER_STRATEGY
     }
 
     public String toString() {
-      return "value #" + value + ", timestamp #" + timestamp + ", " + limit + " bytes";
+      return "value #" + value + ", timestamp #" + timestamp + ", key #" + key + ", " + limit
+          + " bytes";
     }
   }
 

@@ -6,7 +6,8 @@ out, nor what is said to brokers.
 Pieces are sent (``piece_sender``) when the write has a destination, until something is not as it
 should be.  Then, and without a destination, they are rows for Python.  A row is one of these:
 
-- A piece: ``record_count`` records, and the ``partition`` that they are meant for (-1: any).
+- A piece: ``record_count`` records, and the ``partition`` that they are meant for, or
+  ``ANY_PARTITION``, or ``BY_KEY``: that of each one's key.
 - A report, without records: how many were ``acknowledged`` so far.  It is the only row of a task
   that has sent all by itself.  Where it has not, ``records`` are the handover that
   ``PieceSender.handover`` made; what was not acknowledged follows, and then all other pieces.
@@ -14,7 +15,12 @@ should be.  Then, and without a destination, they are rows for Python.  A row is
 
 from typing import Final
 
+from sparklog.dataframe.jvm_class import filled
 from sparklog.dataframe.piece_sender import piece_sender_java
+
+#: In the column ``partition``: one for all, or that of each record's key.
+ANY_PARTITION: Final = -1
+BY_KEY: Final = -2
 
 #: Columns of the rows; times in milliseconds.
 ROW_COLUMNS: Final = (
@@ -42,27 +48,37 @@ final class PieceOutlet implements org.apache.spark.util.TaskCompletionListener 
     this.task = task;
   }
 
-  static byte[] newBuffer() {
-    return new byte[4096];
+  /** Of the topic, if the pieces are sent; 0: nobody has asked. */
+  int partitions() {
+    if (destination != null) open();
+    return sender == null ? 0 : sender.partitions();
   }
 
-  /** Takes a piece, with its buffer, and gives one for the next. */
-  byte[] take(byte[] records, int end, int count, long base, long latest) {
+  /** That buffers in flight may have, if pieces are sent. */
+  long bytesMax() {
+    return sender.bytesMax();
+  }
+
+  /** Takes a piece, with its buffer, and gives one for the next, or null: there is none. */
+  byte[] take(byte[] records, int end, int count, long base, long latest, int partition) {
     task.killTaskIfInterrupted();
     if (destination != null) open();
     if (sender == null) {
       byte[] exactly = java.util.Arrays.copyOf(records, end);
-      rows.add(made(exactly, count, base, latest, -1, 0L));
+      rows.add(made(exactly, count, base, latest, partition, 0L));
       return records;
     }
     try {
-      sender.send(records, end, count, base, latest);
+      sender.send(records, end, count, base, latest, partition);
     } catch (java.io.IOException error) {
       handOver(error);
-      return newBuffer();
+      return null;
     }
-    byte[] buffer = sender.spareBuffer();
-    return buffer == null ? newBuffer() : buffer;
+    return sender.spareBuffer();
+  }
+
+  boolean hasRows() {
+    return !rows.isEmpty();
   }
 
   /** The next row for Python; null: none for now. */
@@ -70,18 +86,16 @@ final class PieceOutlet implements org.apache.spark.util.TaskCompletionListener 
     return (InternalRow) rows.poll();
   }
 
-  /** The same after the last piece; null: there are no more. */
-  InternalRow last() {
-    if (sender != null) {
-      try {
-        sender.finish();
-        rows.add(made(new byte[0], 0, 0L, 0L, -1, sender.acknowledged()));
-        sender = null;
-      } catch (java.io.IOException error) {
-        handOver(error);
-      }
+  /** After the last piece. */
+  void finish() {
+    if (sender == null) return;
+    try {
+      sender.finish();
+      rows.add(made(new byte[0], 0, 0L, 0L, ANY_PARTITION, sender.acknowledged()));
+      sender = null;
+    } catch (java.io.IOException error) {
+      handOver(error);
     }
-    return next();
   }
 
   private void open() {
@@ -102,7 +116,7 @@ final class PieceOutlet implements org.apache.spark.util.TaskCompletionListener 
     from.end();
     checkKilled();
     LOG.warn("Python goes on with this task's write: " + why);
-    rows.add(made(from.handover(), 0, 0L, 0L, -1, from.acknowledged()));
+    rows.add(made(from.handover(), 0, 0L, 0L, ANY_PARTITION, from.acknowledged()));
     java.util.ArrayList left = from.leftovers();
     for (int i = 0; i < left.size(); i++) {
       SentPiece piece = (SentPiece) left.get(i);
@@ -135,4 +149,5 @@ final class PieceOutlet implements org.apache.spark.util.TaskCompletionListener 
 
 def piece_outlet_java() -> str:
     """The class ``PieceOutlet``, and those that it needs, for inside others."""
-    return _JAVA + piece_sender_java()
+    named = {"ANY_PARTITION": str(ANY_PARTITION)}
+    return filled(_JAVA, named) + piece_sender_java()

@@ -150,6 +150,15 @@ final class PieceSender {
     while (each.hasNext()) ((PartitionLeader) each.next()).connection.setPatience(patience);
   }
 
+  /** Of the topic. */
+  int partitions() {
+    return leaderOf.length;
+  }
+
+  long bytesMax() {
+    return bytesMax;
+  }
+
   /** One that nobody uses, or null. */
   byte[] spareBuffer() {
     byte[] found = (byte[]) spare.poll();
@@ -157,8 +166,11 @@ final class PieceSender {
     return found;
   }
 
-  /** Takes a piece, with its buffer; afterwards it is in flight or among the leftovers. */
-  void send(byte[] records, int end, int count, long base, long latest)
+  /**
+   * Takes a piece for that partition, or where it is negative for each in turn, with its buffer;
+   * afterwards it is in flight or among the leftovers.
+   */
+  void send(byte[] records, int end, int count, long base, long latest, int partition)
       throws java.io.IOException {
     SentPiece piece = new SentPiece();
     piece.records = records;
@@ -166,7 +178,7 @@ final class PieceSender {
     piece.count = count;
     piece.base = base;
     piece.latest = latest;
-    piece.partition = turn++ % leaderOf.length;
+    piece.partition = partition < 0 ? turn++ % leaderOf.length : partition;
     piece.sequence = sequences[piece.partition];
     sequences[piece.partition] = following(piece.sequence, count);
     next = piece;
@@ -238,8 +250,8 @@ final class PieceSender {
   }
 
   /**
-   * Producer id and epoch, the topic's id, since when the first piece that is left has been, and of
-   * each partition the sequence of its first piece that is left, or of the next one.
+   * Producer id and epoch, the topic's id, how many pieces are left, since when the first of them
+   * has been, and of each partition the sequence of its first one, or of the next piece.
    */
   byte[] handover() {
     int[] from = (int[]) sequences.clone();
@@ -248,11 +260,12 @@ final class PieceSender {
       SentPiece piece = (SentPiece) left.get(i);
       from[piece.partition] = piece.sequence;
     }
-    java.nio.ByteBuffer told = java.nio.ByteBuffer.allocate(8 + 2 + 16 + 8 + 4 * from.length);
+    java.nio.ByteBuffer told = java.nio.ByteBuffer.allocate(8 + 2 + 16 + 4 + 8 + 4 * from.length);
     told.putLong(producerId);
     told.putShort(producerEpoch);
     told.putLong(topicIdHigh);
     told.putLong(topicIdLow);
+    told.putInt(left.size());
     told.putLong(sentSince());
     for (int i = 0; i < from.length; i++) told.putInt(from[i]);
     return told.array();

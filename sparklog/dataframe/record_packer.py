@@ -6,101 +6,78 @@ what becomes of the pieces (``piece_outlet``).
 It is Java as Spark's generated code is, and travels as that does: as text, which every executor
 compiles for itself.  So executors need no jar of ours.  It is a class for inside others: the code
 that Spark generates for the steps below (``fused_packer``), or one that takes rows which some other
-step has made.
+step has made (``packed_rows``).
 
 A piece is the section of records of one batch: at most as many records as fit, or one larger one.
 Pieces begin small, so that few rows spread over partitions as well, and grow with what the task has
-written.  Rows without a time get that of their piece's first record.
+written.  Rows without a time get that at which a piece was begun last.
+
+Rows with a key belong to the partition that Java's producer chooses (``key_partition``), so there
+is a section for each, and their sizes are bounded together.  Where nobody can say how many
+partitions there are, pieces have rows of any key, for Python to divide.
 """
 
 from typing import Final
 
 from sparklog.dataframe.jvm_class import filled
-from sparklog.dataframe.piece_outlet import piece_outlet_java
+from sparklog.dataframe.key_partition import key_partition_java
+from sparklog.dataframe.piece_outlet import ANY_PARTITION, BY_KEY, piece_outlet_java
 
 #: A task's first pieces have so many bytes, and later ones that part of what was packed before.
 FIRST_PIECE_BYTES: Final = 64 * 1024
 GROWTH_PARTS: Final = 8
+#: What is being filled for partitions may have as many bytes as what is in flight, and so many.
+FILLED_BYTES_MIN: Final = 1024 * 1024
 #: Pieces that go to Python in one Arrow batch, which is what it costs to have many of them.
 PIECES_PER_BATCH: Final = 4
 
 #: Says how many rows an Arrow batch has; Spark's runners read it when a task makes them.
 _ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-#: The step by itself, for rows that another step made.
-_ROWS_JAVA: Final = r"""
-public Object generate(Object[] references) {
-  return new PackedRows(references);
-}
-
-final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterator {
-  private final int value;
-  private final int timestamp;
-  private final boolean text;
-  private final int limit;
-  private final org.apache.spark.sql.execution.metric.SQLMetric written;
-  private final String[] destination;
-  private scala.collection.Iterator rows;
-  private Packer packer;
-
-  public PackedRows(Object[] references) {
-    value = ((Integer) references[0]).intValue();
-    timestamp = ((Integer) references[1]).intValue();
-    text = ((Boolean) references[2]).booleanValue();
-    limit = ((Integer) references[3]).intValue();
-    written = (org.apache.spark.sql.execution.metric.SQLMetric) references[4];
-    destination = (String[]) references[5];
-  }
-
-  public void init(int index, scala.collection.Iterator[] inputs) {
-    partitionIndex = index;
-    rows = inputs[0];
-    packer = new Packer(limit, written, destination);
-  }
-
-  protected void processNext() throws java.io.IOException {
-    packer.start();
-    while (rows.hasNext()) {
-      InternalRow piece = add((InternalRow) rows.next());
-      if (piece != null) {
-        append(piece);
-        return;
-      }
-    }
-    InternalRow last = packer.last();
-    if (last != null) append(last);
-  }
-
-  private InternalRow add(InternalRow row) {
-    boolean timed = timestamp >= 0 && !row.isNullAt(timestamp);
-    long micros = timed ? row.getLong(timestamp) : 0L;
-    if (row.isNullAt(value)) return packer.add((byte[]) null, timed, micros);
-    if (row instanceof UnsafeRow) {
-      UnsafeRow unsafe = (UnsafeRow) row;
-      long place = unsafe.getLong(value);
-      long offset = unsafe.getBaseOffset() + (place >>> 32);
-      return packer.add(unsafe.getBaseObject(), offset, (int) place, timed, micros);
-    }
-    if (text) return packer.add(row.getUTF8String(value), timed, micros);
-    return packer.add(row.getBinary(value), timed, micros);
-  }
-}
-"""
-
-#: A class for inside others.  What may cut a piece gives a row for Python, or null.
+#: Classes for inside others.  What adds to a packer says whether rows for Python are there.
 _PACKER_JAVA: Final = r"""
+final class Section {
+  /** As in the rows of PieceOutlet. */
+  final int partition;
+  byte[] bytes;
+  int end;
+  int count;
+  long base;
+  long latest;
+
+  Section(int partition, byte[] bytes) {
+    this.partition = partition;
+    this.bytes = bytes;
+  }
+}
+
 final class Packer {
   private static final int LARGEST_ARRAY = 2147483000;
+  private static final int FIRST_ARRAY = 4096;
+  /** Bytes of a record's length. */
+  private static final int LENGTH_MAX = 5;
   private final int limit;
+  private final boolean keyed;
   private final org.apache.spark.sql.execution.metric.SQLMetric written;
   private final PieceOutlet outlet;
-  /** The records of the piece that is being packed, which may have so many bytes. */
-  private byte[] section = PieceOutlet.newBuffer();
+  /** Of all rows, unless there are keys and partitions are known. */
+  private final Section only;
+  /** By partition, each from its first row on. */
+  private Section[] sections;
+  /** Where rows go whose key is null, until that section is cut. */
+  private int sticky;
+  /** Whether the outlet was asked for partitions. */
+  private boolean asked;
+  /** How many sections there are, and the bytes that each may have. */
+  private int filling = 1;
   private long room;
-  private int end;
-  private int count;
-  private long base;
-  private long latest;
+  /** Bytes of their arrays together, and a bound. */
+  private long filled = FIRST_ARRAY;
+  private long filledMax = Long.MAX_VALUE;
+  /** Of the next row. */
+  private Object key;
+  private long keyOffset;
+  private int keyLength = -1;
   /** For rows without a time. */
   private long now;
   /** Bytes of the pieces before. */
@@ -111,11 +88,14 @@ final class Packer {
 
   /** What comes next in the task is the writer's runner: of pieces, it takes few at a time. */
   public Packer(
-      int limit, org.apache.spark.sql.execution.metric.SQLMetric written, String[] destination) {
+      int limit, boolean keyed, org.apache.spark.sql.execution.metric.SQLMetric written,
+      String[] destination) {
     this.limit = limit;
+    this.keyed = keyed;
     this.written = written;
     outlet = new PieceOutlet(destination, org.apache.spark.TaskContext.get());
-    room = Math.min((long) limit, FIRST_PIECE_BYTES);
+    only = new Section(keyed ? BY_KEY : ANY_PARTITION, new byte[FIRST_ARRAY]);
+    setRoom();
     settings = org.apache.spark.TaskContext.get().getLocalProperties();
     rowsBefore = settings.getProperty("ROWS_SETTING");
     settings.setProperty("ROWS_SETTING", "PIECES_PER_BATCH");
@@ -129,78 +109,155 @@ final class Packer {
     settings = null;
   }
 
-  public InternalRow add(byte[] bytes, boolean timed, long micros) {
+  /** Of the row that is added next. */
+  public void setKey(byte[] bytes) {
+    key = bytes;
+    keyOffset = Platform.BYTE_ARRAY_OFFSET;
+    keyLength = bytes == null ? -1 : bytes.length;
+  }
+
+  public void setKey(UTF8String text) {
+    key = text == null ? null : text.getBaseObject();
+    keyOffset = text == null ? 0L : text.getBaseOffset();
+    keyLength = text == null ? -1 : text.numBytes();
+  }
+
+  public boolean add(byte[] bytes, boolean timed, long micros) {
     int length = bytes == null ? -1 : bytes.length;
     return add(bytes, (long) Platform.BYTE_ARRAY_OFFSET, length, timed, micros);
   }
 
-  public InternalRow add(UTF8String text, boolean timed, long micros) {
+  public boolean add(UTF8String text, boolean timed, long micros) {
     if (text == null) return add((byte[]) null, timed, micros);
     return add(text.getBaseObject(), text.getBaseOffset(), text.numBytes(), timed, micros);
   }
 
   /** Lays out one record, after it has cut a piece if need be; a length of -1 is null. */
-  public InternalRow add(Object bytes, long offset, int length, boolean timed, long micros) {
+  public boolean add(Object bytes, long offset, int length, boolean timed, long micros) {
+    Section into = keyed ? sectionOfKey() : only;
     long time = timed ? Math.floorDiv(micros, 1000L) : now;
-    long delta = zigzag(time - base);
-    long number = (long) count << 1;
+    long delta = zigzag(time - into.base);
+    long number = (long) into.count << 1;
     long valueLength = zigzag((long) length);
-    long fixed = 3L + width(valueLength) + Math.max(length, 0);
+    long keyWidth = zigzag((long) keyLength);
+    long fixed = 2L + width(keyWidth) + Math.max(keyLength, 0)
+        + width(valueLength) + Math.max(length, 0);
     long body = fixed + width(delta) + width(number);
-    InternalRow piece = null;
-    if (end + width(body << 1) + body > room) piece = cut();
-    if (count == 0) {
+    boolean cut = into.end + width(body << 1) + body > room;
+    if (cut) cut(into);
+    if (into.count == 0) {
       now = System.currentTimeMillis();
       if (!timed) time = now;
-      base = time;
-      latest = time;
+      into.base = time;
+      into.latest = time;
       delta = 0L;
       number = 0L;
       body = fixed + 2L;
     }
-    if (time > latest) latest = time;
-    reserve(end + 5L + body);
-    byte[] to = section;
-    int at = putVarint(to, end, body << 1);
+    if (time > into.latest) into.latest = time;
+    reserve(into, into.end + LENGTH_MAX + body);
+    byte[] to = into.bytes;
+    int at = putVarint(to, into.end, body << 1);
     to[at] = 0;
     at = putVarint(to, at + 1, delta);
     at = putVarint(to, at, number);
-    to[at] = 1;
-    at = putVarint(to, at + 1, valueLength);
-    if (length > 0) {
-      copy(bytes, offset, to, at, length);
-      at += length;
-    }
+    at = put(key, keyOffset, keyLength, keyWidth, to, at);
+    at = put(bytes, offset, length, valueLength, to, at);
     to[at] = 0;
-    end = at + 1;
-    count++;
-    return piece;
+    into.end = at + 1;
+    into.count++;
+    if (filled > filledMax) {
+      cut = true;
+      cutAll();
+    }
+    return cut && outlet.hasRows();
   }
 
-  /** The records since the last piece, if there are any, become one. */
-  private InternalRow cut() {
-    if (count > 0) {
-      section = outlet.take(section, end, count, base, latest);
-      written.add((long) count);
-      packed += end;
-      room = Math.min((long) limit, Math.max(FIRST_PIECE_BYTES, packed / GROWTH_PARTS));
-      end = 0;
-      count = 0;
+  private Section sectionOfKey() {
+    if (!asked) askForPartitions();
+    if (sections == null) return only;
+    int partition = keyLength < 0
+        ? sticky : KeyPartition.of(key, keyOffset, keyLength, sections.length);
+    Section found = sections[partition];
+    if (found == null) {
+      found = new Section(partition, new byte[0]);
+      sections[partition] = found;
+      filling++;
+      setRoom();
     }
+    return found;
+  }
+
+  private void askForPartitions() {
+    asked = true;
+    int count = outlet.partitions();
+    if (count == 0) return;
+    sections = new Section[count];
+    sticky = java.util.concurrent.ThreadLocalRandom.current().nextInt(count);
+    filledMax = Math.max(FILLED_BYTES_MIN, outlet.bytesMax());
+  }
+
+  /** Arrays may be twice as large. */
+  private void setRoom() {
+    long most = Math.min((long) limit, filledMax / 2L / filling);
+    room = Math.min(most, Math.max(FIRST_PIECE_BYTES, packed / GROWTH_PARTS));
+  }
+
+  /** The records since the last piece become one. */
+  private void cut(Section from) {
+    if (from.count == 0) return;
+    packed += from.end;
+    written.add((long) from.count);
+    setRoom();
+    byte[] again =
+        outlet.take(from.bytes, from.end, from.count, from.base, from.latest, from.partition);
+    if (again == null) again = new byte[FIRST_ARRAY];
+    filled += again.length - from.bytes.length;
+    from.bytes = again;
+    from.end = 0;
+    from.count = 0;
+    if (sections != null && from.partition == sticky) sticky = (sticky + 1) % sections.length;
+  }
+
+  /** And forgets the sections, so that none keeps an array that was for another time. */
+  private void cutAll() {
+    cut(only);
+    for (int i = 0; sections != null && i < sections.length; i++) {
+      if (sections[i] == null) continue;
+      cut(sections[i]);
+      filled -= sections[i].bytes.length;
+      sections[i] = null;
+    }
+    filling = 1;
+    setRoom();
+  }
+
+  /** After the last record. */
+  public void finish() {
+    cutAll();
+    outlet.finish();
+  }
+
+  /** A row for Python; null: there are no more. */
+  public InternalRow next() {
     return outlet.next();
   }
 
-  /** After the last record, until it gives null. */
-  public InternalRow last() {
-    InternalRow row = cut();
-    return row == null ? outlet.last() : row;
+  private void reserve(Section into, long size) {
+    if (size <= into.bytes.length) return;
+    if (size > LARGEST_ARRAY) throw new IllegalStateException("a record has " + size + " bytes");
+    long larger = Math.min((long) limit + LENGTH_MAX, 2L * into.bytes.length);
+    filled -= into.bytes.length;
+    into.bytes = java.util.Arrays.copyOf(into.bytes, (int) Math.max(size, larger));
+    filled += into.bytes.length;
   }
 
-  private void reserve(long size) {
-    if (size <= section.length) return;
-    if (size > LARGEST_ARRAY) throw new IllegalStateException("a record has " + size + " bytes");
-    long larger = Math.min(limit + 5L, 2L * section.length);
-    section = java.util.Arrays.copyOf(section, (int) Math.max(size, larger));
+  /** Where it ends.  A length of -1 is null. */
+  private static int put(
+      Object bytes, long offset, int length, long told, byte[] to, int at) {
+    int start = putVarint(to, at, told);
+    if (length > 0) copy(bytes, offset, to, start, length);
+    return start + Math.max(length, 0);
   }
 
   private static void copy(Object bytes, long offset, byte[] to, int at, int length) {
@@ -249,23 +306,17 @@ final class Packer {
 def packer_java() -> str:
     """The class ``Packer``, and those that it needs.
 
-    It is made of the bytes of records that a piece may have, a metric of records, and a destination
-    (see ``piece_outlet``); in the task, before what takes its rows, and started before the first.
+    It is made of the bytes of records that a piece may have, whether rows have keys, a metric of
+    records, and a destination (see ``piece_outlet``); in the task, before what takes its rows, and
+    started before the first.
     """
     named = {
         "ROWS_SETTING": _ROWS_SETTING,
         "PIECES_PER_BATCH": str(PIECES_PER_BATCH),
         "FIRST_PIECE_BYTES": f"{FIRST_PIECE_BYTES}L",
+        "FILLED_BYTES_MIN": f"{FILLED_BYTES_MIN}L",
         "GROWTH_PARTS": str(GROWTH_PARTS),
+        "ANY_PARTITION": str(ANY_PARTITION),
+        "BY_KEY": str(BY_KEY),
     }
-    return filled(_PACKER_JAVA, named) + piece_outlet_java()
-
-
-def packed_rows_java() -> str:
-    """What ``CodeGenerator.compile`` takes.
-
-    Its references are: the places of the columns ``value`` and ``timestamp`` (-1: none), whether
-    the value is a string, the bytes of records that a piece may have, a metric of records, and a
-    destination (see ``piece_outlet``).
-    """
-    return _ROWS_JAVA + packer_java()
+    return filled(_PACKER_JAVA, named) + key_partition_java() + piece_outlet_java()

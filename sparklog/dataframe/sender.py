@@ -90,7 +90,8 @@ class Sender:
         self._topic_ids: dict[str, UUID | None] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._identity: ProducerIdentity | None = None
-        #: When the first of what the JVM left was sent.
+        #: Pieces that are still to come of those that the JVM has had in vain, and since when.
+        self._pieces_left = 0
         self._sent_since_ms = 0
         #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
         self._pending: deque[tuple[Future[None], int]] = deque()
@@ -113,7 +114,8 @@ class Sender:
         self._submit_all(encoded)
 
     def send_packed(self, batch: PackedBatch) -> None:
-        """The same for keyless rows that are laid out already, a piece to each partition in turn.
+        """The same for rows that are laid out already: pieces that any partition may have go to
+        each in turn.
 
         Where the JVM has sent some, this goes on as the producer that it was.
 
@@ -127,15 +129,21 @@ class Sender:
         router = self._router(topic)
         encoded: list[tuple[TopicPartition, list[EncodedBatch]]] = []
         for piece in batch.pieces:
-            if piece.partition is None:
-                tp = TopicPartition(topic, router.next_partition())
-            else:
-                tp = TopicPartition(topic, piece.partition)
+            if self._pieces_left:
+                self._pieces_left -= 1
                 self._check_may_be_sent_again(topic)
-            encoded.append((tp, self._encode_packed(tp, piece)))
+            if not piece.by_key:
+                number = router.next_partition() if piece.partition is None else piece.partition
+                tp = TopicPartition(topic, number)
+                encoded.append((tp, self._encode_packed(tp, piece)))
+        by_key = [rows_of(piece) for piece in batch.pieces if piece.by_key]
+        for part in router.route(pa.concat_tables(by_key)) if by_key else ():
+            tp = TopicPartition(topic, part.partition)
+            encoded.append((tp, self._encode(tp, part.rows)))
         self._submit_all(encoded)
 
     def _take_over(self, topic: str, handover: Handover) -> None:
+        self._pieces_left = handover.pieces_left
         self._sent_since_ms = handover.since_ms
         self._identity = ProducerIdentity(
             producer_id=handover.producer_id, producer_epoch=handover.producer_epoch

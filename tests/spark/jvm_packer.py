@@ -10,18 +10,20 @@ from typing import Any
 import pyarrow as pa
 from packed_rows import SCHEMA
 
-from sparklog.dataframe.record_packer import PIECES_PER_BATCH, packed_rows_java
+from sparklog.dataframe.packed_rows import packed_rows_java
+from sparklog.dataframe.record_packer import PIECES_PER_BATCH
 
-#: Value, and time in microseconds.
-Row = tuple[bytes | None, int]
+#: Value, time in microseconds, and perhaps a key.
+Row = tuple[bytes | None, int] | tuple[bytes | None, int, bytes | None]
 
 
 class JvmPacker:
     """``kind`` is how Spark's steps have the rows: generic, unsafe, off heap, or string."""
 
-    def __init__(self, spark: Any, kind: str, limit: int) -> None:
+    def __init__(self, spark: Any, kind: str, limit: int, *, keyed: bool = False) -> None:
         self._gateway = spark.sparkContext._gateway
         self._kind = kind
+        self._keyed = keyed
         self._limit = limit
         jvm = self._jvm = self._gateway.jvm
         #: Of what it sends by itself.
@@ -32,9 +34,8 @@ class JvmPacker:
         code = generated.CodeAndComment(packed_rows_java(), comments)
         self._compiled = generated.CodeGenerator.compile(code)._1()
         self._platform = jvm.org.apache.spark.unsafe.Platform
-        column = "string" if kind == "string" else "binary"
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(
-            f"time timestamp, value {column}"
+            "time timestamp, value binary, key binary"
         )
         self._unsafe = self._expressions.UnsafeProjection.create(schema)
         self._allocated: list[int] = []
@@ -57,8 +58,8 @@ class JvmPacker:
         found.setAccessible(True)
         return found.invoke(None, self._objects(*numbers))
 
-    def batches(self, rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
-        """What Python gets."""
+    def batches(self, rows: Sequence[Row | None]) -> Iterator[pa.RecordBatch]:
+        """What Python gets.  A row that is None fails the task."""
         with self._packed(rows) as packed:
             while packed.hasNext():
                 taken = []
@@ -71,14 +72,16 @@ class JvmPacker:
                 yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
     @contextmanager
-    def _packed(self, rows: Sequence[Row]) -> Iterator[Any]:
+    def _packed(self, rows: Sequence[Row | None]) -> Iterator[Any]:
         jvm = self._jvm
         made = jvm.java.util.ArrayList()
         for row in rows:
-            made.add(self._row(row))
+            made.add(None if row is None else self._row(row))
         iterators = self._gateway.new_array(jvm.scala.collection.Iterator, 1)
         iterators[0] = jvm.scala.jdk.javaapi.CollectionConverters.asScala(made.iterator())
-        given = (1, 0, self._kind == "string", self._limit, self.metric, self._texts())
+        text = self._kind == "string"
+        key = 2 if self._keyed else -1
+        given = (1, 0, key, text, text, self._limit, self.metric, self._texts())
         packer = self._generate(self._objects(*given))
         self._tasks.setTaskContext(self.context)
         try:
@@ -97,12 +100,11 @@ class JvmPacker:
         return generate.invoke(self._compiled, self._objects(references))
 
     def _row(self, row: Row) -> Any:
-        value: Any = row[0]
-        if self._kind == "string" and value is not None:
-            value = self._jvm.org.apache.spark.unsafe.types.UTF8String.fromBytes(value)
-        generic = self._expressions.GenericInternalRow(2)
-        generic.setLong(0, row[1])
-        generic.update(1, value)
+        value, micros, key = (*row, None)[:3]
+        generic = self._expressions.GenericInternalRow(3)
+        generic.setLong(0, micros)
+        generic.update(1, self._column(value))
+        generic.update(2, self._column(key))
         if self._kind in ("generic", "string"):
             return generic
         unsafe = self._unsafe.apply(generic).copy()
@@ -112,6 +114,11 @@ class JvmPacker:
             unsafe.writeToMemory(None, self._allocated[-1])
             unsafe.pointTo(None, self._allocated[-1], size)
         return unsafe
+
+    def _column(self, given: bytes | None) -> Any:
+        if given is None or self._kind != "string":
+            return given
+        return self._jvm.org.apache.spark.unsafe.types.UTF8String.fromBytes(given)
 
     def _texts(self) -> Any:
         if self.destination is None:

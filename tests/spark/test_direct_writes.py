@@ -12,6 +12,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from running import wait_for
 
+from sparklog.client.partitioner import partition_of_key
 from sparklog.dataframe.packed_writes import DIRECT_CONF
 from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
 
@@ -23,16 +24,21 @@ FROM_THE_JVM = (InitProducerIdRequest.API_KEY, 0)
 #: About 40 pieces of two tasks.
 ROWS = 80_000
 TASKS = 2
+KEY = "string(id % 1000) AS key"
 
 
-def numbered(rig: Rig, rows: int = ROWS) -> Any:
-    return rig.spark.range(0, rows, 1, TASKS).selectExpr("rpad(string(id), 100, ' ') AS value")
+def numbered(rig: Rig, rows: int = ROWS, *more: str) -> Any:
+    value = "rpad(string(id), 100, ' ') AS value"
+    return rig.spark.range(0, rows, 1, TASKS).selectExpr(value, *more)
 
 
 def assert_each_once(rig: Rig, topic: str) -> None:
-    """Each number, and each task's in order."""
+    """Each number, and each task's in order; keys are in their own partition."""
     held: dict[int, list[int]] = {}
+    partitions = len(rig.client.topic(topic).partitions)
     for record in rig.consume(topic):
+        if record.key is not None:
+            assert record.partition == partition_of_key(record.key, partitions)
         held.setdefault(record.partition, []).append(int(record.value or b""))
     assert sorted(number for partition in held.values() for number in partition) == list(
         range(ROWS)
@@ -43,10 +49,14 @@ def assert_each_once(rig: Rig, topic: str) -> None:
             assert own == sorted(own)
 
 
-def write_with(rig: Rig, topic: str, faults: dict[int, Fault], **options: str) -> FaultyBrokers:
+def write_with(
+    rig: Rig, topic: str, faults: dict[int, Fault], *more: str, **options: str
+) -> FaultyBrokers:
+    """``more`` columns."""
     with FaultyBrokers(rig.client, faults) as brokers:
         servers = {"kafka__bootstrap__servers": brokers.bootstrap_servers}
-        rig.write(numbered(rig), topic, kafka__batch__size="300000", **servers, **options)
+        frame = numbered(rig, ROWS, *more)
+        rig.write(frame, topic, kafka__batch__size="300000", **servers, **options)
     assert brokers.produced >= max(faults, default=1)
     assert not faults or FROM_THE_JVM in brokers.seen
     return brokers
@@ -94,6 +104,26 @@ def test_connections_that_are_lost(rig: Rig, codegen: str, fault: Fault) -> None
     topic = rig.new_topic(3)
     with rig.conf("spark.sql.codegen.wholeStage", codegen):
         write_with(rig, topic, dict.fromkeys((4, 11, 17), fault))
+    assert_each_once(rig, topic)
+
+
+@pytest.mark.parametrize("fault", [None, lost_request, lost_answer])
+@pytest.mark.parametrize("codegen", ["true", "false"])
+def test_rows_with_keys(rig: Rig, codegen: str, fault: Fault | None) -> None:
+    topic = rig.new_topic(5)
+    faults = {} if fault is None else dict.fromkeys((4, 11, 17), fault)
+    with rig.conf("spark.sql.codegen.wholeStage", codegen):
+        brokers = write_with(rig, topic, faults, KEY)
+    assert FROM_THE_JVM in brokers.seen
+    assert_each_once(rig, topic)
+
+
+def test_rows_with_keys_for_a_topic_that_is_not_there_yet(rig: Rig) -> None:
+    """Python makes it, and divides the rows."""
+    topic = f"direct-{next(rig.numbers)}"
+    brokers = write_with(rig, topic, {}, KEY)
+    assert "PackRecords" in rig.last_execution()[1].physicalPlanDescription()
+    assert FROM_THE_JVM not in brokers.seen
     assert_each_once(rig, topic)
 
 
@@ -198,10 +228,11 @@ def rows_for_python(rig: Rig) -> int:
 
 
 def test_the_cluster_of_the_application_is_found(rig: Rig) -> None:
-    topic = rig.new_topic(3)
-    rig.write(numbered(rig), topic)
-    assert rows_for_python(rig) == TASKS
-    assert_each_once(rig, topic)
+    for more in ((), (KEY,)):
+        topic = rig.new_topic(3)
+        rig.write(numbered(rig, ROWS, *more), topic)
+        assert rows_for_python(rig) == TASKS
+        assert_each_once(rig, topic)
     other = rig.new_topic(3)
     with rig.conf(DIRECT_CONF, "false"):
         rig.write(numbered(rig), other)

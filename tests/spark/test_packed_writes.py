@@ -79,6 +79,28 @@ def test_records_larger_than_a_batch_lie_alone(rig: Rig, codec: str) -> None:
 
 
 @pytest.mark.parametrize("codegen", ["true", "false"])
+@pytest.mark.parametrize("key", ["binary", "string"])
+def test_rows_with_keys_are_the_same_records_both_ways(rig: Rig, codegen: str, key: str) -> None:
+    """But for those whose key is null: they may go anywhere."""
+    frame = rig.spark.range(0, 5000, 1, 1).selectExpr(
+        "timestamp_millis(id * 7919 % 100003 - 50000) AS timestamp",
+        "if(id % 13 = 0, NULL, repeat('v', int(id * 7919 % 301))) AS value",
+        f"CAST(if(id % 11 = 0, NULL, repeat('kä', int(id % 31)) || id % 97) AS {key}) AS key",
+    )
+    found = []
+    for packed in ("true", "false"):
+        topic = rig.new_topic(7)
+        with rig.conf(PACKED_CONF, packed), rig.conf("spark.sql.codegen.wholeStage", codegen):
+            assert ("PackRecords" in plan_of(rig, frame, topic)) is (packed == "true")
+        records = rig.consume(topic)
+        keyed = [(r.partition, r.key, r.value, r.timestamp) for r in records if r.key is not None]
+        rest = sorted((r.timestamp, r.value or b"") for r in records if r.key is None)
+        found.append((keyed, rest))
+    assert found[0] == found[1]
+    assert len(found[0][0]) + len(found[0][1]) == 5000
+
+
+@pytest.mark.parametrize("codegen", ["true", "false"])
 @pytest.mark.parametrize("column", ["binary", "string"])
 def test_steps_with_and_without_generated_code(rig: Rig, codegen: str, column: str) -> None:
     """The packer is part of that code, or takes the rows that it made."""
@@ -227,8 +249,8 @@ def test_small_pieces_come_first_and_spread(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("columns", "options"),
     [
-        (["string(id) AS value", "string(id) AS key"], {}),
         (["string(id) AS value", "0 AS partition"], {}),
+        (["string(id) AS value", "string(id) AS key"], {"kafka__acks": "1"}),
         (["string(id) AS value"], {"partitioner": "round_robin"}),
         (["string(id) AS value"], {"kafka__batch__size": "1000"}),
     ],

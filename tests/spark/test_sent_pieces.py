@@ -1,16 +1,12 @@
-"""Pieces that the JVM sends itself, and what becomes of a write when that goes wrong.
-
-The rows of a write are numbered, so that a topic shows what was lost, written twice, or misplaced.
-"""
+"""Pieces that the JVM sends itself, and what becomes of a write when that goes wrong."""
 
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-import pyarrow as pa
 import pytest
 from dataframe_rig import Rig
 from faulty_brokers import (
@@ -31,107 +27,31 @@ from faulty_brokers import (
     when,
     words,
 )
-from jvm_packer import JvmPacker
+from piece_write import (
+    JVM,
+    LITTLE_PATIENCE,
+    ROWS,
+    Write,
+    all_numbers,
+    assert_each_once,
+    numbers,
+    write_with,
+)
 from py4j.protocol import Py4JJavaError
 from running import wait_for
 
 from sparklog.dataframe import sender
-from sparklog.dataframe.options import parse_write_options
-from sparklog.dataframe.packed_records import packed_batch, rows_of
 from sparklog.dataframe.piece_sender import PIECES_PER_BROKER
-from sparklog.dataframe.writer import PackedTopicWriter, RowsWritten
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BATCH_OVERHEAD, add_sequence, iter_batches
+from sparklog.wire.batch import add_sequence, iter_batches
 from sparklog.wire.builder import decode_records, encode_batch
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True
 
-#: The client id of the JVM's requests.
-JVM = "test"
-#: Three partitions have about thirty pieces of them.
-ROWS = 60
-VALUE_BYTES = 30_000
-BATCH_BYTES = 70_000
 #: Where a batch has it.
 LEADER_EPOCH = 12
-#: Milliseconds without an answer: where there are some, and where there are none; and bytes.
-PATIENCE = 30_000
-LITTLE_PATIENCE = 1_000
-BUFFER = 16 * 1024 * 1024
-
-
-class Write:
-    """A task's write as the JVM and then Python do it."""
-
-    def __init__(self, rig: Rig, servers: str, topic: str) -> None:
-        self._rig = rig
-        self._servers = servers
-        self._topic = topic
-        self.jvm = JvmPacker(rig.spark, "unsafe", BATCH_BYTES - BATCH_OVERHEAD)
-        #: Rows that Python has got.
-        self.rows = 0
-        #: Where pieces that were handed over belong, of which the topic had records at that time.
-        self.known: set[int] = set()
-
-    def run(self, *, patience: int = PATIENCE, buffer: int = BUFFER, rows: int = ROWS) -> int:
-        """Records that the task reports."""
-        self.jvm.destination = (self._servers, self._topic, JVM, str(patience), str(buffer))
-        options = {"kafka.bootstrap.servers": self._servers, "topic": self._topic}
-        writer = PackedTopicWriter(parse_write_options(options, None))
-        given = [(b"%08d" % number + bytes(VALUE_BYTES), number * 1000) for number in range(rows)]
-        written = writer.write(self._seen(self.jvm.batches(given)))
-        assert isinstance(written, RowsWritten)
-        return written.rows
-
-    def _seen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: set[int] = set()
-        for batch in batches:
-            self.rows += batch.num_rows
-            packed = packed_batch(batch)
-            if packed.handover is not None:
-                held = set(all_numbers(self._rig, self._topic))
-            self.known |= {
-                piece.partition
-                for piece in packed.pieces
-                for value in rows_of(piece).column("value").to_pylist()
-                if piece.partition is not None and int(value[:8]) in held
-            }
-            yield batch
-
-
-def numbers(rig: Rig, topic: str) -> list[list[int]]:
-    """What each partition holds."""
-    found: dict[int, list[int]] = {}
-    for record in rig.consume(topic):
-        found.setdefault(record.partition, []).append(int((record.value or b"")[:8]))
-    return [found[partition] for partition in sorted(found)]
-
-
-def all_numbers(rig: Rig, topic: str) -> list[int]:
-    return [number for partition in numbers(rig, topic) for number in partition]
-
-
-def assert_each_once(rig: Rig, topic: str, rows: int = ROWS) -> None:
-    assert sorted(all_numbers(rig, topic)) == list(range(rows))
-    assert all(partition == sorted(partition) for partition in numbers(rig, topic))
-
-
-def write_with(
-    rig: Rig,
-    topic: str,
-    faults: dict[int, Fault],
-    usual: Fault | None = None,
-    patience: int = PATIENCE,
-) -> Write:
-    with FaultyBrokers(rig.client, faults, usual) as brokers:
-        write = Write(rig, brokers.bootstrap_servers, topic)
-        assert write.run(patience=patience) == ROWS
-        assert brokers.produced >= max(faults, default=1)
-        of_the_jvm = [each for each in brokers.connections if each.client_id == JVM]
-        wait_for(lambda: all(each.closed for each in of_the_jvm))
-    return write
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

@@ -32,16 +32,15 @@ from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from sparklog.wire.produce import MAX_VERSION, ScatteredRecords, encode_produce_request
 
 TOPIC_ID = UUID(int=2**127 + 5)
-Rows = list[tuple[bytes | None, int]]
-some_rows = st.lists(
-    st.tuples(st.none() | st.binary(max_size=200), st.integers(-(2**40), 2**40)), min_size=1
-)
+Rows = list[tuple[bytes | None, int, bytes | None]]
+some_bytes = st.none() | st.binary(max_size=200)
+some_rows = st.lists(st.tuples(some_bytes, st.integers(-(2**40), 2**40), some_bytes), min_size=1)
 
 
 def records_of(rows: Rows) -> list[Record]:
     return [
-        Record(key=None, value=value, timestamp=at, headers=(), offset=offset)
-        for offset, (value, at) in enumerate(rows)
+        Record(key=key, value=value, timestamp=at, headers=(), offset=offset)
+        for offset, (value, at, key) in enumerate(rows)
     ]
 
 
@@ -50,7 +49,7 @@ def piece(rows: Rows) -> PackedRecords:
         records=memoryview(encode_batch(records_of(rows)))[BATCH_OVERHEAD:],
         record_count=len(rows),
         base_timestamp=rows[0][1],
-        max_timestamp=max(at for _, at in rows),
+        max_timestamp=max(at for _, at, _ in rows),
     )
 
 
@@ -66,12 +65,14 @@ def test_a_piece_becomes_the_batch_or_the_rows_that_it_was_made_of(rows: Rows) -
     assert b"".join(batch.parts) == encode_batch(records_of(rows))
     assert batch.size == packed.batch_bytes
     table = rows_of(packed)
-    assert table.column("value").to_pylist() == [value for value, _ in rows]
-    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [at * 1000 for _, at in rows]
+    assert table.column("value").to_pylist() == [value for value, _, _ in rows]
+    assert table.column("key").to_pylist() == [key for _, _, key in rows]
+    times = table.column("timestamp").cast(pa.int64()).to_pylist()
+    assert times == [at * 1000 for _, at, _ in rows]
 
 
 def test_a_piece_is_compressed_behind_its_header() -> None:
-    packed = piece([(b"v" * 1000, 7)] * 50)
+    packed = piece([(b"v" * 1000, 7, None)] * 50)
     batch = encode_section(
         packed.records,
         record_count=50,
@@ -83,7 +84,7 @@ def test_a_piece_is_compressed_behind_its_header() -> None:
         base_sequence=9,
     )
     assert batch.size < 1000
-    assert decode_records(b"".join(batch.parts)) == records_of([(b"v" * 1000, 7)] * 50)
+    assert decode_records(b"".join(batch.parts)) == records_of([(b"v" * 1000, 7, None)] * 50)
     assert batch.base_sequence == 9
 
 
@@ -93,16 +94,18 @@ def rows_from_the_jvm(**columns: list[Any]) -> pa.RecordBatch:
 
 def test_pieces_lie_in_the_memory_of_their_arrow_batch() -> None:
     whole = rows_from_the_jvm(
-        records=[b"zero", b"one", b"two"],
-        record_count=[5, 1, 2],
-        base_timestamp=[5, 10, 20],
-        max_timestamp=[5, 11, 22],
-        partition=[-1, -1, 4],
-        acknowledged=[0, 0, 0],
+        records=[b"zero", b"one", b"two", b"three"],
+        record_count=[5, 1, 2, 1],
+        base_timestamp=[5, 10, 20, 30],
+        max_timestamp=[5, 11, 22, 30],
+        partition=[-1, -1, 4, -2],
+        acknowledged=[0, 0, 0, 0],
     )
     found = packed_batch(whole.slice(1))
-    assert (found.acknowledged, found.handover, found.records) == (0, None, 3)
-    one, two = found.pieces
+    assert (found.acknowledged, found.handover, found.records) == (0, None, 4)
+    one, two, three = found.pieces
+    assert [each.by_key for each in found.pieces] == [False, False, True]
+    assert three.partition is None
     assert (bytes(one.records), one.record_count, one.partition) == (b"one", 1, None)
     assert (one.base_timestamp, one.max_timestamp) == (10, 11)
     assert (bytes(two.records), two.record_count, two.partition) == (b"two", 2, 4)
@@ -125,7 +128,7 @@ def test_the_jvm_tells_what_it_has_sent() -> None:
 
 
 def test_the_jvm_hands_over_what_was_not_acknowledged() -> None:
-    told = struct.pack(">qh16sq3i", 2**40, 3, TOPIC_ID.bytes, 9000, 7, 0, 2**31 - 1)
+    told = struct.pack(">qh16siq3i", 2**40, 3, TOPIC_ID.bytes, 6, 9000, 7, 0, 2**31 - 1)
     found = packed_batch(
         rows_from_the_jvm(
             records=[told, b"left"],
@@ -142,6 +145,7 @@ def test_the_jvm_hands_over_what_was_not_acknowledged() -> None:
         producer_id=2**40,
         producer_epoch=3,
         topic_id=TOPIC_ID,
+        pieces_left=6,
         since_ms=9000,
         sequences=[7, 0, 2**31 - 1],
     )
