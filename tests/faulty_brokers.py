@@ -5,9 +5,11 @@ Owns: their sockets and threads, and the faults.  Must not know who produces, no
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import cycle
 from typing import Final
 
 from sparklog.client.blocking import BlockingClient
@@ -17,10 +19,13 @@ from sparklog.wire.codec import (
     decode_request,
     decode_request_header,
     decode_response,
+    encode_request,
     encode_response,
 )
 from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from sparklog.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -29,6 +34,8 @@ from sparklog.wire.messages.produce import (
 
 #: Only what never comes takes so long.
 SECONDS_MAX: Final = 60.0
+#: How late slow brokers answer.
+LATE_S: Final = 0.05
 
 #: Is given the connection and a request's frame.
 Fault = Callable[["Connection", bytes], None]
@@ -264,6 +271,15 @@ def answer_of(change: Callable[[bytearray], None]) -> Fault:
     return fault
 
 
+def put(at: int, value: bytes) -> Callable[[bytearray], None]:
+    """Counted from the frame's size on."""
+
+    def change(answer: bytearray) -> None:
+        answer[at : at + len(value)] = value
+
+    return change
+
+
 def only_for(client_id: str, fault: Fault) -> Fault:
     """Others have none."""
 
@@ -277,14 +293,77 @@ def first_of_each_partition(fault: Fault) -> Fault:
     met: set[int] = set()
 
     def chosen(connection: Connection, frame: bytes) -> None:
-        header, start = decode_request_header(frame)
-        request = decode_request(header, frame[start:])
-        assert isinstance(request, ProduceRequest)
-        partitions = {part.index for topic in request.topic_data for part in topic.partition_data}
+        partitions = set(partitions_of(frame))
         (forward if partitions <= met else fault)(connection, frame)
         met.update(partitions)
 
     return chosen
+
+
+def partitions_of(frame: bytes) -> list[int]:
+    """Those that a Produce request is for."""
+    _, request = _produce(frame)
+    return [part.index for topic in request.topic_data for part in topic.partition_data]
+
+
+class Slow:
+    """All brokers answer late, so that batches of many partitions wait for their next request.
+
+    The first request with several of them meets ``fault``.
+    """
+
+    def __init__(self, fault: Fault = forward) -> None:
+        self._fault = fault
+        self._lock = threading.Lock()
+        #: Of each request, and its bytes.
+        self.partitions: list[int] = []
+        self.sizes: list[int] = []
+
+    def __call__(self, connection: Connection, frame: bytes) -> None:
+        count = len(partitions_of(frame))
+        with self._lock:
+            is_first = count > 1 and max(self.partitions, default=0) < 2
+            self.partitions.append(count)
+            self.sizes.append(len(frame))
+        time.sleep(LATE_S)
+        (self._fault if is_first else forward)(connection, frame)
+
+
+def refusal_of(*codes: ErrorCode) -> Fault:
+    """So many of the partitions are refused, and the broker gets the rest.
+
+    The answer has them in another order, and details with each.
+    """
+
+    def fault(connection: Connection, frame: bytes) -> None:
+        connection.wait_for_answers()
+        header, request = _produce(frame)
+        (topic,) = request.topic_data
+        taken = topic.partition_data[len(codes) :]
+        if taken:
+            rest = replace(request, topic_data=(replace(topic, partition_data=taken),))
+            version, number = header.api_version, header.correlation_id
+            connection.muted = True
+            connection.forward(encode_request(rest, version, number, header.client_id))
+            connection.wait_for_answers()
+            connection.muted = False
+        connection.say(_answer(frame, *codes, *[ErrorCode.NONE] * len(taken), change=_elaborate))
+
+    return fault
+
+
+def _elaborate(
+    answers: tuple[PartitionProduceResponse, ...],
+) -> tuple[PartitionProduceResponse, ...]:
+    records = (
+        BatchIndexAndErrorMessage(batch_index=3, batch_index_error_message="a record"),
+        BatchIndexAndErrorMessage(batch_index=7),
+    )
+    leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=5)
+    return tuple(
+        replace(each, record_errors=records, error_message="a partition", current_leader=leader)
+        for each in reversed(answers)
+    )
 
 
 def refusal(code: ErrorCode) -> Fault:
@@ -306,17 +385,32 @@ def when(happen: Callable[[], None], then: Fault = forward) -> Fault:
     return fault
 
 
-def _answer(frame: bytes, code: ErrorCode) -> bytes:
+def _produce(frame: bytes) -> tuple[RequestHeader, ProduceRequest]:
     header, start = decode_request_header(frame)
     request = decode_request(header, frame[start:])
     assert isinstance(request, ProduceRequest)
+    return header, request
+
+
+def _answer(
+    frame: bytes,
+    *codes: ErrorCode,
+    change: Callable[
+        [tuple[PartitionProduceResponse, ...]], tuple[PartitionProduceResponse, ...]
+    ] = tuple,
+) -> bytes:
+    """One code for all partitions, or one for each."""
+    header, request = _produce(frame)
+    each = cycle(codes)
     answers = tuple(
         TopicProduceResponse(
             name=topic.name,
             topic_id=topic.topic_id,
-            partition_responses=tuple(
-                PartitionProduceResponse(index=part.index, error_code=code)
-                for part in topic.partition_data
+            partition_responses=change(
+                tuple(
+                    PartitionProduceResponse(index=part.index, error_code=next(each))
+                    for part in topic.partition_data
+                )
             ),
         )
         for topic in request.topic_data

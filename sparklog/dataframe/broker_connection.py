@@ -22,6 +22,7 @@ LOOK_MS: Final = 500
 
 _JAVA: Final = r"""
 final class BrokerConnection {
+  private static final byte[] NOTHING = new byte[0];
   private final org.apache.spark.TaskContext task;
   /** Of all waits; without patience only. */
   private final long deadline;
@@ -34,6 +35,10 @@ final class BrokerConnection {
   private final java.nio.ByteBuffer size = java.nio.ByteBuffer.allocate(4);
   private java.nio.ByteBuffer answer;
   private java.nio.ByteBuffer request;
+  /** What is sent: parts of the request, and what was put between them. */
+  private final java.util.ArrayList parts = new java.util.ArrayList();
+  /** Where the part begins that is not among them yet. */
+  private int rest;
   private int correlation;
 
   /** Connects to HOST:PORT; the deadline is one of System.nanoTime. */
@@ -88,6 +93,8 @@ final class BrokerConnection {
       request = java.nio.ByteBuffer.allocate(room);
     correlation = correlation + 1 & Integer.MAX_VALUE;
     request.clear();
+    parts.clear();
+    rest = 0;
     request.putInt(0);
     request.putShort((short) api);
     request.putShort((short) version);
@@ -103,25 +110,31 @@ final class BrokerConnection {
     return correlation;
   }
 
-  /** Sends it, with so many bytes behind what was put into it, and then so many zeros. */
-  void send(byte[] bytes, int end, int zeros) throws java.io.IOException {
-    java.nio.ByteBuffer head = request;
-    head.putInt(0, head.position() - 4 + end + zeros);
-    head.flip();
-    java.nio.ByteBuffer tail = java.nio.ByteBuffer.allocate(zeros);
-    int from = 0;
-    do {
-      int part = Math.min(end - from, CHUNK_BYTES);
-      java.nio.ByteBuffer middle = java.nio.ByteBuffer.wrap(bytes, from, part);
-      from += part;
-      if (from < end) write(new java.nio.ByteBuffer[] {head, middle});
-      else write(new java.nio.ByteBuffer[] {head, middle, tail});
-    } while (from < end);
+  /** Has bytes follow what was put into it so far. */
+  void insert(byte[] bytes, int end) {
+    parts.add(java.nio.ByteBuffer.wrap(request.array(), rest, request.position() - rest));
+    rest = request.position();
+    for (int from = 0; from < end; from += CHUNK_BYTES)
+      parts.add(java.nio.ByteBuffer.wrap(bytes, from, Math.min(end - from, CHUNK_BYTES)));
   }
 
-  /** Sends it as it is, and gives the answer. */
+  /** Sends it. */
+  void send() throws java.io.IOException {
+    insert(NOTHING, 0);
+    java.nio.ByteBuffer[] all = new java.nio.ByteBuffer[parts.size()];
+    int size = -4;
+    for (int i = 0; i < all.length; i++) {
+      all[i] = (java.nio.ByteBuffer) parts.get(i);
+      size += all[i].remaining();
+    }
+    parts.clear();
+    request.putInt(0, size);
+    write(all);
+  }
+
+  /** Sends it, and gives the answer. */
   java.nio.ByteBuffer ask() throws java.io.IOException {
-    send(new byte[0], 0, 0);
+    send();
     return receive(correlation);
   }
 
@@ -135,11 +148,18 @@ final class BrokerConnection {
     return found;
   }
 
-  private void write(java.nio.ByteBuffer[] parts) throws java.io.IOException {
+  /** A chunk at a time, or a little more. */
+  private void write(java.nio.ByteBuffer[] all) throws java.io.IOException {
     int at = 0;
-    while (at < parts.length) {
-      if (!parts[at].hasRemaining()) at++;
-      else if (channel.write(parts) == 0L) await(java.nio.channels.SelectionKey.OP_WRITE);
+    while (at < all.length) {
+      int end = at;
+      for (long bytes = 0L; end < all.length && bytes < CHUNK_BYTES; end++)
+        bytes += all[end].remaining();
+      while (at < end) {
+        if (!all[at].hasRemaining()) at++;
+        else if (channel.write(all, at, end - at) == 0L)
+          await(java.nio.channels.SelectionKey.OP_WRITE);
+      }
     }
   }
 

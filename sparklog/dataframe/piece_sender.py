@@ -1,8 +1,8 @@
 """Sends a task's pieces from inside the JVM, as long as all goes well.
 
-Owns: the Java of an idempotent producer for the pieces of one task: its batches' headers, what is
-in flight, and what it hands over.  Must not know how records are laid out, how bytes travel, nor
-what becomes of what it hands over.
+Owns: the Java of an idempotent producer for the pieces of one task: what is in flight, and what it
+hands over.  Must not know how requests and records are laid out, how bytes travel, nor what becomes
+of what it hands over.
 
 It knows one outcome, success.  Whatever else happens (an error code, an answer that is none, a lost
 connection, no progress for a while) ends it: who takes over gets its producer id, where each
@@ -20,12 +20,14 @@ from typing import Final
 
 from sparklog.dataframe.broker_connection import broker_connection_java
 from sparklog.dataframe.jvm_class import filled
+from sparklog.dataframe.produce_requests import produce_requests_java
 from sparklog.dataframe.topic_leaders import topic_leaders_java
 from sparklog.errors import ErrorCode
-from sparklog.wire.batch import BATCH_OVERHEAD, LOG_OVERHEAD
 
-#: Pieces that a broker has of one task.
-PIECES_PER_BROKER: Final = 4
+#: Requests that a broker has of one task, and the bytes of the pieces that wait for the next one,
+#: unless it is a single piece: where brokers answer late, a request has those of many partitions.
+REQUESTS_PER_BROKER: Final = 4
+REQUEST_BYTES: Final = 1_000_000
 #: For how long leaders may not know yet that they are, and how often they are asked.
 OPENING_MS: Final = 2_000
 OPENING_PAUSE_MS: Final = 20
@@ -38,32 +40,22 @@ _NOT_OPENED: Final = (
 )
 
 _JAVA: Final = r"""
-final class SentPiece {
-  byte[] records;
-  int end;
-  int count;
-  long base;
-  long latest;
-  int partition;
-  int sequence;
-  int correlation;
-  /** When, by System.nanoTime. */
-  long sent;
-}
-
 final class PartitionLeader {
   final BrokerConnection connection;
-  /** In the order of its answers. */
+  /** Requests, in the order of their answers. */
   final java.util.ArrayDeque inFlight = new java.util.ArrayDeque();
-  /** Answered with an error. */
+  /** Pieces for the next request; there are none while one more may be in flight. */
+  final java.util.ArrayList waiting = new java.util.ArrayList();
+  long waitingBytes;
+  /** Pieces that were answered with an error. */
   final java.util.ArrayList refused = new java.util.ArrayList();
 
   PartitionLeader(BrokerConnection connection) {
     this.connection = connection;
   }
 
-  SentPiece first() {
-    return (SentPiece) inFlight.peek();
+  SentRequest first() {
+    return (SentRequest) inFlight.peek();
   }
 }
 
@@ -71,23 +63,19 @@ final class PieceSender {
   private final long patience;
   private final long bytesMax;
   private final long opened = System.nanoTime();
-  private final java.util.zip.CRC32C crc = new java.util.zip.CRC32C();
   private final java.util.LinkedHashMap leaders = new java.util.LinkedHashMap();
   /** Buffers that nobody uses. */
   private final java.util.ArrayDeque spare = new java.util.ArrayDeque();
-  private long topicIdHigh;
-  private long topicIdLow;
-  private long producerId;
-  private short producerEpoch;
-  /** By partition: its leader, whether a piece is in flight, and the next sequence. */
+  private final Producer producer;
+  /** By partition: its leader, whether that has a piece or will, and the next sequence. */
   private PartitionLeader[] leaderOf;
   private boolean[] busy;
   private int[] sequences;
   private int turn;
-  /** Of the buffers in flight, and of those that nobody uses. */
+  /** Of the buffers of pieces that were not acknowledged, and of those that nobody uses. */
   private long bytes;
   private long spareBytes;
-  /** What is about to be sent. */
+  /** What waits for room. */
   private SentPiece next;
   private long acknowledged;
 
@@ -105,8 +93,7 @@ final class PieceSender {
     long deadline = opened + patience * 1000000L;
     TopicLeaders found =
         new TopicLeaders(destination[1], destination[0].split(","), client, deadline, task);
-    topicIdHigh = found.topicIdHigh;
-    topicIdLow = found.topicIdLow;
+    producer = new Producer(found.topicIdHigh, found.topicIdLow, (int) patience);
     leaderOf = new PartitionLeader[found.servers.length];
     busy = new boolean[leaderOf.length];
     sequences = new int[leaderOf.length];
@@ -114,7 +101,8 @@ final class PieceSender {
     try {
       for (int i = 0; i < leaderOf.length; i++)
         leaderOf[i] = leader(found.servers[i], client, deadline, task);
-      identify();
+      producer.identify(leaderOf[0].connection);
+      setPatience();
       ready = true;
     } finally {
       if (!ready) close();
@@ -132,20 +120,7 @@ final class PieceSender {
     return found;
   }
 
-  /** InitProducerId v0, without a transactional id. */
-  private void identify() throws java.io.IOException {
-    BrokerConnection connection = leaderOf[0].connection;
-    java.nio.ByteBuffer to = connection.request(22, 0, false, 6);
-    to.putShort((short) -1);
-    to.putInt((int) patience);
-    java.nio.ByteBuffer answer = connection.ask();
-    if (answer.remaining() != 16) throw new java.io.IOException("InitProducerId: no answer");
-    answer.getInt();
-    short error = answer.getShort();
-    if (error != 0) throw new java.io.IOException("InitProducerId: error " + error);
-    producerId = answer.getLong();
-    producerEpoch = answer.getShort();
-    if (producerId < 0L) throw new java.io.IOException("InitProducerId: no id");
+  private void setPatience() {
     java.util.Iterator each = leaders.values().iterator();
     while (each.hasNext()) ((PartitionLeader) each.next()).connection.setPatience(patience);
   }
@@ -168,7 +143,7 @@ final class PieceSender {
 
   /**
    * Takes a piece for that partition, or where it is negative for each in turn, with its buffer;
-   * afterwards it is in flight or among the leftovers.
+   * afterwards it is in flight, or will be, or it is among the leftovers.
    */
   void send(byte[] records, int end, int count, long base, long latest, int partition)
       throws java.io.IOException {
@@ -184,14 +159,35 @@ final class PieceSender {
     next = piece;
     collectAnswered();
     PartitionLeader leader = leaderOf[piece.partition];
-    while (busy[piece.partition] || leader.inFlight.size() >= PIECES_PER_BROKER) collect(leader);
+    while (busy[piece.partition] || hasEnough(leader, end)) collect(leader);
     while (bytes > 0L && bytes + records.length > bytesMax) collect(oldest());
-    write(leader, piece);
-    leader.inFlight.add(piece);
+    leader.waiting.add(piece);
+    leader.waitingBytes += end;
     busy[piece.partition] = true;
     bytes += records.length;
-    while (spareBytes > 0L && bytes + spareBytes > bytesMax) spareBuffer();
     next = null;
+    sendWaiting(leader);
+    while (spareBytes > 0L && bytes + spareBytes > bytesMax) spareBuffer();
+  }
+
+  /** Whether its next request has no room for so many bytes more. */
+  private static boolean hasEnough(PartitionLeader leader, int more) {
+    return leader.waitingBytes > 0L && leader.waitingBytes + more > REQUEST_BYTES;
+  }
+
+  /** Unless it has enough requests to answer. */
+  private void sendWaiting(PartitionLeader leader) throws java.io.IOException {
+    if (leader.waiting.isEmpty() || leader.inFlight.size() >= REQUESTS_PER_BROKER) return;
+    SentRequest request = new SentRequest(leader.waiting);
+    leader.waiting.clear();
+    leader.waitingBytes = 0L;
+    send(leader, request);
+  }
+
+  /** Afterwards it is in flight, if only in part. */
+  private void send(PartitionLeader leader, SentRequest request) throws java.io.IOException {
+    leader.inFlight.add(request);
+    producer.send(leader.connection, request);
   }
 
   /** They begin at 0 again. */
@@ -215,10 +211,7 @@ final class PieceSender {
     while (each.hasNext()) {
       PartitionLeader leader = (PartitionLeader) each.next();
       try {
-        while (hasAnswer(leader)) {
-          if (errorOf(leader) == 0) acknowledge(leader);
-          else leader.refused.add(leader.inFlight.poll());
-        }
+        while (hasAnswer(leader)) leader.refused.addAll(failed(leader));
       } catch (java.io.IOException error) {
         // What is left of it was not acknowledged.
       }
@@ -243,7 +236,10 @@ final class PieceSender {
     while (each.hasNext()) {
       PartitionLeader leader = (PartitionLeader) each.next();
       left.addAll(leader.refused);
-      left.addAll(leader.inFlight);
+      java.util.Iterator requests = leader.inFlight.iterator();
+      while (requests.hasNext())
+        left.addAll(java.util.Arrays.asList((Object[]) ((SentRequest) requests.next()).pieces));
+      left.addAll(leader.waiting);
     }
     if (next != null) left.add(next);
     return left;
@@ -261,10 +257,10 @@ final class PieceSender {
       from[piece.partition] = piece.sequence;
     }
     java.nio.ByteBuffer told = java.nio.ByteBuffer.allocate(8 + 2 + 16 + 4 + 8 + 4 * from.length);
-    told.putLong(producerId);
-    told.putShort(producerEpoch);
-    told.putLong(topicIdHigh);
-    told.putLong(topicIdLow);
+    told.putLong(producer.id);
+    told.putShort(producer.epoch);
+    told.putLong(producer.topicIdHigh);
+    told.putLong(producer.topicIdLow);
     told.putInt(left.size());
     told.putLong(sentSince());
     for (int i = 0; i < from.length; i++) told.putInt(from[i]);
@@ -278,21 +274,25 @@ final class PieceSender {
     java.util.ArrayList left = leftovers();
     for (int i = 0; i < left.size(); i++) {
       SentPiece piece = (SentPiece) left.get(i);
-      if (piece != next && piece.sent - since < 0L) since = piece.sent;
+      if (piece.isSent && piece.sent - since < 0L) since = piece.sent;
     }
     return System.currentTimeMillis() - (now - since) / 1000000L;
   }
 
-  /** The leader of the piece that has been in flight for longest. */
+  /** The leader of the request that has been in flight for longest. */
   private PartitionLeader oldest() {
     PartitionLeader found = null;
     java.util.Iterator each = leaders.values().iterator();
     while (each.hasNext()) {
       PartitionLeader leader = (PartitionLeader) each.next();
       if (leader.first() == null) continue;
-      if (found == null || leader.first().sent - found.first().sent < 0L) found = leader;
+      if (found == null || sent(leader) - sent(found) < 0L) found = leader;
     }
     return found;
+  }
+
+  private static long sent(PartitionLeader leader) {
+    return leader.first().pieces[0].sent;
   }
 
   /**
@@ -311,26 +311,43 @@ final class PieceSender {
     return leader.first() != null && leader.connection.hasAnswer();
   }
 
-  /** Waits for that answer, and throws unless it is success. */
+  /** Waits for the next answer of a leader, and throws unless it is success. */
   private void collect(PartitionLeader leader) throws java.io.IOException {
-    SentPiece piece = leader.first();
-    int error = errorOf(leader);
-    if (isNotOpened(error) && piece.sequence == 0
-        && System.nanoTime() - opened < OPENING_MS * 1000000L) {
+    java.util.ArrayList failed = failed(leader);
+    if (!failed.isEmpty()) {
+      for (int i = 0; i < failed.size(); i++) {
+        SentPiece piece = (SentPiece) failed.get(i);
+        if (!mayOpen(piece)) {
+          leader.refused.addAll(failed);
+          throw new java.io.IOException(
+              "Produce to partition " + piece.partition + ": error " + piece.error);
+        }
+      }
       pause();
-      leader.inFlight.add(leader.inFlight.poll());
-      write(leader, piece);
-      return;
+      send(leader, new SentRequest(failed));
     }
-    if (error != 0) {
-      leader.refused.add(leader.inFlight.poll());
-      throw new java.io.IOException("Produce to partition " + piece.partition + ": error " + error);
-    }
-    acknowledge(leader);
+    sendWaiting(leader);
   }
 
-  private void acknowledge(PartitionLeader leader) {
-    SentPiece piece = (SentPiece) leader.inFlight.poll();
+  /** Whether the leader may not have opened the partition yet. */
+  private boolean mayOpen(SentPiece piece) {
+    return isNotOpened(piece.error) && piece.sequence == 0
+        && System.nanoTime() - opened < OPENING_MS * 1000000L;
+  }
+
+  /** Waits for the next answer of a leader, and gives the pieces that were not acknowledged. */
+  private java.util.ArrayList failed(PartitionLeader leader) throws java.io.IOException {
+    producer.receive(leader.connection, leader.first());
+    SentPiece[] pieces = ((SentRequest) leader.inFlight.poll()).pieces;
+    java.util.ArrayList failed = new java.util.ArrayList();
+    for (int i = 0; i < pieces.length; i++) {
+      if (pieces[i].error == 0) acknowledge(pieces[i]);
+      else failed.add(pieces[i]);
+    }
+    return failed;
+  }
+
+  private void acknowledge(SentPiece piece) {
     busy[piece.partition] = false;
     acknowledged += piece.count;
     bytes -= piece.records.length;
@@ -351,60 +368,6 @@ final class PieceSender {
       Thread.currentThread().interrupt();
     }
   }
-
-  /** Waits for the answer to the first piece of a leader. */
-  private int errorOf(PartitionLeader leader) throws java.io.IOException {
-    SentPiece piece = leader.first();
-    java.nio.ByteBuffer answer = leader.connection.receive(piece.correlation);
-    try {
-      Wire.skipTags(answer);
-      boolean expected = Wire.count(answer) == 1;
-      expected &= answer.getLong() == topicIdHigh;
-      expected &= answer.getLong() == topicIdLow;
-      expected &= Wire.count(answer) == 1;
-      expected &= answer.getInt() == piece.partition;
-      if (!expected) throw new java.io.IOException("an answer to something else");
-      return answer.getShort();
-    } catch (RuntimeException error) {
-      throw Wire.malformed(error);
-    }
-  }
-
-  /** Produce v13, acks=all, with one batch of format 2. */
-  private void write(PartitionLeader leader, SentPiece piece) throws java.io.IOException {
-    java.nio.ByteBuffer to = leader.connection.request(0, 13, true, 128);
-    piece.correlation = leader.connection.correlation();
-    piece.sent = System.nanoTime();
-    to.put((byte) 0);
-    to.putShort((short) -1);
-    to.putInt((int) patience);
-    to.put((byte) 2);
-    to.putLong(topicIdHigh);
-    to.putLong(topicIdLow);
-    to.put((byte) 2);
-    to.putInt(piece.partition);
-    Wire.putUvarint(to, BATCH_OVERHEAD + piece.end + 1);
-    to.putLong(0L);
-    to.putInt(BATCH_OVERHEAD - LOG_OVERHEAD + piece.end);
-    to.putInt(-1);
-    to.put((byte) 2);
-    to.putInt(0);
-    int checked = to.position();
-    to.putShort((short) 0);
-    to.putInt(piece.count - 1);
-    to.putLong(piece.base);
-    to.putLong(piece.latest);
-    to.putLong(producerId);
-    to.putShort(producerEpoch);
-    to.putInt(piece.sequence);
-    to.putInt(piece.count);
-    crc.reset();
-    crc.update(to.array(), checked, to.position() - checked);
-    crc.update(piece.records, 0, piece.end);
-    to.putInt(checked - 4, (int) crc.getValue());
-    // No tags: of the partition, of the topic, of the request.
-    leader.connection.send(piece.records, piece.end, 3);
-  }
 }
 """
 
@@ -412,11 +375,11 @@ final class PieceSender {
 def piece_sender_java() -> str:
     """The class ``PieceSender``, and those that it needs, for inside others."""
     named = {
-        "PIECES_PER_BROKER": str(PIECES_PER_BROKER),
+        "REQUESTS_PER_BROKER": str(REQUESTS_PER_BROKER),
+        "REQUEST_BYTES": f"{REQUEST_BYTES}L",
         "OPENING_MS": f"{OPENING_MS}L",
         "OPENING_PAUSE_MS": f"{OPENING_PAUSE_MS}L",
         "NOT_OPENED": " || ".join(f"error == {code.value}" for code in _NOT_OPENED),
-        "BATCH_OVERHEAD": str(BATCH_OVERHEAD),
-        "LOG_OVERHEAD": str(LOG_OVERHEAD),
     }
-    return filled(_JAVA, named) + topic_leaders_java() + broker_connection_java()
+    classes = topic_leaders_java() + produce_requests_java() + broker_connection_java()
+    return filled(_JAVA, named) + classes

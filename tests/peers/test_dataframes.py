@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from both import Both
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from faulty_brokers import FaultyBrokers, lost_answer
+from faulty_brokers import FaultyBrokers, Slow, lost_answer
 from kafka_broker import KafkaBroker
 
 from sparklog.client.blocking import BlockingClient
@@ -24,7 +24,9 @@ JOBS_SECONDS_MAX = 200
 POLL_SECONDS_MAX = 20.0
 #: The version that only requests from inside the JVM have.
 FROM_THE_JVM = (InitProducerIdRequest.API_KEY, 0)
-PARTITIONS, TASKS, ROWS = 3, 2, 80_000
+TASKS, ROWS = 2, 80_000
+#: The last has requests for several of them.
+PARTITIONS = {"frame-packed": 3, "frame-interrupted": 3, "frame-keyed": 40}
 VALUES = f"FROM range(0, {ROWS}, 1, {TASKS})"
 PACKED = f"SELECT rpad(string(id), 100, ' ') AS value {VALUES}"
 KEYED = f"SELECT string(id) AS key, rpad(string(id), 100, ' ') AS value {VALUES}"
@@ -39,22 +41,24 @@ def read_back(
     """What a Spark application has read of each topic that it wrote before."""
     (side,) = [side for side in both.sides if side.name == "kafka"]
     jobs = {"frame-packed": PACKED, "frame-interrupted": PACKED, "frame-keyed": KEYED}
-    for topic in jobs:
-        side.create(topic, PARTITIONS)
+    for topic, partitions in PARTITIONS.items():
+        side.create(topic, partitions)
+    late = Slow()
     with (
         BlockingClient(kafka.address) as client,
         FaultyBrokers(client, {}) as healthy,
         FaultyBrokers(client, {FAULT_AT: lost_answer}) as faulty,
+        FaultyBrokers(client, {}, late) as slow,
     ):
-        servers = dict.fromkeys(jobs, healthy.bootstrap_servers)
-        servers["frame-interrupted"] = faulty.bootstrap_servers
+        used = dict(zip(jobs, (healthy, faulty, slow), strict=True))
         told = [
-            {"servers": servers[topic], "topic": topic, "sql": sql} for topic, sql in jobs.items()
+            {"servers": used[topic].bootstrap_servers, "topic": topic, "sql": sql}
+            for topic, sql in jobs.items()
         ]
         found = run(json.dumps(told), tmp_path_factory.mktemp("jobs"))
-    assert FROM_THE_JVM in healthy.seen
-    assert FROM_THE_JVM in faulty.seen
+    assert all(FROM_THE_JVM in brokers.seen for brokers in used.values())
     assert faulty.produced > FAULT_AT
+    assert max(late.partitions) > 1
     return found
 
 
@@ -75,7 +79,9 @@ def run(jobs: str, folder: Path) -> dict[str, list[int]]:
 
 def consumed(kafka: KafkaBroker, topic: str) -> dict[int, list[int]]:
     """The numbers in each partition, as librdkafka reads them; keys are the same or null."""
-    places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
+    places = [
+        TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS[topic])
+    ]
     consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": "peers"})
     held: dict[int, list[int]] = defaultdict(list)
     try:
@@ -95,13 +101,13 @@ def consumed(kafka: KafkaBroker, topic: str) -> dict[int, list[int]]:
     return held
 
 
-@pytest.mark.parametrize("topic", ["frame-packed", "frame-interrupted", "frame-keyed"])
+@pytest.mark.parametrize("topic", PARTITIONS)
 def test_kafka_has_each_row_once_and_the_rows_of_a_task_in_order(
     kafka: KafkaBroker, read_back: dict[str, list[int]], topic: str
 ) -> None:
     held = consumed(kafka, topic)
     assert sorted(number for found in held.values() for number in found) == list(range(ROWS))
-    assert len(held) == PARTITIONS
+    assert len(held) == PARTITIONS[topic]
     for found in held.values():
         for task in range(TASKS):
             own = [number for number in found if number * TASKS // ROWS == task]

@@ -53,9 +53,17 @@ class Write:
         #: Where pieces that were handed over belong, of which the topic had records at that time.
         self.known: set[int] = set()
 
-    def run(self, *, patience: int = PATIENCE, buffer: int = BUFFER, rows: int = ROWS) -> int:
-        """Records that the task reports."""
-        self.jvm.destination = (self._servers, self._topic, JVM, str(patience), str(buffer))
+    def run(
+        self,
+        *,
+        patience: int = PATIENCE,
+        buffer: int = BUFFER,
+        rows: int = ROWS,
+        asked: str | None = None,
+    ) -> int:
+        """Records that the task reports.  ``asked``: the servers that the JVM knows."""
+        servers = asked or self._servers
+        self.jvm.destination = (servers, self._topic, JVM, str(patience), str(buffer))
         options = {"kafka.bootstrap.servers": self._servers, "topic": self._topic}
         writer = PackedTopicWriter(parse_write_options(options, None))
         given = [self.row(number) for number in range(rows)]

@@ -1,15 +1,24 @@
 """Rows with keys that the JVM divides and sends itself, and what Python does where it cannot."""
 
-import socket
 from collections import Counter
 
 import pytest
 from dataframe_rig import Rig
-from faulty_brokers import Fault, half_an_answer, lost_answer, lost_request
+from faulty_brokers import (
+    Fault,
+    FaultyBrokers,
+    Slow,
+    answer_of,
+    half_an_answer,
+    lost_answer,
+    lost_request,
+    put,
+    refusal,
+    refusal_of,
+)
 from jvm_packer import JvmPacker, Row
 from piece_write import (
     JVM,
-    LITTLE_PATIENCE,
     PATIENCE,
     ROWS,
     Write,
@@ -22,7 +31,9 @@ from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
 from sparklog.dataframe import sender
+from sparklog.dataframe.piece_sender import REQUEST_BYTES
 from sparklog.dataframe.record_packer import FILLED_BYTES_MIN, FIRST_PIECE_BYTES
+from sparklog.errors import ErrorCode
 from sparklog.types import TopicPartition
 from sparklog.wire.batch import BATCH_OVERHEAD, iter_batches
 
@@ -66,10 +77,8 @@ def test_python_goes_on_with_rows_that_have_keys(rig: Rig, nth: int, fault: Faul
 
 def test_python_divides_rows_where_the_jvm_could_not_ask(rig: Rig) -> None:
     topic = rig.new_topic(5)
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        servers = f"127.0.0.1:{deaf.getsockname()[1]},{rig.cluster.bootstrap_servers}"
-        write = Write(rig, servers, topic, KEYS)
-        assert write.run(patience=LITTLE_PATIENCE) == ROWS
+    write = Write(rig, rig.cluster.bootstrap_servers, topic, KEYS)
+    assert write.run(asked="nobody") == ROWS
     assert write.rows > 1
     assert_each_once(rig, topic)
 
@@ -98,6 +107,57 @@ def one_key_each(partitions: int) -> list[bytes]:
     return [b"%d" % found[partition] for partition in range(partitions)]
 
 
+def test_pieces_of_many_partitions_travel_together(rig: Rig) -> None:
+    topic = rig.new_topic(30)
+    slow = Slow()
+    assert write_with(rig, topic, {}, slow, keys=one_key_each(30)).rows == 1
+    assert_each_once(rig, topic)
+    assert sum(slow.partitions) == 30
+    assert len(slow.partitions) < 20
+
+
+def test_requests_have_a_bound(rig: Rig) -> None:
+    """Of 90 partitions each broker leads 30: twice as much would wait as a request may have."""
+    topic = rig.new_topic(90)
+    slow = Slow()
+    with FaultyBrokers(rig.client, {}, slow) as brokers:
+        write = Write(rig, brokers.bootstrap_servers, topic, one_key_each(90))
+        assert write.run(rows=180) == 180
+    assert write.rows == 1
+    assert_each_once(rig, topic, rows=180)
+    assert REQUEST_BYTES * 0.9 < max(slow.sizes) < REQUEST_BYTES + 100 * max(slow.partitions)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lost_request,
+        lost_answer,
+        half_an_answer,
+        refusal(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        refusal_of(ErrorCode.KAFKA_STORAGE_ERROR),
+        refusal_of(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR),
+        # A partition that was not asked for, and one that is told twice.
+        answer_of(put(27, b"\x00\x00\x00\x99")),
+        answer_of(lambda answer: put(60, bytes(answer[27:31]))(answer)),
+    ],
+)
+def test_what_goes_wrong_with_several_is_made_good_by_python(rig: Rig, fault: Fault) -> None:
+    topic = rig.new_topic(30)
+    slow = Slow(fault)
+    assert write_with(rig, topic, {}, slow, keys=one_key_each(30)).rows > 1
+    assert max(slow.partitions) > 1
+    assert_each_once(rig, topic)
+
+
+def test_a_leader_that_opens_one_of_several_partitions_late(rig: Rig) -> None:
+    topic = rig.new_topic(30)
+    slow = Slow(refusal_of(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert write_with(rig, topic, {}, slow, keys=one_key_each(30)).rows == 1
+    assert sum(slow.partitions) == 31
+    assert_each_once(rig, topic)
+
+
 @pytest.mark.parametrize("filled", [2, 30])
 def test_sections_of_many_partitions_are_smaller(rig: Rig, filled: int) -> None:
     """Together they have half of what may be filled; where there are no rows it does not count."""
@@ -110,7 +170,7 @@ def test_sections_of_many_partitions_are_smaller(rig: Rig, filled: int) -> None:
     assert len(list(jvm.batches(rows))) == 1
     sizes = [
         header.size
-        for partition in range(partitions)
+        for partition in range(filled)
         for header, _ in iter_batches(rig.client.fetch(TopicPartition(topic, partition), 0).records)
     ]
     most = FILLED_BYTES_MIN // 2 // filled
