@@ -36,14 +36,13 @@ format: $(STAMP) ## let ruff format and fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Folders whose tests do not mind others beside them; the rest counts processes, kills them, or has
-# both cores to itself.
-BESIDE := tests/unit tests/lint tests/fuzz tests/clients tests/compat
+# Folders whose tests have both cores to themselves, or a load that is to be the whole load.
+ALONE := tests/simulation tests/chaos tests/faults
 
 test: lint ## lint and the whole test suite
 	@failed=0; \
-	$(BIN)/pytest $(addprefix --ignore=,$(BESIDE)) || failed=1; \
-	$(BIN)/pytest --numprocesses=2 --dist=loadfile $(BESIDE) || failed=1; \
+	$(BIN)/pytest $(ALONE) || failed=1; \
+	$(BIN)/pytest --numprocesses=2 $(addprefix --ignore=,$(ALONE)) || failed=1; \
 	exit $$failed
 
 test-fast: $(STAMP) ## the tests that need neither Spark nor processes

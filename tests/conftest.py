@@ -4,6 +4,9 @@ server for those who ask for one, and how Hypothesis looks for examples.
 There is no deadline for single examples nor for making them, because a busy machine is no failure
 (pytest-timeout ends what hangs), and the examples are the same in every run, so that a change is
 judged by itself: ``pytest --hypothesis-profile=search`` looks for new ones.
+
+Where tests run beside each other (``--numprocesses``), those of a file stay together, and those of
+``tests/peers`` too, whose servers are made once.
 """
 
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from kafka_jars import KAFKA, SPARK_PACKAGE, JarSet, JarsUnavailableError, jars_of
 from s3_server import S3Missing, S3Server, require_binary
+from xdist.scheduler import LoadScopeScheduling
 
 from sparklog.driver.java import require_java
 from sparklog.errors import StartError
@@ -23,6 +27,8 @@ settings.register_profile(
 settings.register_profile("search", settings.get_profile("sparklog"), derandomize=False)
 settings.load_profile("sparklog")
 
+PEERS = "tests/peers/"
+
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if any(item.get_closest_marker("s3") for item in session.items):
@@ -31,12 +37,34 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for wanted in (KAFKA, SPARK_PACKAGE):
         if wanted.folder in folders:
             _prepare_jars(wanted)
-    if not any(item.get_closest_marker("spark") for item in session.items):
-        return
+    if any(item.get_closest_marker("spark") for item in session.items):
+        _require_java()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Before there are processes, each of which would fail on its own: Spark's tests are theirs."""
+    _require_java()
+
+
+def _require_java() -> None:
     try:
         require_java()
     except StartError as error:
         pytest.exit(f"the Spark tests cannot run: {error}", returncode=1)
+
+
+class TogetherByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
+    """Which tests one process takes after each other: those that share servers."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::")[0]
+        return PEERS if path.startswith(PEERS) else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TogetherByServers:
+    return TogetherByServers(config, log)
 
 
 def _prepare_s3() -> None:

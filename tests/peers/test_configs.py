@@ -201,7 +201,7 @@ def test_changes_of_one_broker(each_node: Both, name: str, value: str) -> None:
         (("log.retention.ms", SET, "soon"), BROKER_REFUSALS),
         (("no.such.thing", SET, "1"), UNKNOWN_SETTING),
     ],
-    ids=str,
+    ids=lambda value: value[0] if isinstance(value, tuple) else "refused",
 )
 def test_changes_of_a_broker_that_are_refused(
     each_node: Both, change: tuple[str, int, str], meant: Deviation

@@ -38,6 +38,7 @@ class JvmPacker:
             "time timestamp, value binary, key binary"
         )
         self._unsafe = self._expressions.UnsafeProjection.create(schema)
+        self._apply = _method(self._unsafe, "apply")
         self._allocated: list[int] = []
         metrics = jvm.org.apache.spark.sql.execution.metric.SQLMetrics
         self.metric = metrics.createMetric(spark._jsc.sc(), "records")
@@ -94,10 +95,7 @@ class JvmPacker:
                 self._platform.freeMemory(address)
 
     def _generate(self, references: Any) -> Any:
-        """By reflection: py4j takes classes of one name for the same, and all of Spark's are."""
-        methods = self._compiled.getClass().getSuperclass().getDeclaredMethods()
-        [generate] = [method for method in methods if method.getName() == "generate"]
-        return generate.invoke(self._compiled, self._objects(references))
+        return _method(self._compiled, "generate").invoke(self._compiled, self._objects(references))
 
     def _row(self, row: Row) -> Any:
         value, micros, key = (*row, None)[:3]
@@ -107,7 +105,7 @@ class JvmPacker:
         generic.update(2, self._column(key))
         if self._kind in ("generic", "string"):
             return generic
-        unsafe = self._unsafe.apply(generic).copy()
+        unsafe = self._apply.invoke(self._unsafe, self._objects(generic)).copy()
         if self._kind == "off heap":
             size = unsafe.getSizeInBytes()
             self._allocated.append(self._platform.allocateMemory(size))
@@ -133,6 +131,12 @@ class JvmPacker:
         for index, value in enumerate(values):
             made[index] = value
         return made
+
+
+def _method(generated: Any, name: str) -> Any:
+    """By reflection: py4j takes classes of one name for one; all that Spark generates are."""
+    methods = generated.getClass().getSuperclass().getDeclaredMethods()
+    return next(method for method in methods if method.getName() == name)
 
 
 def _values(row: Any) -> tuple[Any, ...]:
