@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from kafka_jars import KAFKA, SPARK_PACKAGE, JarSet, JarsUnavailableError, jars_of
 from s3_server import S3Missing, S3Server, require_binary
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadFileScheduling
 
 from sparklog.driver.java import require_java
 from sparklog.errors import StartError
@@ -54,12 +54,11 @@ def _require_java() -> None:
         pytest.exit(f"the Spark tests cannot run: {error}", returncode=1)
 
 
-class TogetherByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
+class TogetherByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist is not typed
     """Which tests one process takes after each other: those that share servers."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.split("::")[0]
-        return PEERS if path.startswith(PEERS) else path
+        return PEERS if nodeid.startswith(PEERS) else str(super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

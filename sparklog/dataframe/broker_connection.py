@@ -22,7 +22,6 @@ LOOK_MS: Final = 500
 
 _JAVA: Final = r"""
 final class BrokerConnection {
-  private static final byte[] NOTHING = new byte[0];
   private final org.apache.spark.TaskContext task;
   /** Of all waits; without patience only. */
   private final long deadline;
@@ -112,15 +111,20 @@ final class BrokerConnection {
 
   /** Has bytes follow what was put into it so far. */
   void insert(byte[] bytes, int end) {
-    parts.add(java.nio.ByteBuffer.wrap(request.array(), rest, request.position() - rest));
-    rest = request.position();
+    endPart();
     for (int from = 0; from < end; from += CHUNK_BYTES)
       parts.add(java.nio.ByteBuffer.wrap(bytes, from, Math.min(end - from, CHUNK_BYTES)));
   }
 
+  /** Of the request itself. */
+  private void endPart() {
+    parts.add(java.nio.ByteBuffer.wrap(request.array(), rest, request.position() - rest));
+    rest = request.position();
+  }
+
   /** Sends it. */
   void send() throws java.io.IOException {
-    insert(NOTHING, 0);
+    endPart();
     java.nio.ByteBuffer[] all = new java.nio.ByteBuffer[parts.size()];
     int size = -4;
     for (int i = 0; i < all.length; i++) {

@@ -262,16 +262,15 @@ final class PieceSender {
     told.putLong(producer.topicIdHigh);
     told.putLong(producer.topicIdLow);
     told.putInt(left.size());
-    told.putLong(sentSince());
+    told.putLong(sentSince(left));
     for (int i = 0; i < from.length; i++) told.putInt(from[i]);
     return told.array();
   }
 
   /** When the first of what is left was sent, in milliseconds since 1970; now: nothing was. */
-  private long sentSince() {
+  private static long sentSince(java.util.ArrayList left) {
     long now = System.nanoTime();
     long since = now;
-    java.util.ArrayList left = leftovers();
     for (int i = 0; i < left.size(); i++) {
       SentPiece piece = (SentPiece) left.get(i);
       if (piece.isSent && piece.sent - since < 0L) since = piece.sent;

@@ -136,7 +136,8 @@ class JvmPacker:
 def _method(generated: Any, name: str) -> Any:
     """By reflection: py4j takes classes of one name for one; all that Spark generates are."""
     methods = generated.getClass().getSuperclass().getDeclaredMethods()
-    return next(method for method in methods if method.getName() == name)
+    [found] = [each for each in methods if each.getName() == name and not each.isBridge()]
+    return found
 
 
 def _values(row: Any) -> tuple[Any, ...]:
