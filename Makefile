@@ -55,11 +55,12 @@ chaos: $(STAMP) ## kill the processes of a real cluster under load for MINUTES=1
 	PYTHONPATH=tests/simulation $(BIN)/python tests/chaos/chaos_run.py \
 		--minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
-fuzz: $(STAMP) ## malformed input for every decoder, SECONDS=60 of it
+fuzz: $(STAMP) ## malformed input for every decoder and every command, SECONDS=60 of each
 	@$(BIN)/python -c "import atheris" 2>/dev/null \
 		|| $(BIN)/python -m pip install --quiet --only-binary=:all: --editable '.[fuzz]' 2>/dev/null \
 		|| echo "atheris cannot be had here"
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+	$(BIN)/python tests/fuzz/command_line_fuzz.py --seconds $(SECONDS)
 
 bench: $(STAMP) ## beside Apache Kafka, in turns: ROWS=10000000, MESSAGES=2000000, PARTS="failover ..."
 	@$(BIN)/python -c "import matplotlib" 2>/dev/null \

@@ -239,7 +239,13 @@ class BrokerKeeper:
 
     def _run_on(self, executor: ExecutorSlots) -> None:
         self._executor = executor
-        job = Job(name=self.job_name, payload=self._payload(executor), executor=executor)
+        job = Job(
+            name=self.job_name,
+            title=f"broker {self.broker_id}",
+            purpose="runs until the cluster stops, and is started again when killed",
+            payload=self._payload(executor),
+            executor=executor,
+        )
         log.info("%s goes to executor %s on %s", job.name, executor.executor_id, executor.host)
         try:
             report = self._engine.run(job)

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Decisions that share one commit.
 GROUP_MAX = 1_000
+#: Records of a commit from which on no further decision joins it: they are encoded at once.
+GROUP_RECORDS_MAX = 500
 #: How often an idle controller looks whether it was replaced.
 HEAD_CHECK_S = 60.0
 
@@ -116,7 +118,11 @@ class Committer:
         return True
 
     async def _commit_group(self) -> None:
-        group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]
+        group: list[_Waiting] = []
+        size = 0
+        while self._queue and len(group) < GROUP_MAX and size < GROUP_RECORDS_MAX:
+            group.append(self._queue.popleft())
+            size += len(group[-1].records)
         records = tuple(record for waiting in group for record in waiting.records)
         self._committing = True
         try:

@@ -181,6 +181,10 @@ class ControlPlane:
             await asyncio.gather(*ends, return_exceptions=True)
             await self._server.close(0)
 
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker has said that its replica does not work."""
+        return self._controller.has_failed(broker_id, topic_id, partition)
+
     def stop(self, reason: str) -> None:
         """Have ``run`` end once every decision is durable and every answer has left."""
         logger.info("stopping: %s", reason)
@@ -367,6 +371,7 @@ class ControlPlane:
             "connections": len(server.connections),
             "connections_refused": server.connections_refused,
             "connections_idle": server.connections_idle,
+            **server.memory.as_json(),
             "frames_refused": server.frames_refused,
             "errors": dispatcher.errors,
             "requests": {str(key): count for key, count in sorted(dispatcher.requests.items())},

@@ -28,9 +28,14 @@ class JobLost(SparklogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One supervisor to run: its name, its payload (which holds the secret), and where."""
+    """One supervisor to run: its name, its payload (which holds the secret), and where.
+
+    ``title`` and ``purpose`` tell people what it is.
+    """
 
     name: str
+    title: str = ""
+    purpose: str = ""
     payload: Mapping[str, Any] = field(repr=False)
     executor: ExecutorSlots
 

@@ -10,17 +10,38 @@ contiguous.  Whoever creates a number's file first owns that commit, so a contro
 collides knows that another one has taken over.
 """
 
-import json
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+import logging
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 
+from sparklog.driver.journal_files import (
+    FILE_BYTES_MAX,
+    CommitHeader,
+    checkpoint_name,
+    checkpoint_numbers,
+    commit_name,
+    commit_numbers,
+    decode_file,
+    encode_file,
+)
 from sparklog.errors import DecodeError, SparklogError, StorageError
-from sparklog.metadata import ClusterImage, Record, encode_records, from_json
+from sparklog.metadata import ClusterImage, Record, encode_records
 from sparklog.storage_backends.base import StorageBackend
 
-FORMAT = 1
+__all__ = [
+    "CHECKPOINT_EVERY",
+    "FILE_BYTES_MAX",
+    "KEEP_MS",
+    "SECRET_BYTES",
+    "TAIL_BYTES_MAX",
+    "CommitHeader",
+    "Journal",
+    "JournalConflict",
+    "JournalError",
+    "checkpoint_name",
+    "commit_name",
+]
+
 SECRET_NAME = "secret"
 SECRET_BYTES = 32
 #: How long numbers stay after a checkpoint has made them unnecessary: a controller that was
@@ -31,11 +52,8 @@ CHECKPOINT_EVERY = 1_000
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 #: Commits that are asked for together: one at a time takes a round trip each.
 READ_TOGETHER = 256
-#: Of one commit or checkpoint; nodes take it in one frame, which may be twice as large.
-FILE_BYTES_MAX = 128 * 1024 * 1024
 
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"checkpoint-(\d{20})\.json")
+logger = logging.getLogger(__name__)
 
 
 class JournalError(SparklogError):
@@ -44,16 +62,6 @@ class JournalError(SparklogError):
 
 class JournalConflict(SparklogError):
     """Another controller owns the journal's head; this one must end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitHeader:
-    """What a commit says beside its records.  ``nonce`` tells our own commit from another's."""
-
-    version: int
-    controller_epoch: int
-    nonce: str
-    time_ms: int
 
 
 class Journal:
@@ -81,18 +89,40 @@ class Journal:
     # -- reading
 
     def load(self) -> ClusterImage:
-        """The image as of the last commit; an empty one of version 0 for a new journal."""
+        """The image as of the last commit; an empty one of version 0 for a new journal.
+
+        A checkpoint that is damaged is done without, if an older one and all commits since are
+        there.  Raises JournalError.
+        """
         names = self._backend.list("")
-        checkpoints = _numbers(_CHECKPOINT, names)
-        image = ClusterImage()
-        if checkpoints:
-            name = checkpoint_name(checkpoints[-1])
-            self._replay(image, name, checkpoints[-1], self._backend.read(name))
+        checkpoints = checkpoint_numbers(names)
+        commits = commit_numbers(names)
+        image, damage = self._newest_image(checkpoints)
+        since = [number for number in commits if number > image.version]
+        if damage is not None and not _reaches(image.version, since, checkpoints[-1]):
+            raise damage
         self.begin_tail()
-        commits = [number for number in _numbers(_COMMIT, names) if number > image.version]
-        for start in range(0, len(commits), READ_TOGETHER):
-            self._replay_commits(image, commits[start : start + READ_TOGETHER])
+        for start in range(0, len(since), READ_TOGETHER):
+            self._replay_commits(image, since[start : start + READ_TOGETHER])
+        if damage is not None:
+            logger.warning(
+                "%s; the image was built from commits instead, up to %d", damage, image.version
+            )
         return image
+
+    def _newest_image(self, checkpoints: Sequence[int]) -> tuple[ClusterImage, JournalError | None]:
+        """The image of the newest checkpoint that can be read, an empty one for none; and what was
+        wrong with the newest of all, if it is another one."""
+        damage: JournalError | None = None
+        for number in reversed(checkpoints):
+            image, name = ClusterImage(), checkpoint_name(number)
+            try:
+                self._replay(image, name, number, self._backend.read(name))
+            except JournalError as error:
+                damage = damage or error
+            else:
+                return image, damage
+        return ClusterImage(), damage
 
     def catch_up(self, image: ClusterImage) -> None:
         """Replay what was committed since, one by one: another controller may be writing."""
@@ -106,7 +136,7 @@ class Journal:
     def head_moved(self, version: int) -> bool:
         """Whether anybody has written after ``version`` (pruned numbers leave a checkpoint)."""
         names = self._backend.list("")
-        numbers = (*_numbers(_COMMIT, names), *_numbers(_CHECKPOINT, names))
+        numbers = (*commit_numbers(names), *checkpoint_numbers(names))
         return max(numbers, default=0) > version
 
     def _replay_commits(self, image: ClusterImage, numbers: list[int]) -> None:
@@ -115,8 +145,7 @@ class Journal:
             if number != wanted:
                 raise JournalError(
                     f"{self.url}/{commit_name(wanted)} is missing although {commit_name(number)} "
-                    "exists; restore it from a copy, the cluster's metadata cannot be known "
-                    "without it"
+                    f"exists; {self._remedy}"
                 )
         names = [commit_name(number) for number in numbers]
         for name, number, data in zip(names, numbers, self._backend.read_many(names), strict=True):
@@ -125,19 +154,24 @@ class Journal:
     def _replay(self, image: ClusterImage, name: str, number: int, data: bytes) -> None:
         self.tail_bytes += len(data)
         try:
-            header, records = _parse(data)
+            header, records = decode_file(data)
             if header.version != number:
                 raise DecodeError(f"it says that it is commit {header.version}")
             image.replay_commit(number, records)
         except (DecodeError, KeyError) as error:
-            raise JournalError(
-                f"{self.url}/{name} is damaged ({error}); restore it from a copy: without it the "
-                "cluster's metadata cannot be known"
-            ) from None
+            raise JournalError(f"{self.url}/{name} is damaged ({error}); {self._remedy}") from None
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            "restore it from a copy; without it the cluster's metadata cannot be known. "
+            f"`sparklog journal check {shlex.quote(self.url)}` shows what is left and what a "
+            "repair would lose"
+        )
 
     def _header(self, name: str) -> CommitHeader:
         try:
-            return _parse(self._backend.read(name))[0]
+            return decode_file(self._backend.read(name))[0]
         except DecodeError as error:
             raise JournalError(f"{self.url}/{name} is damaged ({error})") from None
 
@@ -150,7 +184,7 @@ class Journal:
         ``encoded_records`` come from ``encode_records``.
         """
         name = commit_name(header.version)
-        document = _document(header, encoded_records)
+        document = encode_file(header, encoded_records)
         try:
             created = self._backend.put_if_absent(name, document)
         except StorageError:
@@ -171,7 +205,7 @@ class Journal:
 
     def write_checkpoint(self, header: CommitHeader, records: Iterable[Record]) -> None:
         """Save the image as of ``header.version``; an existing checkpoint is as good."""
-        document = _document(header, encode_records(records))
+        document = encode_file(header, encode_records(records))
         self._backend.put_if_absent(checkpoint_name(header.version), document)
 
     def tidy_up(self) -> None:
@@ -182,21 +216,27 @@ class Journal:
     def prune(self, now_ms: int) -> int:
         """Delete what a checkpoint made unnecessary at least ``keep_ms`` ago.
 
-        Returns the number of deleted files.
+        The checkpoint itself stays until the next one is as old: should a newer one be damaged, it
+        and the commits since stand in for that.  Returns the number of deleted files.
         """
         names = self._backend.list("")
-        checkpoints = _numbers(_CHECKPOINT, names)
+        checkpoints = checkpoint_numbers(names)
         limit = self._newest_old(checkpoints[:-1], now_ms)
-        dead = [commit_name(n) for n in _numbers(_COMMIT, names) if n <= limit]
-        dead += [checkpoint_name(n) for n in checkpoints[:-1] if n <= limit]
+        dead = [commit_name(n) for n in commit_numbers(names) if n <= limit]
+        dead += [checkpoint_name(n) for n in checkpoints if n < limit]
         for name in dead:
             self._backend.delete(name)
         return len(dead)
 
     def _newest_old(self, checkpoints: list[int], now_ms: int) -> int:
-        """The newest of the checkpoints that is old enough; 0 for none."""
+        """The newest of the checkpoints that is old enough, and whole; 0 for none."""
         for number in reversed(checkpoints):
-            if self._header(checkpoint_name(number)).time_ms <= now_ms - self.keep_ms:
+            try:
+                header = self._header(checkpoint_name(number))
+            except JournalError as error:
+                logger.warning("%s; it is left as it is", error)
+                continue
+            if header.time_ms <= now_ms - self.keep_ms:
                 return number
         return 0
 
@@ -221,62 +261,8 @@ class Journal:
         return secret
 
 
-def commit_name(version: int) -> str:
-    return f"{version:020d}.json"
-
-
-def checkpoint_name(version: int) -> str:
-    return f"checkpoint-{version:020d}.json"
-
-
-def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
-    return sorted(int(found[1]) for name in names if (found := pattern.fullmatch(name)))
-
-
-def _document(header: CommitHeader, encoded_records: bytes) -> bytes:
-    """The file's bytes; the records are spliced in, so that they are encoded once for all uses."""
-    start = json.dumps(
-        {
-            "format": FORMAT,
-            "version": header.version,
-            "controller_epoch": header.controller_epoch,
-            "nonce": header.nonce,
-            "time_ms": header.time_ms,
-        },
-        separators=(",", ":"),
-    )
-    document = b'%s,"records":%s}\n' % (start[:-1].encode(), encoded_records)
-    if len(document) > FILE_BYTES_MAX:
-        raise StorageError(
-            f"a commit of {len(document)} bytes exceeds the journal's limit of {FILE_BYTES_MAX}; "
-            "change less at once"
-        )
-    return document
-
-
-def _parse(data: bytes) -> tuple[CommitHeader, tuple[Record, ...]]:
-    """Raises DecodeError."""
-    if len(data) > FILE_BYTES_MAX:
-        raise DecodeError(f"it is larger than {FILE_BYTES_MAX} bytes")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        raise DecodeError("it is not JSON") from None
-    if not isinstance(document, dict):
-        raise DecodeError("it is not a JSON object")
-    if document.get("format") != FORMAT:
-        raise DecodeError(f"its format is {document.get('format')!r}, known is {FORMAT}")
-    header = CommitHeader(
-        version=_field(document, "version", int),
-        controller_epoch=_field(document, "controller_epoch", int),
-        nonce=_field(document, "nonce", str),
-        time_ms=_field(document, "time_ms", int),
-    )
-    return header, tuple(map(from_json, _field(document, "records", list)))
-
-
-def _field(document: dict[str, Any], name: str, kind: type) -> Any:
-    value = document.get(name)
-    if type(value) is not kind:
-        raise DecodeError(f"its {name} is {value!r}")
-    return value
+def _reaches(base: int, commits: Sequence[int], number: int) -> bool:
+    """Whether the commits (sorted, all above ``base``) begin right after it and go on without a
+    gap to ``number`` at least."""
+    needed = number - base
+    return len(commits) >= needed and list(commits[:needed]) == list(range(base + 1, number + 1))

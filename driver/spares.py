@@ -184,7 +184,15 @@ class SparePool:
         log.info("%s goes to executor %s on %s", name, executor.executor_id, executor.host)
         payload = self._make_payload(name, executor)
         try:
-            return self._engine.run(Job(name=name, payload=payload, executor=executor))
+            return self._engine.run(
+                Job(
+                    name=name,
+                    title=name,
+                    purpose="takes over a broker that loses its executor or its job",
+                    payload=payload,
+                    executor=executor,
+                )
+            )
         finally:
             self._placer.give_back(executor)
 

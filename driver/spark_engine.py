@@ -4,35 +4,32 @@ Owns: the checks before the first job (slots, dynamic allocation, the executors'
 jobs themselves.  Must not know what a supervisor does.
 """
 
+import inspect
 import json
-import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sparklog.driver import python_probe
 from sparklog.driver.engines import Job, JobLost
-from sparklog.driver.shipping import fingerprint, write_archive
+from sparklog.driver.needed_modules import needed_modules
+from sparklog.driver.shipping import fingerprint
 from sparklog.driver.spark_jobs import (
     ExecutorSlots,
+    JobLabel,
     PinnedJob,
     active_executors,
     as_text,
     cancel_other_jobs,
     is_local,
     is_stopped,
-    temporary_folder,
 )
+from sparklog.driver.worker_python import complaint, remedy, ship
 from sparklog.errors import StartError
+from sparklog.plurals import counted
 
-log = logging.getLogger(__name__)
-
-#: Modules that a broker or a reader imports on an executor.
-NEEDED_MODULES = ("crc32c", "fsspec", "kio", "numpy", "pandas", "pyarrow")
-PYTHON_MINIMUM = (3, 11)
-#: What setJobGroup sets for the caller's thread.
-_JOB_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 #: Time for a cluster manager to hand out the executors that were asked for.
 EXECUTORS_SECONDS_MAX = 30.0
 
@@ -73,9 +70,10 @@ class SparkEngine:
     def run(self, job: Job) -> dict[str, Any]:
         payload = json.dumps(job.payload).encode()
         try:
-            self._context.setJobGroup(f"{self._prefix}-{job.name}", f"sparklog {job.name}")
             body = supervisor_task(self._module)
-            running = PinnedJob(self._context, [(payload, job.executor)], body, barrier=True)
+            tasks = [(payload, job.executor)]
+            label = self._label(job.name, job.title or job.name, job.purpose)
+            running = PinnedJob(self._context, tasks, body, barrier=True, label=label)
             with self._lock:
                 self._running[job.name] = running
             report = json.loads(running.result()[0])
@@ -130,26 +128,24 @@ class SparkEngine:
         """Ask every executor for its Python, and send our code where it is missing."""
         executors = self.executors()
         tasks: list[tuple[bytes, ExecutorSlots | None]] = [(b"", each) for each in executors]
-        before = {name: self._context.getLocalProperty(name) for name in _JOB_PROPERTIES}
-        self._context.setJobGroup(f"{self._prefix}-probe", "sparklog looks at the executors")
+        label = self._label("probe", "looks at the executors' Python", "before brokers start there")
         try:
-            body = probe_task(NEEDED_MODULES)
-            probe = PinnedJob(self._context, tasks, body, barrier=False)
+            body = probe_task(needed_modules())
+            probe = PinnedJob(self._context, tasks, body, barrier=False, label=label)
             answers = [json.loads(answer) for answer in probe.result()]
         except Exception as error:
-            raise StartError(f"the executors cannot run Python tasks: {as_text(error)}") from error
-        finally:
-            for name, value in before.items():
-                self._context.setLocalProperty(name, value)
+            raise StartError(
+                f"the executors cannot run Python tasks: {as_text(error)}; {remedy()}"
+            ) from error
         for answer in answers:
             _check_python(answer)
         if any(answer["sparklog"] != fingerprint() for answer in answers):
-            self._ship()
+            ship(self._context)
 
-    def _ship(self) -> None:
-        # Executors fetch it whenever they come, so it stays until the application ends.
-        self._context.addPyFile(str(write_archive(temporary_folder(self._context))))
-        log.info("sparklog's code was sent to the executors")
+    def _label(self, group: str, title: str, purpose: str) -> JobLabel:
+        name = f"sparklog {title}"
+        description = f"{name}: {purpose}" if purpose else name
+        return JobLabel(group=f"{self._prefix}-{group}", name=name, description=description)
 
 
 def _too_few_slots(brokers: int, spares: int, wanted: int, found: int, master: str) -> str:
@@ -158,22 +154,21 @@ def _too_few_slots(brokers: int, spares: int, wanted: int, found: int, master: s
         if master.startswith("local") and "cluster" not in master
         else "give the application more executors or cores"
     )
-    who = f"{brokers} brokers and {spares} spares" if spares else f"{brokers} brokers"
+    who = counted(brokers, "broker") + (f" and {counted(spares, 'spare')}" if spares else "")
+    needs = "needs" if brokers + spares == 1 else "need"
     return (
-        f"{who} need {wanted} task slots (one stays free for queries), "
+        f"{who} {needs} {wanted} task slots (one stays free for queries), "
         f"but {master} has {found}; {remedy}, or start fewer brokers"
     )
 
 
 def _check_python(answer: dict[str, Any]) -> None:
-    remedy = "set PYSPARK_PYTHON to a Python that has sparklog's dependencies before the session"
-    where = (
-        f"the executors' Python ({answer['executable']} on {answer['host']}, {answer['version']})"
-    )
-    if tuple(map(int, answer["version"].split(".")[:2])) < PYTHON_MINIMUM:
-        raise StartError(f"{where} is older than 3.11; {remedy}")
-    if answer["missing"]:
-        raise StartError(f"{where} lacks {', '.join(answer['missing'])}; {remedy}")
+    found = complaint(answer)
+    if found is not None:
+        raise StartError(
+            f"the executors' Python ({answer['executable']} on {answer['host']}) {found}; "
+            f"{remedy()}"
+        )
 
 
 # The functions below run on executors, which may not have this module yet: they are local
@@ -193,33 +188,16 @@ def supervisor_task(module: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
 def probe_task(needed: Sequence[str]) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-    """A task that tells about its Python: version, missing modules, sparklog's fingerprint."""
+    """A task that tells about its Python: ``python_probe.look``, as JSON."""
+    source = inspect.getsource(python_probe)
 
     def task(payloads: Iterator[bytes]) -> Iterator[bytes]:
         import json
-        import platform
-        import sys
-        from importlib.util import find_spec
 
-        before = set(sys.modules)
-        try:
-            from sparklog.driver.shipping import fingerprint
-
-            found = fingerprint()
-        except Exception:
-            found = None
-        # This worker may be used again, after another version was sent.
-        for name in [name for name in sys.modules if name.partition(".")[0] == "sparklog"]:
-            if name not in before:
-                del sys.modules[name]
-        answer = {
-            "version": platform.python_version(),
-            "executable": sys.executable,
-            "host": platform.node(),
-            "missing": [name for name in needed if find_spec(name) is None],
-            "sparklog": found,
-        }
+        probe: dict[str, Any] = {}
+        exec(source, probe)
+        answer = json.dumps(probe["look"](needed)).encode()
         for _ in payloads:
-            yield json.dumps(answer).encode()
+            yield answer
 
     return task

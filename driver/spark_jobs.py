@@ -7,7 +7,7 @@ task does.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,30 @@ LOOK_SECONDS = 0.1
 DRIVER_ID = "driver"
 
 Task = Callable[[Iterator[bytes]], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLabel:
+    """What Spark's UI shows of a job.
+
+    ``group`` is what it is cancelled by, ``name`` stands where Spark would show the line of code
+    that submitted it, and ``description`` explains it.
+    """
+
+    group: str
+    name: str
+    description: str
+
+    def local_properties(self) -> dict[str, str | None]:
+        """Spark's properties of the submitting thread."""
+        return {
+            "spark.jobGroup.id": self.group,
+            "spark.job.description": self.description,
+            "spark.job.interruptOnCancel": "false",
+            "spark.job.tags": None,  # those of the thread belong to queries
+            "callSite.short": self.name,
+            "callSite.long": self.description,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,22 +99,11 @@ class PinnedJob:
         tasks: Sequence[tuple[bytes, ExecutorSlots | None]],
         body: Task,
         barrier: bool,
+        label: JobLabel,
     ) -> None:
-        """Submit it.  Job group and description are those of the calling thread."""
-        from pyspark import RDD
-        from pyspark.serializers import NoOpSerializer
-
-        jvm = context._jvm
-        bytes_tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
-        to_seq = jvm.PythonUtils.toSeq
-        with unlogged_calls():
-            rows = [jvm.scala.Tuple2(data, to_seq(_preferred(where))) for data, where in tasks]
-        rdd = context._jsc.sc().makeRDD(to_seq(rows), bytes_tag)
-        java_rdd = jvm.org.apache.spark.api.java.JavaRDD(rdd, bytes_tag)
-        source: Any = RDD(java_rdd, context, NoOpSerializer())
-        mapped = source.barrier().mapPartitions(body) if barrier else source.mapPartitions(body)
-        mapped._jrdd_deserializer = NoOpSerializer()  # answers stay the bytes that they are
-        self._future = mapped._jrdd.collectAsync()
+        """Submit it.  The calling thread keeps its own job group, description and call site."""
+        with local_properties(context, label.local_properties()):
+            self._future = _submit(context, tasks, body, barrier)
         self.job_ids = frozenset(self._future.jobIds())
 
     def result(self) -> list[bytes]:
@@ -101,6 +114,42 @@ class PinnedJob:
 
     def cancel(self) -> None:
         self._future.cancel(True)
+
+
+def _submit(
+    context: Any,
+    tasks: Sequence[tuple[bytes, ExecutorSlots | None]],
+    body: Task,
+    barrier: bool,
+) -> Any:
+    """The future of a job of these tasks."""
+    from pyspark import RDD
+    from pyspark.serializers import NoOpSerializer
+
+    jvm = context._jvm
+    bytes_tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+    to_seq = jvm.PythonUtils.toSeq
+    with unlogged_calls():
+        rows = [jvm.scala.Tuple2(data, to_seq(_preferred(where))) for data, where in tasks]
+    rdd = context._jsc.sc().makeRDD(to_seq(rows), bytes_tag)
+    java_rdd = jvm.org.apache.spark.api.java.JavaRDD(rdd, bytes_tag)
+    source: Any = RDD(java_rdd, context, NoOpSerializer())
+    mapped = source.barrier().mapPartitions(body) if barrier else source.mapPartitions(body)
+    mapped._jrdd_deserializer = NoOpSerializer()  # answers stay the bytes that they are
+    return mapped._jrdd.collectAsync()
+
+
+@contextmanager
+def local_properties(context: Any, values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set Spark's properties of the calling thread (None: unset), and put the old ones back."""
+    before = {name: context.getLocalProperty(name) for name in values}
+    try:
+        for name, value in values.items():
+            context.setLocalProperty(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            context.setLocalProperty(name, value)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         sparklog.start(spark, brokers=1, data_dir=folder) as cluster,
     ):
-        cluster.create_topic("measurements", partitions=2)
+        # These records have times of 2023, which the default retention (seven days) would delete.
+        cluster.create_topic("measurements", partitions=2, configs={"retention.ms": -1})
         measurements = spark.range(1000).selectExpr(
             "concat('sensor-', id % 10) AS key",
             "to_json(named_struct('reading', id * 0.5)) AS value",

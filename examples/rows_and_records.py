@@ -1,6 +1,7 @@
 """Rows through a topic and back: one JSON object per record, or Arrow with many rows per record.
 
-Run it with ``python examples/rows_and_records.py``; it needs Java 17 or newer.
+Run it with ``python examples/rows_and_records.py``; it needs Java 17 or newer, and
+pandas for records in Arrow (``pip install 'sparklog[arrow]'``).
 """
 
 import tempfile

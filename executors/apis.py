@@ -4,7 +4,9 @@ Owns: the list.  Must not know what any handler does.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import (
@@ -15,6 +17,7 @@ from sparklog.executors.handlers import (
     list_offsets,
     offset_for_leader_epoch,
     produce,
+    report_damage,
     stop_node,
 )
 from sparklog.executors.handlers.forward import Forward
@@ -32,6 +35,7 @@ from sparklog.service import (
 from sparklog.service import status as node_status
 from sparklog.service.doubts import Doubts
 from sparklog.service.handler import ApiHandler
+from sparklog.types import TopicPartition
 from sparklog.wire.codec import decode_response, encode_request
 from sparklog.wire.messages.create_topics import (
     CreatableTopic,
@@ -72,12 +76,23 @@ def broker_handlers(
         describe_log_dirs.handler(table),
         describe_cluster.handler(lambda: table.image),
         describe_topic_partitions.handler(
-            lambda: table.image, table.broker_config.max_request_partition_size_limit
+            lambda: table.image,
+            table.broker_config.max_request_partition_size_limit,
+            partial(_has_failed, table),
         ),
         *members.handlers(secret, random_bytes),
+        report_damage.handler(table),
         stop_node.handler(ask_to_stop),
         node_status.handler(status),
     ]
+
+
+def _has_failed(table: PartitionTable, broker_id: int, topic_id: UUID, number: int) -> bool:
+    """Whether this very broker's replica does not work; of others it does not know."""
+    topic = table.image.topic_by_id(topic_id)
+    if broker_id != table.node_id or topic is None:
+        return False
+    return TopicPartition(topic.name, number) in table.failed
 
 
 def _topic_creator(forward: Forward) -> Callable[[str], Awaitable[None]]:

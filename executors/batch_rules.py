@@ -5,7 +5,8 @@ Owns: the checks of ``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndV
 or clocks.
 
 The header stands for the records: timestamp bounds are checked on the base and the largest
-timestamp that it names, because single records are never decoded here.
+timestamp that it names, and the record count by what so many bytes can hold, because single records
+are never decoded here.
 """
 
 from crc32c import crc32c
@@ -30,6 +31,7 @@ from sparklog.wire.batch import (
     stamp,
 )
 from sparklog.wire.control import encode_marker
+from sparklog.wire.record_slices import MIN_RECORD_BYTES, check_plausible_count
 
 
 def read_client_batch(
@@ -53,6 +55,8 @@ def read_client_batch(
         check_batch(records, 0, header)
         check_client_batch(header)
         _check_client_rules(header, in_transaction)
+    if header.record_count * MIN_RECORD_BYTES > size - BATCH_OVERHEAD:
+        _check_count(header)
     return header
 
 
@@ -152,6 +156,15 @@ def _is_ordinary(header: BatchHeader) -> bool:
             or (header.producer_epoch >= 0 and header.base_sequence >= 0)
         )
     )
+
+
+def _check_count(header: BatchHeader) -> None:
+    """Whether compression explains that there are so many records in so few bytes."""
+    packed_bytes = header.size - BATCH_OVERHEAD
+    try:
+        check_plausible_count(header.record_count, header.compression, packed_bytes)
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
 def _too_large(size: int, config: TopicConfig) -> KafkaError:

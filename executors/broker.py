@@ -36,6 +36,7 @@ from sparklog.executors.log_reports import LogEndReports, offline_replicas
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.registration import BrokerIdentity, Registration
 from sparklog.executors.replication import Replication
+from sparklog.executors.upkeep import clean_up, expire_producers, purge_deleted, synchronous
 from sparklog.metadata import ClusterImage
 from sparklog.process import descriptors_max
 from sparklog.service.dispatch import Dispatcher
@@ -170,6 +171,7 @@ class Broker:
         )
         self._reports = LogEndReports(self._table, registration.report_log_ends)
         registration.offline_replicas = partial(offline_replicas, self._table)
+        self._table.on_failure = registration.beat_now
         self._replication = self._make_replication(self._table)
         await registration.fetch_image()
         self._check_identity(registration.image, self._folders)
@@ -309,11 +311,12 @@ class Broker:
             self._registration.watch(self._apply),
             self._registration.heartbeat(),
             self._reports.run(),
-            _every(retention_s, _synchronous(table.clean_up)),
-            _every(PURGE_S, table.purge_deleted),
+            _every(retention_s, synchronous(partial(clean_up, table))),
+            _every(config.log_dir_check_interval_ms / 1000, table.log_watch.look_around),
+            _every(PURGE_S, partial(purge_deleted, table)),
             _every(OPEN_AGAIN_S, self._open_again),
             _every(checkpoint_ms / 1000, table.checkpoints.write),
-            _every(expiry_s, _synchronous(table.expire_producers)),
+            _every(expiry_s, synchronous(partial(expire_producers, table))),
             self._end_without_disks(),
             self.replication.run(),
             _wait_for(self._stop_asked),
@@ -388,6 +391,7 @@ class Broker:
             "connections": len(server.connections),
             "connections_refused": server.connections_refused,
             "connections_idle": server.connections_idle,
+            **server.memory.as_json(),
             "frames_refused": server.frames_refused,
             "wire_bytes_in": server.bytes_received,
             "wire_bytes_out": server.bytes_sent,
@@ -480,13 +484,6 @@ async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None
             await action()
         except StorageError as error:
             logger.error("periodic work failed: %s", error)
-
-
-def _synchronous(action: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-    async def run() -> None:
-        action()
-
-    return run
 
 
 async def _wait_for(event: asyncio.Event) -> None:

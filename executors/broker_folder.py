@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from sparklog.errors import DecodeError, StartError
+from sparklog.errors import DecodeError, StartError, StorageError
 from sparklog.executors.log.checkpoint import decode_offsets, encode_offsets
-from sparklog.storage_backends.base import FileHalf, Lock
+from sparklog.storage_backends.base import FileHalf, Lock, MissingPathError
 from sparklog.types import NO_BROKER_EPOCH, TopicPartition
 
 META_PROPERTIES = "meta.properties"
@@ -191,8 +191,22 @@ class BrokerFolder:
         self._lock.release()
 
     def probe(self) -> None:
-        """Write something and make it durable.  Raises StorageError when the disk cannot."""
+        """Write something and make it durable.  Raises StorageError when the disk cannot, or when
+        this folder is not there any more."""
+        self.require_here()
         self.half.put(f"{self.path}/{PROBE_FILE}", b"")
+
+    def require_here(self) -> None:
+        """Raises StorageError when the folder is gone, or another one is in its place."""
+        try:
+            found = read_meta(self.half, self.path)
+        except BrokerStartError as error:
+            raise StorageError(str(error)) from error
+        if found is None or found.directory_id != self.meta.directory_id:
+            raise MissingPathError(
+                f"{self.location} is gone: it holds no {META_PROPERTIES} of directory "
+                f"{self.meta.directory_id} any more"
+            )
 
     def _remove_leftovers(self) -> None:
         """What a predecessor that was killed had half written, here and in partitions' folders."""

@@ -32,6 +32,11 @@ class BrokerCounters:
         self.offsets_truncated = 0
         self.isr_shrinks = 0
         self.isr_expands = 0
+        self.damaged_ranges_found = 0
+        self.damaged_ranges_mended = 0
+        self.damaged_bytes_mended = 0
+        self.scrub_bytes = 0
+        self.scrub_passes = 0
 
     def count_appends(self, topic: str, batches: int, size: int) -> None:
         self.bytes_in[topic] += size

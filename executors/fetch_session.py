@@ -9,8 +9,8 @@ others, so that none starves (a look may end at the limit of bytes before it has
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from sparklog.types import MAX_INT32, MAX_INT64, NO_OFFSET, TopicPartition
@@ -25,6 +25,9 @@ from sparklog.wire.messages.fetch import (
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
+#: Partitions that are added to a session, or taken out of it, at once.
+PIECE_PARTITIONS = 250
+TopicT = TypeVar("TopicT", FetchTopic, ForgottenTopic)
 #: Topic, by name or id, and number.
 PartitionKey: TypeAlias = tuple[str | UUID | None, int]
 #: Who reads and how: replica id (-1: a client) and isolation level.  It bounds what can be read.
@@ -82,6 +85,17 @@ def wanted_partitions(topics: Iterable[FetchTopic]) -> Iterator[FetchedPartition
             yield fetched
 
 
+def in_pieces(topics: Iterable[TopicT]) -> Iterator[TopicT]:
+    """The same topics in the same order, with at most ``PIECE_PARTITIONS`` partitions in each."""
+    for topic in topics:
+        if len(topic.partitions) <= PIECE_PARTITIONS:
+            yield topic
+            continue
+        for start in range(0, len(topic.partitions), PIECE_PARTITIONS):
+            piece = topic.partitions[start : start + PIECE_PARTITIONS]
+            yield replace(topic, partitions=piece)
+
+
 def next_epoch(epoch: int) -> int:
     return epoch + 1 if epoch < MAX_INT32 else 1
 
@@ -90,6 +104,7 @@ class FetchSession:
     """Mutable; changed by ``FetchSessions`` and by whoever answers its fetches."""
 
     __slots__ = (
+        "being_updated",
         "by_id",
         "closed",
         "created_ms",
@@ -118,6 +133,8 @@ class FetchSession:
         #: Whether a fetch is parked that this session's changes can end.
         self.waiting = False
         self.closed = False
+        #: Whether a request that names many partitions is being worked on.
+        self.being_updated = False
 
     def __len__(self) -> int:
         return len(self.partitions)

@@ -17,15 +17,19 @@ from sparklog.executors.fetch_session import (
     FetchedPartition,
     FetchSession,
     View,
+    in_pieces,
     next_epoch,
     wanted_partitions,
 )
 from sparklog.executors.session_eviction import SessionEviction
+from sparklog.slices import Slices
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.fetch import FetchRequest
+from sparklog.wire.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
 
 #: Partitions of all sessions together, because each takes memory.
 PARTITIONS_MAX = 250_000
+#: Units of adding a partition to a session.
+PARTITION_UNITS = 2
 #: What wakes a fetch: a partition, or a change of anything in its session.
 Awaited: TypeAlias = TopicPartition | FetchSession
 #: What says "no session" in requests and answers.
@@ -84,7 +88,34 @@ class FetchSessions:
         session = self._sessions.get(request.session_id)
         _check(session, request, by_id)
         assert session is not None
-        self._update(session, request)
+        self._update(session, request.topics, request.forgotten_topics_data)
+        return self._updated(session, now_ms)
+
+    def resume_in_slices(
+        self, request: FetchRequest, *, by_id: bool, now_ms: int
+    ) -> Slices[FetchSession | None]:
+        """``resume`` for a request that names many partitions."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self.resume(request, by_id=by_id, now_ms=now_ms)
+        session = self._sessions.get(request.session_id)
+        _check(session, request, by_id)
+        assert session is not None
+        # No other request of this epoch may begin between the slices.
+        session.being_updated = True
+        try:
+            for topic in in_pieces(request.topics):
+                self._update(session, (topic,), ())
+                yield PARTITION_UNITS * (1 + len(topic.partitions))
+                _check_not_closed(session)
+            for forgotten in in_pieces(request.forgotten_topics_data):
+                self._update(session, (), (forgotten,))
+                yield PARTITION_UNITS * (1 + len(forgotten.partitions))
+                _check_not_closed(session)
+        finally:
+            session.being_updated = False
+        return self._updated(session, now_ms)
+
+    def _updated(self, session: FetchSession, now_ms: int) -> FetchSession | None:
         if not session.partitions:
             self.close(session)
             return None
@@ -110,12 +141,21 @@ class FetchSessions:
         if not parts or not self._make_room(view[0] >= 0, len(parts), now_ms):
             return None
         session = FetchSession(self._unused_id(), view, by_id=by_id, now_ms=now_ms)
-        for part in parts:
-            session.want(part)
         self._sessions[session.session_id] = session
-        self.partitions_held += len(session)
+        self.add(session, parts)
         self._eviction.used(session, now_ms)
         return session
+
+    def has_room(self, partitions: int) -> bool:
+        """Whether sessions may hold so many more partitions."""
+        return self.partitions_held + partitions <= self._partitions_max
+
+    def add(self, session: FetchSession, parts: Iterable[FetchedPartition]) -> None:
+        """Put partitions into a session that is open; they are due."""
+        before = len(session)
+        for part in parts:
+            session.want(part)
+        self.partitions_held += len(session) - before
 
     def close(self, session: FetchSession) -> None:
         """Forget a session; a fetch of it that waits is still answered."""
@@ -178,11 +218,16 @@ class FetchSessions:
             assert part in session.due or part.watched is not None
             assert not session.waiting or part.watched is not None
 
-    def _update(self, session: FetchSession, request: FetchRequest) -> None:
+    def _update(
+        self,
+        session: FetchSession,
+        topics: Iterable[FetchTopic],
+        forgotten: Iterable[ForgottenTopic],
+    ) -> None:
         before = len(session)
-        for part in wanted_partitions(request.topics):
+        for part in wanted_partitions(topics):
             session.want(part)
-        self._unwatch(session.forget(request.forgotten_topics_data))
+        self._unwatch(session.forget(forgotten))
         self.partitions_held += len(session) - before
 
     def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
@@ -214,12 +259,20 @@ class FetchSessions:
             part.watched = None
 
 
+def _check_not_closed(session: FetchSession) -> None:
+    """Another request may have closed it between two slices."""
+    if session.closed:
+        raise KafkaError(
+            ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.session_id} was closed"
+        )
+
+
 def _check(session: FetchSession | None, request: FetchRequest, by_id: bool) -> None:
     if session is None:
         raise KafkaError(
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}"
         )
-    if session.epoch != request.session_epoch:
+    if session.epoch != request.session_epoch or session.being_updated:
         raise KafkaError(
             ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             f"fetch session {session.session_id} expects epoch {session.epoch}, "

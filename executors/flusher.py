@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class Flusher:
     """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``.
 
-    ``on_trouble`` is told of flushes that failed.
+    ``on_trouble`` is told of flushes that failed; their logs are offline.
     """
 
     def __init__(
@@ -88,9 +88,10 @@ class Flusher:
                     if not isinstance(error, StorageError):
                         error = StorageError(repr(error))
                     log.fail_flush(job, error)
-                    self._on_trouble(partition.topic_partition)
                 else:
                     log.finish_flush(job, self._now_ms())
+                if log.offline is not None:
+                    self._on_trouble(partition.topic_partition)
         finally:
             del self._running[partition.topic_partition]
         # Without a job too: the loop's timers do not run by the clock that the deadline is told in.

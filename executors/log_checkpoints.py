@@ -4,6 +4,7 @@ Owns: the order of the writes.  Must not know when they are due.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
@@ -14,6 +15,8 @@ from sparklog.executors.log.log import Log
 from sparklog.executors.log_folders import LogFolders
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 _Offsets: TypeAlias = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
 
@@ -46,6 +49,17 @@ class LogCheckpoints:
             return False
         points, starts = self._written.get(folder, (folder.recovery_points, folder.log_starts))
         return points.get(tp, 0) <= log.recovery_point and starts.get(tp, 0) <= log.log_start_offset
+
+    async def note(self, opened: Iterable[TopicPartition]) -> None:
+        """Logs were opened: the checkpoint on the disk names them before they take records.
+
+        Were the folder of one lost afterwards, the next start could not tell it from a new one.
+        """
+        if any(self._folders.held(tp) is None for tp in opened):
+            try:
+                await self.write()
+            except StorageError as error:
+                logger.error("no checkpoint names the logs that were just made: %s", error)
 
     async def write(
         self,

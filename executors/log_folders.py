@@ -94,7 +94,7 @@ class LogFolders:
         Raises StorageError when its folder does not work, or may be one that is missing, which it
         cannot if the partition is new.
         """
-        folder = self._homes.get(topic_partition)
+        folder = self._homes.get(topic_partition) or self.held(topic_partition)
         if folder is None:
             if self.missing and not is_new:
                 raise StorageError(
@@ -106,7 +106,13 @@ class LogFolders:
         for failure in self.failed:
             if failure.location == folder.location:
                 raise failure.error
+        self._homes[topic_partition] = folder
         return folder
+
+    def held(self, topic_partition: TopicPartition) -> BrokerFolder | None:
+        """The folder whose checkpoint says that a log of this partition was opened in it before
+        this start, and not deleted since."""
+        return next((f for f in self.working if topic_partition in f.recovery_points), None)
 
     def choose(self, topic_partition: TopicPartition) -> BrokerFolder:
         """A home for a new partition: where the fewest are.  Raises StorageError when none works.
@@ -122,8 +128,8 @@ class LogFolders:
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The partition has been deleted."""
-        folder = self._homes.pop(topic_partition, None)
-        if folder is not None:
+        self._homes.pop(topic_partition, None)
+        for folder in self._taken:
             folder.recovery_points.pop(topic_partition, None)
             folder.log_starts.pop(topic_partition, None)
 

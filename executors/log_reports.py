@@ -103,9 +103,11 @@ def _by_partition(end: LogEnd) -> tuple[str, int]:
 
 def offline_replicas(table: PartitionTable) -> tuple[OfflineReplica, ...]:
     """Replicas whose disk failed or whose log is damaged."""
-    topics = ((table.image.topic(tp.topic), tp.partition) for tp in table.offline)
+    topics = ((tp, table.image.topic(tp.topic)) for tp in table.offline)
     return tuple(
-        OfflineReplica(topic_id=topic.topic_id, partition=number)
-        for topic, number in topics
+        OfflineReplica(
+            topic_id=topic.topic_id, partition=tp.partition, lost=table.failed.is_lost(tp)
+        )
+        for tp, topic in topics
         if topic is not None
     )

@@ -5,6 +5,7 @@ not know what the work is for.
 """
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, field
 
@@ -37,13 +38,21 @@ class LogWork:
         self._measuring: dict[TopicPartition, asyncio.Task[None]] = {}
         self._measured_one = asyncio.Lock()
 
-    async def run(self, topic_partition: TopicPartition, steps: Steps[T]) -> T:
-        """What ``steps`` come to; they begin when the work before them has ended."""
+    async def run(
+        self,
+        topic_partition: TopicPartition,
+        steps: Steps[T],
+        gate: asyncio.Semaphore | None = None,
+    ) -> T:
+        """What ``steps`` come to; they begin when the work before them has ended.
+
+        Each blocking part waits for ``gate``, which bounds how many run at once.
+        """
         turns = self._turns.setdefault(topic_partition, _Turns())
         turns.users += 1
         try:
             async with turns.lock:
-                return await _run_steps(steps)
+                return await _run_steps(steps, gate)
         finally:
             turns.users -= 1
             if not turns.users:
@@ -89,12 +98,13 @@ class LogWork:
         await self.run(log.topic_partition, log.statistics.take(measuring))
 
 
-async def _run_steps(steps: Steps[T]) -> T:
+async def _run_steps(steps: Steps[T], gate: asyncio.Semaphore | None) -> T:
     try:
         part = next(steps)
         while True:
             try:
-                result = await run_blocking(part)
+                async with gate or contextlib.nullcontext():
+                    result = await run_blocking(part)
             except Exception as error:
                 part = steps.throw(error)
             else:

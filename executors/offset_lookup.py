@@ -4,7 +4,13 @@ Owns: what each timestamp of ListOffsets and each epoch of OffsetForLeaderEpoch 
 know roles, nor up to where a client may see.
 """
 
-from sparklog.errors import CorruptLogError, DecodeError, ErrorCode, KafkaError, StorageError
+from sparklog.errors import (
+    CorruptLogError,
+    DamagedRangeError,
+    ErrorCode,
+    KafkaError,
+    StorageError,
+)
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.steps import Steps
 from sparklog.executors.partition_values import EpochEnd
@@ -26,10 +32,19 @@ def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
             return (yield from log.times.largest())
         return (yield from log.times.first_from(timestamp))
     except (StorageError, CorruptLogError) as error:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    except DecodeError as error:
-        # The client that sent it had made the CRC of what cannot be read.
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise KafkaError(read_error_code(log, error), str(error)) from error
+
+
+def read_error_code(log: Log, error: Exception) -> ErrorCode:
+    """What a client is told when a read of the log fails.
+
+    Java's consumer and librdkafka try again without a word after KAFKA_STORAGE_ERROR, and tell
+    their application of CORRUPT_MESSAGE.  So the first is for what may be mended in a moment, the
+    second for a damaged range of which no other replica had the bytes.
+    """
+    if isinstance(error, DamagedRangeError) and log.damage.is_final(error):
+        return ErrorCode.CORRUPT_MESSAGE
+    return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def find_divergence(

@@ -4,6 +4,8 @@ Owns: what a folder's name says, and the order of deleting one.  Must not know o
 blocks.
 """
 
+import re
+from typing import Final
 from uuid import UUID
 
 from sparklog.errors import SparklogError
@@ -16,6 +18,27 @@ from sparklog.types import TopicPartition
 
 #: A folder that is being deleted; the name says nothing about a partition any more.
 DELETED_FOLDER_SUFFIX = "-delete"
+#: A folder that was set aside (``UnifiedLog.StrayDirSuffix``); brokers leave it alone.
+STRAY_FOLDER_SUFFIX = "-stray"
+#: Characters of a file's name that file systems take.
+FOLDER_NAME_MAX = 255
+
+
+#: What a name may take of the topic's, so that it stays below 255 bytes.
+_TOPIC_CHARACTERS_MAX: Final = 180
+_NAME: Final = re.compile(r".+-(\d+)\.([0-9a-f]{32})-lost")
+
+
+def lost_name(topic_partition: TopicPartition, topic_id: UUID) -> str:
+    """The name of the folder with a lost log's remains."""
+    topic = topic_partition.topic[:_TOPIC_CHARACTERS_MAX]
+    return f"{topic}-{topic_partition.partition}.{topic_id.hex}-lost"
+
+
+def parse_lost(name: str) -> tuple[UUID, int] | None:
+    """Topic id and partition of remains; None when the name is another one."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else (UUID(hex=match[2]), int(match[1]))
 
 
 def parse_folder(name: str) -> TopicPartition | None:
@@ -30,6 +53,11 @@ def is_stray(half: FileHalf, root: str, name: str, image: ClusterImage, node_id:
         return False
     if name.endswith(DELETED_FOLDER_SUFFIX):
         return True
+    remains = parse_lost(name)
+    if remains is not None:
+        topic = image.topic_by_id(remains[0])
+        state = None if topic is None else topic.partitions.get(remains[1])
+        return state is None or node_id not in state.replicas
     tp = parse_folder(name)
     if tp is None:
         return False
@@ -56,14 +84,28 @@ def find_strays(folder: BrokerFolder, image: ClusterImage, node_id: int) -> list
     return [name for name in half.list(root) if is_stray(half, root, name, image, node_id)]
 
 
-def delete_stray(half: FileHalf, root: str, name: str) -> None:
-    """Renamed first: what a crash leaves of it must not pass for a folder without metadata."""
-    target = name if name.endswith(DELETED_FOLDER_SUFFIX) else f"{name}{DELETED_FOLDER_SUFFIX}"
-    if target != name:
-        if half.is_folder(f"{root}/{target}"):
-            half.remove_folder(f"{root}/{target}")
-        half.rename_folder(f"{root}/{name}", f"{root}/{target}")
-    half.remove_folder(f"{root}/{target}")
+def is_half_deleted(name: str) -> bool:
+    """Whether a folder was being deleted when its broker ended."""
+    return name.endswith(DELETED_FOLDER_SUFFIX)
+
+
+def set_aside(half: FileHalf, root: str, name: str) -> str:
+    """Rename a stray folder, so that it is no partition's any more; its new name.
+
+    As Kafka does, nothing of it is deleted: the cluster's metadata may have been restored from an
+    older copy, or repaired without its last commits, and this may be all that is left of a topic.
+    """
+    number = 1
+    # Asked by name: a folder of thousands of strays is not listed for each of them.
+    while half.exists(f"{root}/{(target := _stray_name(name, number))}"):
+        number += 1
+    half.rename_folder(f"{root}/{name}", f"{root}/{target}")
+    return target
+
+
+def _stray_name(name: str, number: int) -> str:
+    suffix = f".{number}{STRAY_FOLDER_SUFFIX}"
+    return f"{name[: FOLDER_NAME_MAX - len(suffix)]}{suffix}"
 
 
 def delete_folder(half: FileHalf, root: str, name: str, topic_id: UUID) -> None:

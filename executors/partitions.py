@@ -7,25 +7,30 @@ image arrives.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import assert_never
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
+from sparklog.executors.batch_validation import BatchValidations
 from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.complaints import Complaints
 from sparklog.executors.counters import BrokerCounters
 from sparklog.executors.disk_watch import DiskWatch
+from sparklog.executors.failed_logs import FailedLogs
 from sparklog.executors.flusher import Flusher
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.log_checkpoints import LogCheckpoints
+from sparklog.executors.log_closing import close_log
 from sparklog.executors.log_folders import LogFolders
+from sparklog.executors.log_watch import LogWatch
 from sparklog.executors.log_work import LogWork
+from sparklog.executors.lost_replicas import LostReplicas
+from sparklog.executors.offset_searches import OffsetSearches
 from sparklog.executors.partition import Partition
-from sparklog.executors.partition_folders import (
-    delete_folder,
-)
+from sparklog.executors.partition_folders import delete_folder
 from sparklog.executors.partition_values import (
     Effect,
     FlushLog,
@@ -76,20 +81,27 @@ class PartitionTable:
         self.folders = folders
         #: Set when none of the folders works any more.
         self.disks_gone = asyncio.Event()
+        #: Called when a log has failed: the controller is to know at once.
+        self.on_failure: Callable[[], None] = lambda: None
         self._settings = SettingsInForce(node_id, settings)
         self.throttle = ReplicationThrottle(node_id, lambda: self.broker_config)
         self.waits = Waits(
             lambda: self.broker_config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(random_bytes(4)) & MAX_INT32,
         )
-        self._went_offline: set[TopicPartition] = set()
         self._files = FileCache(self.broker_config.log_open_files_max)
         self._flusher = Flusher(now_ms, self.carry_out, self.waits.timers, self._suspect)
         self._disks = DiskWatch(self._fail_folder)
+        names, look = lambda: iter(tuple(self._partitions)), self._suspect_disk
+        self.log_watch = LogWatch(
+            self.get, names, self._files, on_loss=self.fail_log, on_trouble=look
+        )
         self.checkpoints = LogCheckpoints(
             folders, lambda folder: [p.log for p in self.partitions_in(folder)], self._disks.suspect
         )
         self.log_work = LogWork()
+        self.searches = OffsetSearches(self.log_work)
+        self.validations = BatchValidations(self)
         self.truncations = Truncations(
             checkpoints=self.checkpoints,
             flusher=self._flusher,
@@ -98,10 +110,11 @@ class PartitionTable:
             now_ms=now_ms,
         )
         self.strays = StrayFolders(node_id, folders, self.checkpoints)
+        self.lost = LostReplicas(node_id, folders, self.checkpoints)
         #: Told of what concerns the replicas on other brokers.
         self.replicating: Replicating = NoReplicating()
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._offline: dict[TopicPartition, tuple[UUID, SparklogError]] = {}
+        self.failed = FailedLogs(node_id)
         #: A folder of another topic has their name.
         self._unopened: dict[TopicPartition, None] = {}
         #: Version of the image that was applied last, and whether with ``lead``.
@@ -124,8 +137,8 @@ class PartitionTable:
     @property
     def offline(self) -> dict[TopicPartition, SparklogError]:
         """Replicas that do not work, and why."""
-        failed = {p.topic_partition: p.log.offline for p in self if p.log.offline is not None}
-        return {**{tp: error for tp, (_, error) in self._offline.items()}, **failed}
+        unusable = {p.topic_partition: p.log.offline for p in self if p.log.offline is not None}
+        return {**unusable, **self.failed.errors()}
 
     # lookup
 
@@ -138,8 +151,9 @@ class PartitionTable:
         partition = self._partitions.get(tp)
         if partition is not None:
             return partition
-        if tp in self._offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._offline[tp][1]))
+        failed = self.failed.get(tp)
+        if failed is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failed.error))
         if self.image.partition(tp) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp}")
         raise KafkaError(
@@ -188,12 +202,22 @@ class PartitionTable:
     def hear(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """A request met trouble; who waits for the partition learns that it is offline."""
         self.complaints.hear(topic_partition, error)
+
+    def fail_log(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        """This open replica's log works no more: refuse requests, tell the controller, and copy the
+        leader's log where ``error`` means that this one is lost."""
         partition = self._partitions.get(topic_partition)
-        if partition is None or partition.log.offline is None:
+        if partition is None or not self.failed.takes(topic_partition, error):
             return
-        if topic_partition not in self._went_offline:
-            self._went_offline.add(topic_partition)
-            asyncio.get_running_loop().call_soon(self.waits.wake_everybody, topic_partition)
+        self.log_watch.suspect(topic_partition)
+        partition.log.fail(error)
+        self._note_failure(topic_partition, partition.topic_id, error)
+        self._suspect_disk(topic_partition)
+        asyncio.get_running_loop().call_soon(self.waits.wake_everybody, topic_partition)
+
+    def _note_failure(self, tp: TopicPartition, topic_id: UUID, error: SparklogError) -> None:
+        self.failed.add(tp, topic_id, error, self.image.partition(tp))
+        self.on_failure()
 
     # the image
 
@@ -206,8 +230,8 @@ class PartitionTable:
             await self._apply(image, lead)
 
     async def open_again(self) -> bool:
-        """Open what a folder is in the way of, if that can be deleted now: a topic had the name
-        before, and the disk refused when it was deleted.  Whether anything was opened.
+        """Open what a folder is in the way of, if that can be deleted or put aside now: a topic
+        had the name before, or a log was lost, and the disk refused.  Whether anything was opened.
 
         The image changes while this waits.  What changed is for ``apply``, whose caller knows
         whether this broker may lead then; it opens these too.
@@ -217,26 +241,27 @@ class PartitionTable:
             if self._applied != (image.version, True):
                 return False
             here = image.partitions_of(self.node_id)
-            for tp, topic_id in {
-                tp: self._topic_id(tp) for tp in self._unopened if tp in here
-            }.items():
+            topic_ids = {tp: self._topic_id(tp) for tp in self._unopened if tp in here}
+            for tp, topic_id in topic_ids.items():
                 await self.strays.remove_one(tp, topic_id)
-            if not self._unopened or self._applied != (self.image.version, True):
+            due = self._unopened or self.failed.due(self.image)
+            if not due or self._applied != (self.image.version, True):
                 return False
             await self._apply(self.image, lead=True)
             return len(self._partitions) > before
 
     async def _apply(self, image: ClusterImage, lead: bool) -> None:
+        is_another = image is not self.image
         version, self.image = image.version, image
         touched, hosted = self._touched(image, lead), image.partitions_of(self.node_id)
         wanted = {tp: (self._topic_id(tp), hosted[tp]) for tp in touched if tp in hosted}
-        await self._remove(self._gone(touched, wanted))
-        missing = [
-            (tp, topic_id)
-            for tp, (topic_id, _) in wanted.items()
-            if tp not in self._partitions and tp not in self._offline
-        ]
+        await self._remove(self._gone(touched, wanted), keep=is_another)
+        if lead:
+            await self._put_aside_lost(image)
+        known = {*self._partitions, *self.failed}
+        missing = [(tp, topic_id) for tp, (topic_id, _) in wanted.items() if tp not in known]
         await some_at_once(self._open, missing, self._threads)
+        await self.checkpoints.note(tp for tp, _ in missing if tp in self._partitions)
         self._opened_before = True
         self._led_before = self._led_before or lead
         for tp, (_, state) in wanted.items():
@@ -251,32 +276,7 @@ class PartitionTable:
             self.carry_out(partition.resign())
             self.replicating.role_changed(partition, held)
 
-    # upkeep
-
-    def clean_up(self) -> None:
-        """Retention, for every partition."""
-        now_ms = self.now_ms()
-        for partition in self:
-            log_start_offset = partition.log.log_start_offset
-            try:
-                deleted = partition.log.delete_old(now_ms, partition.retention_end)
-                self.counters.segments_deleted += deleted
-            except SparklogError as error:
-                logger.error("retention of %s failed: %s", partition.topic_partition, error)
-            if partition.log.log_start_offset != log_start_offset:
-                self.waits.wake_everybody(partition.topic_partition)
-
-    def expire_producers(self) -> None:
-        """Forget the producers that have been idle for too long, in every partition."""
-        now_ms = self.now_ms()
-        for partition in self:
-            if partition.log.truncating:  # the producers are another thread's
-                continue
-            partition.producers.expire(now_ms, self.broker_config.producer_id_expiration_ms)
-
-    async def purge_deleted(self) -> None:
-        """Remove the files whose ``file.delete.delay.ms`` is over."""
-        await run_blocking(_purge, [partition.log for partition in self], self.now_ms())
+    # end
 
     async def close(self) -> list[BrokerFolder]:
         """Flush and close every log, write the checkpoints; the folders where all went well."""
@@ -284,7 +284,8 @@ class PartitionTable:
         for partition in self:
             await self._settle(partition)
         partitions = tuple(self)
-        closed = await some_at_once(self._close_log, partitions, self._threads)
+        closing = partial(close_log, now_ms=self.now_ms, counters=self.counters)
+        closed = await some_at_once(closing, partitions, self._threads)
         unwell = [p.topic_partition for p, well in zip(partitions, closed, strict=True) if not well]
         try:
             await self.checkpoints.write()
@@ -292,30 +293,17 @@ class PartitionTable:
             logger.error("the stop is not clean: %s", error)
             return []
         finally:
+            await self.log_watch.close()
+            await self.lost.close()
             await self._disks.close()
-        homes = [self.folders.find(tp) for tp in (*unwell, *self._offline)]
+        homes = [self.folders.find(tp) for tp in (*unwell, *self.failed)]
         return [folder for folder in self.folders if folder not in homes]
 
     @property
     def _threads(self) -> int:
         """Logs that are opened or closed at the same time."""
-        return self.broker_config.num_recovery_threads_per_data_dir * max(
-            len(self.folders.working), 1
-        )
-
-    async def _close_log(self, partition: Partition) -> bool:
-        log = partition.log
-        if log.offline is not None:
-            log.close(self.now_ms(), clean=False)
-            return False
-        try:
-            await run_blocking(log.close, self.now_ms())
-        except SparklogError as error:
-            logger.error("%s did not close: %s", partition.topic_partition, error)
-            return False
-        finally:
-            self.counters.partitions_closed += 1
-        return True
+        folders = max(len(self.folders.working), 1)
+        return self.broker_config.num_recovery_threads_per_data_dir * folders
 
     # opening and removing
 
@@ -332,8 +320,8 @@ class PartitionTable:
         if self._applied is not None and self._applied[1] == lead and self.broker_config is config:
             touched = image.touched_after(self._applied[0])
             if touched is not None:
-                return dict.fromkeys((*touched, *unopened))
-        everything = (*self._partitions, *self._offline, *image.partitions_of(self.node_id))
+                return dict.fromkeys((*touched, *unopened, *self.failed))
+        everything = (*self._partitions, *self.failed, *image.partitions_of(self.node_id))
         return dict.fromkeys(everything)
 
     def _gone(
@@ -344,8 +332,8 @@ class PartitionTable:
         """What is here under the name of a partition that was deleted, moved or made anew."""
         gone: list[TopicPartition] = []
         for tp in touched:
-            partition, offline = self._partitions.get(tp), self._offline.get(tp)
-            here = partition.topic_id if partition is not None else offline and offline[0]
+            replica = self._partitions.get(tp) or self.failed.get(tp)
+            here = replica and replica.topic_id
             if here is not None and (tp not in wanted or wanted[tp][0] != here):
                 gone.append(tp)
         return gone
@@ -370,11 +358,11 @@ class PartitionTable:
                 recovery_point=folder.recovery_points.get(tp, 0),
                 log_start_offset=folder.log_starts.get(tp, 0),
                 topic_id=topic_id,
+                must_exist=tp in folder.recovery_points,
             )
         except (CorruptLogError, StorageError) as error:
-            logger.error("%s is offline: %s", tp, error)
-            self._offline[tp] = (topic_id, error)
-            self._suspect(tp)
+            self._note_failure(tp, topic_id, error)
+            self._suspect_disk(tp)
             return
         except KafkaError as error:
             # The folder of a topic that had the same name; it is removed as a stray, or later.
@@ -393,19 +381,21 @@ class PartitionTable:
             live_epoch=self._live_epoch,
         )
         self.carry_out(partition.opened(self.now_ms()))
+        log.damage.watch(lambda suspicion: self.replicating.check_damage(tp, suspicion))
 
-    async def _remove(self, gone: Collection[TopicPartition]) -> None:
-        """Close them, forget them on the disk, then delete their folders."""
+    async def _remove(self, gone: Collection[TopicPartition], *, keep: bool) -> None:
+        """Close them, forget them on the disk, then delete their folders, or ``keep`` these as
+        strays: no commit says that the partitions go, they are only not in another image."""
         doomed: list[tuple[BrokerFolder, TopicPartition, UUID]] = []
         for tp in gone:
-            offline = self._offline.pop(tp, None)
+            failed = self.failed.remove(tp)
             partition = self._partitions.pop(tp, None)
             folder = self.folders.find(tp)
             if partition is not None:
                 await self._let_go(partition)
-            topic_id = partition.topic_id if partition is not None else offline and offline[0]
-            if folder in self.folders.working and topic_id:
-                doomed.append((folder, tp, topic_id))
+            replica = partition or failed
+            if folder in self.folders.working and replica:
+                doomed.append((folder, tp, replica.topic_id))
             self.folders.forget(tp)
             if self.image.topic(tp.topic) is None:
                 self.counters.forget_topic(tp.topic)
@@ -415,8 +405,12 @@ class PartitionTable:
         try:
             # A partition of the same name may come back: it must not inherit recovery points.
             await self.checkpoints.write()
+            if keep:
+                await self.strays.remove([(folder, str(tp)) for folder, tp, _ in doomed])
+                return
             for folder, tp, topic_id in doomed:
                 await run_blocking(delete_folder, folder.half, folder.path, str(tp), topic_id)
+                await self.lost.remove_remains(folder, tp, topic_id)
         except StorageError as error:
             logger.error("folders of deleted partitions stay: %s", error)
             for folder, tp, _ in doomed:
@@ -426,16 +420,29 @@ class PartitionTable:
         """Whoever waits finds the partition gone and answers so."""
         tp = partition.topic_partition
         await self.replicating.let_go(tp)
-        self._went_offline.discard(tp)
         self.waits.wake_everybody(tp)
         await self._settle(partition)
         partition.log.close(self.now_ms(), clean=False)
 
     async def _settle(self, partition: Partition) -> None:
         """Nothing works on the partition's log any more."""
+        await self.validations.settle(partition)
         await self.truncations.settle(partition.topic_partition)
         await self._flusher.settle(partition)
         await self.log_work.settle(partition.topic_partition)
+
+    async def _put_aside_lost(self, image: ClusterImage) -> None:
+        """Make room for new logs in place of lost ones: others lead, or nothing is to be kept."""
+        accepted = await self.lost.accepted(self.failed.sole(image), self.broker_config)
+        for tp in (*self.failed.due(image), *accepted):
+            partition, failed = self._partitions.pop(tp, None), self.failed.get(tp)
+            if partition is not None:
+                await self._let_go(partition)
+            # No offset that somebody may remember is given to another record.
+            end = 0 if tp not in accepted or partition is None else partition.log.log_end_offset
+            begin_at = max(end, accepted.get(tp, 0))
+            if failed is not None and await self.lost.put_aside(tp, failed.topic_id, begin_at):
+                self.failed.remove(tp)
 
     def _live_epoch(self, broker_id: int) -> int | None:
         broker = self.image.broker(broker_id)
@@ -444,6 +451,14 @@ class PartitionTable:
     # disks
 
     def _suspect(self, tp: TopicPartition) -> None:
+        partition = self._partitions.get(tp)
+        if partition is not None and partition.log.offline is not None:
+            self.fail_log(tp, partition.log.offline)
+        else:
+            self.log_watch.suspect(tp)
+            self._suspect_disk(tp)
+
+    def _suspect_disk(self, tp: TopicPartition) -> None:
         folder = self.folders.find(tp)
         if folder in self.folders.working:
             self._disks.suspect(folder)
@@ -452,7 +467,7 @@ class PartitionTable:
         """Its replicas go offline, the others go on."""
         lost = [self._partitions.pop(tp, None) for tp in self.folders.fail(folder, error)]
         for partition in filter(None, lost):
-            self._offline[partition.topic_partition] = (partition.topic_id, error)
+            self._note_failure(partition.topic_partition, partition.topic_id, error)
         for partition in filter(None, lost):
             await self._let_go(partition)
         if not self.folders.working:
@@ -475,11 +490,4 @@ class PartitionTable:
         if lead and held is not state:
             self.carry_out(partition.take_role(state, self.monotonic_ms()))
             self.replicating.role_changed(partition, held)
-
-
-def _purge(logs: Iterable[Log], now_ms: int) -> None:
-    for log in logs:
-        try:
-            log.purge_deleted(now_ms)
-        except StorageError as error:
-            logger.error("files of %s stay: %s", log.topic_partition, error)
+            self.lost.role_changed(partition)

@@ -16,6 +16,8 @@ KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
 #: Waiters at once; one more is expired at once, which answers it with what there is.
 WAITERS_MAX = 100_000
+#: Keys of all waiters together, because each takes memory; a waiter with more is expired at once.
+KEYS_MAX = 250_000
 
 
 class Waiter(Protocol[KeyT_contra]):
@@ -74,11 +76,15 @@ class Owner:
 class Purgatory(Generic[KeyT]):
     """Waiters by key."""
 
-    def __init__(self, timers: Timers, *, waiters_max: int = WAITERS_MAX) -> None:
+    def __init__(
+        self, timers: Timers, *, waiters_max: int = WAITERS_MAX, keys_max: int = KEYS_MAX
+    ) -> None:
         self._timers = timers
         self._waiters_max = waiters_max
+        self._keys_max = keys_max
         self._by_key: dict[KeyT, dict[_Parked[KeyT], None]] = {}
         self._count = 0
+        self._keys = 0
         self._closed = False
 
     def __len__(self) -> int:
@@ -99,6 +105,10 @@ class Purgatory(Generic[KeyT]):
             waiter.drop()
             return
         parked = _Parked(self, waiter, tuple(keys), owner)
+        if self._keys + len(parked.keys) > self._keys_max:
+            waiter.expire()
+            return
+        self._keys += len(parked.keys)
         for key in parked.keys:
             self._by_key.setdefault(key, {})[parked] = None
         self._count += 1
@@ -139,6 +149,7 @@ class Purgatory(Generic[KeyT]):
         waiting = {parked for group in self._by_key.values() for parked in group}
         assert all(self._by_key.values())
         assert len(waiting) == self._count
+        assert sum(len(parked.keys) for parked in waiting) == self._keys
         assert all(parked.timer is not None for parked in waiting)
         assert all(p.owner is None or p in p.owner._parked for p in waiting)
 
@@ -149,6 +160,7 @@ class Purgatory(Generic[KeyT]):
         self._timers.cancel(parked.timer)
         parked.timer = None
         self._count -= 1
+        self._keys -= len(parked.keys)
         if parked.owner is not None:
             del parked.owner._parked[parked]
         for key in set(parked.keys):

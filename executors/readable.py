@@ -12,6 +12,7 @@ from sparklog.executors.offset_lookup import (
     find_divergence,
     has_forgotten,
     look_up,
+    read_error_code,
 )
 from sparklog.executors.partition_values import EpochEnd, PartitionRead
 from sparklog.executors.replica import DISK_ERRORS, Replica
@@ -141,7 +142,7 @@ class ReadableReplica(Replica):
                 offset, max_bytes, end_offset=end, min_one=min_one, with_aborted=committed
             )
         except DISK_ERRORS as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise KafkaError(read_error_code(self.log, error), str(error)) from error
 
     def _require_known_end(self) -> None:
         # KIP-207: until then "latest" could go back behind what the previous leader answered.

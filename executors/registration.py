@@ -7,7 +7,8 @@ incarnation).  Must not know partitions or clients.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -17,7 +18,7 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError
 from sparklog.executors.broker_folder import BrokerStartError
 from sparklog.executors.control_link import RETRY_S_MIN, ControlLink, retry_pauses
-from sparklog.metadata import ClusterImage, decode_records
+from sparklog.metadata import ClusterImage, ControllerChanged, Record, decode_records
 from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.types import NO_NODE, Endpoint
 from sparklog.wire.messages.alter_partition import (
@@ -90,10 +91,11 @@ class Registration:
         self.image = ClusterImage()
         self.broker_epoch = -1
         self.registrations = 0
-        #: What every heartbeat tells.
+        #: What every registration and every heartbeat tells.
         self.offline_replicas: Callable[[], tuple[OfflineReplica, ...]] = tuple
         self._identity: BrokerIdentity | None = None
         self._wants_stop = False
+        self._beat_now = asyncio.Event()
         self._config = config
         link = partial(ControlLink, controller, secret, surroundings=surroundings)
         self._watch_link = link(client_id=f"{name}-watch")
@@ -164,6 +166,7 @@ class Registration:
             rack=identity.rack,
             clean_stop=identity.clean_stop,
             clean_epoch=identity.clean_epoch,
+            offline=self.offline_replicas(),
         )
         response = await self._link.call(request, RegisterBrokerResponse, CALL_TIMEOUT_S)
         self.broker_epoch = response.broker_epoch
@@ -187,7 +190,7 @@ class Registration:
 
     async def watch(self, changed: Callable[[ClusterImage], Awaitable[None]]) -> None:
         """Follow the image for ever; ``changed`` is awaited after every change."""
-        pauses = retry_pauses()
+        pauses, told = retry_pauses(), None
         while True:
             try:
                 if await self._watch_once(max_wait_ms=WATCH_WAIT_MS):
@@ -195,10 +198,13 @@ class Registration:
                 if pauses.begun:
                     logger.info("the control plane answers again")
                     pauses.reset()
+                told = None
                 continue
             except (ConnectError, KafkaError) as error:
-                if not pauses.begun:  # say it once, not at every try
+                kind = error.code if isinstance(error, KafkaError) else type(error)
+                if kind != told:  # say it once, not at every try
                     logger.warning("the image stays at version %d: %s", self.image.version, error)
+                told = kind
             await pauses.wait()
 
     async def heartbeat(self) -> None:
@@ -218,7 +224,18 @@ class Registration:
             except ConnectError as error:
                 logger.debug("no heartbeat: %s", error)
                 await asyncio.sleep(RETRY_S_MIN)
-            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+            await self._pause()
+
+    def beat_now(self) -> None:
+        """There is something to tell: send the next heartbeat without the usual pause."""
+        self._beat_now.set()
+
+    async def _pause(self) -> None:
+        # Not wait_for, which takes no notice of a cancellation when the event is set as well.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.broker_heartbeat_interval_ms / 1000):
+                await self._beat_now.wait()
+        self._beat_now.clear()
 
     async def prepare_stop(self) -> bool:
         """Have others lead what they can; whether there is nothing left to wait for.
@@ -319,13 +336,25 @@ class Registration:
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"controller epoch {response.controller_epoch} is over",
             )
-        if not response.commits and not response.snapshot:
-            return False
+        if response.version < self.image.version:
+            # Numbers of commits only grow.  Topics that are not in the older image would look
+            # deleted, and their folders would be deleted with them.
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"the controller's journal ends at commit {response.version}, and this broker has "
+                f"seen commit {self.image.version}: commits are lost, or the journal is an older "
+                "copy; restore it, or stop the cluster before it is started from what is left",
+            )
         try:
+            commits = [decode_records(commit) for commit in response.commits]
+            if not response.snapshot:
+                self._check_epoch(response.controller_epoch, commits)
+            if not commits and not response.snapshot:
+                return False
             image = ClusterImage() if response.snapshot else self.image
-            first = response.version - len(response.commits) + 1
-            for version, commit in enumerate(response.commits, start=first):
-                image.replay_commit(version, decode_records(commit))
+            first = response.version - len(commits) + 1
+            for version, records in enumerate(commits, start=first):
+                image.replay_commit(version, records)
         except (DecodeError, LookupError) as error:
             # Half replayed: only a snapshot gives a whole image again.
             self.image.version = 0
@@ -333,6 +362,22 @@ class Registration:
         assert image.version == response.version
         self.image = image
         return True
+
+    def _check_epoch(self, controller_epoch: int, commits: Sequence[Sequence[Record]]) -> None:
+        """Refuse commits that do not follow those that this broker knows.
+
+        A controller's epoch is a commit.  One that this broker was never told has the number of a
+        commit that it was told: the journal has lost that commit, and goes on without it.
+        """
+        told = [r.controller_epoch for c in commits for r in c if isinstance(r, ControllerChanged)]
+        if controller_epoch != max(told, default=self.image.controller_epoch):
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"the journal of controller epoch {controller_epoch} does not go on from commit "
+                f"{self.image.version} that this broker has seen: commits are lost, or the journal "
+                "is an older copy; restore it, or stop the cluster before it is started from what "
+                "is left",
+            )
 
 
 def _kind(error: KafkaError) -> str:

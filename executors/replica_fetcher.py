@@ -27,14 +27,18 @@ from sparklog.executors.leader_fetch import (
 )
 from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replicated_batches import sound_until
 from sparklog.metadata import BrokerImage
 from sparklog.service.doubts import Doubts
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.codec import encode_request
 from sparklog.wire.fetch import decode_fetch_response
 from sparklog.wire.messages.fetch import FetchRequest, FetchResponse
+from sparklog.wire.private import ReportDamageRequest
 
 RETRY_S_MIN = 0.05
+#: Errors of records that a leader sent, and that it should look at again.
+_DAMAGE_CODES = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 #: A leader that takes so much longer than it may is given up, and connected to anew.
 ANSWER_TIMEOUT_S = 10.0
 
@@ -251,6 +255,8 @@ class ReplicaFetcher:
             self._table.hear(tp, error)
             self._table.carry_out(partition.plan_flush(self._table.now_ms()))
             self._fetch.delay(tp, self._now_ms())
+            if error.code in _DAMAGE_CODES:
+                self._report_damage(fetched)
             return
         self._table.carry_out(effects)
         self._table.counters.replication_bytes_in += size
@@ -258,6 +264,24 @@ class ReplicaFetcher:
         self._fetch.touch(tp)
         if size and partition.fetch_position() == fetched.position:
             self._fetch.delay(tp, self._now_ms())  # it would be sent again and again
+
+    def _report_damage(self, fetched: Fetched[Partition]) -> None:
+        """Have the leader look at the bytes that it sent; they are fetched again after the pause.
+
+        A report that is lost follows the next fetch.
+        """
+        if self._talk is None:
+            return
+        partition, connection = fetched.replica, self._talk.connection
+        report = ReportDamageRequest(
+            topic_id=partition.topic_id,
+            partition=partition.topic_partition.partition,
+            offset=sound_until(fetched.records, fetched.position.offset),
+        )
+        correlation_id = connection.next_correlation_id()
+        connection.ask(
+            (encode_request(report, 0, correlation_id, connection.client_id),), lambda _: None
+        )
 
     def _now_ms(self) -> int:
         """Of the loop's clock, because that of the day may jump."""

@@ -24,6 +24,7 @@ from sparklog.wire.batch import (
     BatchHeader,
     Buffer,
     check_batch,
+    iter_batches,
     read_header,
 )
 from sparklog.wire.control import ControlType, EndTxnMarker, read_marker
@@ -83,6 +84,17 @@ def read_replicated(records: Buffer, *, last_epoch: int, leader_epoch: int) -> R
         last_epoch, end_offset = epoch, base_offset + delta + 1
         position += batch_length + LOG_OVERHEAD
     return Replicated(headers, markers, size, has_gap)
+
+
+def sound_until(records: Buffer, offset: int) -> int:
+    """The offset behind the sound batches at the begin of what a leader sent from ``offset`` on."""
+    try:
+        for header, start in iter_batches(records, partial_tail=True):
+            check_batch(records, start, header)
+            offset = max(offset, header.next_offset)
+    except (DecodeError, KafkaError):
+        pass
+    return offset
 
 
 def split_writes(batches: Replicated, segment_bytes: int) -> Iterator[Write]:

@@ -5,6 +5,7 @@ Owns: the names of these events.  Must not know what is done about them.
 
 from typing import Protocol
 
+from sparklog.executors.log.log_damage import Suspicion
 from sparklog.executors.partition import Partition
 from sparklog.metadata import PartitionImage
 from sparklog.types import TopicPartition
@@ -25,6 +26,9 @@ class Replicating(Protocol):
     def resume(self, topic_partition: TopicPartition) -> None:
         """A follower can fetch, which could not."""
 
+    def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
+        """A segment may be damaged."""
+
 
 class NoReplicating:
     """For a table that stands alone."""
@@ -40,3 +44,6 @@ class NoReplicating:
 
     def resume(self, topic_partition: TopicPartition) -> None:
         del topic_partition
+
+    def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
+        del topic_partition, suspicion

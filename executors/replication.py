@@ -13,9 +13,12 @@ from typing import Any
 from sparklog.client.connection import Connection
 from sparklog.errors import ErrorCode
 from sparklog.executors.isr_sender import AlterPartitions, IsrSender
+from sparklog.executors.log.log_damage import Suspicion
+from sparklog.executors.log_scrubber import LogScrubber
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import IsrProposal
 from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.range_mender import RangeMender
 from sparklog.executors.replica_fetcher import FetcherTools
 from sparklog.executors.replica_fetchers import ReplicaFetchers
 from sparklog.metadata import PartitionImage
@@ -52,6 +55,7 @@ class Replication:
         )
         self._fetchers = ReplicaFetchers(tools)
         self._sender = IsrSender(alter_partitions, self._isr_answered)
+        self._scrubber = LogScrubber(table, RangeMender(tools))
         table.replicating = self
 
     async def run(self) -> None:
@@ -60,14 +64,16 @@ class Replication:
             tasks.create_task(self._fetchers.run())
             tasks.create_task(self._sender.run())
             tasks.create_task(self._check_lag())
+            tasks.create_task(self._scrubber.run())
 
     async def close(self) -> None:
         """Copy nothing any more."""
         await self._fetchers.close()
 
     def image_changed(self) -> None:
-        """Leaders may listen elsewhere."""
+        """Leaders may listen elsewhere, and settings be others."""
         self._fetchers.look_for_leaders()
+        self._scrubber.settings_changed()
 
     def as_json(self) -> dict[str, Any]:
         """What NodeStatus shows."""
@@ -76,6 +82,7 @@ class Replication:
             "partitions_followed": len(self._fetchers),
             "leaders_followed": self._fetchers.leaders,
             "under_replicated": sum(len(state.isr) < len(state.replicas) for state in led),
+            **self._scrubber.as_json(),
         }
 
     # what the table tells
@@ -96,6 +103,9 @@ class Replication:
         partition = self._table.get(topic_partition)
         if partition is not None:
             self._fetchers.look_at(partition)
+
+    def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
+        self._scrubber.suspect(topic_partition, suspicion)
 
     # leading
 

@@ -1,7 +1,11 @@
 """The folders on a broker's disks that belong to no partition of the image.
 
-Owns: finding and deleting them.  Must not know open logs: whoever calls does so for partitions that
-are not open.
+Owns: finding them and setting them aside.  Must not know open logs: whoever calls does so for
+partitions that are not open.
+
+No stray folder is deleted, as in Kafka: the folder of a topic that was deleted while its broker was
+away looks like the folder of a topic that a restored or repaired journal has lost.  The operator
+deletes folders whose names end in ``-stray``.  Only folders whose deletion had begun are deleted.
 """
 
 import logging
@@ -14,9 +18,10 @@ from sparklog.executors.log_checkpoints import LogCheckpoints
 from sparklog.executors.log_folders import LogFolders
 from sparklog.executors.partition_folders import (
     belongs_to_another,
-    delete_stray,
     find_strays,
+    is_half_deleted,
     parse_folder,
+    set_aside,
 )
 from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.blocking import run_blocking
@@ -35,32 +40,41 @@ class StrayFolders:
         self._checkpoints = checkpoints
 
     async def remove_all(self, image: ClusterImage) -> list[str]:
-        """Delete the folders of partitions that the image does not place here; their names.
+        """Set aside the folders of partitions that the image does not place here; their names.
 
-        Raises StorageError.
+        The checkpoints forget these partitions, those without a folder too: a new partition of the
+        same name is not to be taken for a lost one.  Raises StorageError.
         """
         strays = [
             (folder, name)
             for folder in self._folders
             for name in await run_blocking(find_strays, folder, image, self._node_id)
         ]
-        await self._delete(strays)
+        await self.remove(strays)
+        here = image.partitions_of(self._node_id)
+        noted = {tp for f in self._folders for tp in (*f.recovery_points, *f.log_starts)}
+        vanished = sorted(noted - set(here))
+        for tp in vanished:
+            self._folders.forget(tp)
+        if vanished:
+            await self._checkpoints.write()
         return [name for _, name in strays]
 
     async def remove_one(self, tp: TopicPartition, topic_id: UUID) -> None:
-        """Delete the folder that has a partition's name, if it is not of the topic with this id."""
+        """Set aside the folder that has a partition's name, if it is not of the topic with this
+        id."""
         folder, name = self._folders.find(tp), str(tp)
         if folder is None or folder not in self._folders.working:
             return
         try:
             if await run_blocking(belongs_to_another, folder.half, folder.path, name, topic_id):
-                await self._delete([(folder, name)])
+                await self.remove([(folder, name)])
         except StorageError as error:
             logger.error("the stray folder %s/%s stays: %s", folder.location, name, error)
             self._folders.remember(tp, folder)
 
-    async def _delete(self, strays: Collection[tuple[BrokerFolder, str]]) -> None:
-        """A partition of the same name must not inherit recovery points."""
+    async def remove(self, strays: Collection[tuple[BrokerFolder, str]]) -> None:
+        """Set folders aside.  A partition of the same name must not inherit recovery points."""
         for _, name in strays:
             tp = parse_folder(name)
             if tp is not None:
@@ -68,5 +82,17 @@ class StrayFolders:
         if strays:
             await self._checkpoints.write()
         for folder, name in strays:
-            logger.warning("removing the stray folder %s/%s", folder.location, name)
-            await run_blocking(delete_stray, folder.half, folder.path, name)
+            if is_half_deleted(name):
+                logger.info("deleting %s/%s, as was begun", folder.location, name)
+                await run_blocking(folder.half.remove_folder, f"{folder.path}/{name}")
+                continue
+            if not await run_blocking(folder.half.is_folder, f"{folder.path}/{name}"):
+                continue
+            target = await run_blocking(set_aside, folder.half, folder.path, name)
+            logger.warning(
+                "%s/%s is of no partition that the cluster places here; it is kept as %s, and can "
+                "be deleted if its topic was",
+                folder.location,
+                name,
+                target,
+            )

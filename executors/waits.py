@@ -9,6 +9,7 @@ from collections.abc import Callable
 from sparklog.executors.fetch_session import FetchSession
 from sparklog.executors.fetch_sessions import Awaited, FetchSessions
 from sparklog.executors.purgatory import Purgatory
+from sparklog.executors.recent_growth import RecentGrowth
 from sparklog.executors.timers import Timers
 from sparklog.types import TopicPartition
 
@@ -23,6 +24,8 @@ class Waits:
         self.writers: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.deleters: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.sessions = FetchSessions(session_slots, new_session_id)
+        self.reader_growth = RecentGrowth()
+        self.follower_growth = RecentGrowth()
 
     def wake_session(self, session: FetchSession, size: int = 0) -> None:
         """Look at the fetch of a session that waits, if one does."""
@@ -33,14 +36,17 @@ class Waits:
         for session in self.sessions.changed(topic_partition):
             self.wake_session(session, size)
         self.readers.wake(topic_partition, size)
+        self.reader_growth.add(topic_partition, size)
         # To a follower the high watermark itself is news (KIP-1166).
         self.followers.wake(topic_partition)
+        self.follower_growth.add(topic_partition, 0)
 
     def wake_followers(self, topic_partition: TopicPartition, size: int) -> None:
         """More can be replicated."""
         for session in self.sessions.changed(topic_partition, followers_only=True):
             self.wake_session(session, size)
         self.followers.wake(topic_partition, size)
+        self.follower_growth.add(topic_partition, size)
 
     def wake_everybody(self, topic_partition: TopicPartition) -> None:
         """The partition is not what it was."""

@@ -4,19 +4,15 @@ Owns: ``start``, ``connect`` and ``Cluster``, and how launcher, engines and clie
 Must not know how any of them works.
 """
 
-import html
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self
 
 from sparklog.client.admin import Admin, NodeDescription
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.replica_moves import ShowMoves, await_moves, plan_even, present_replicas
-from sparklog.config import BrokerConfig
 from sparklog.dataframe import own_scans, packed_reads, packed_writes, thread_sessions
 from sparklog.dataframe.discovery import ANNOUNCED_PROPERTY, announce, withdraw
 from sparklog.driver.engines import Engine, ProcessEngine
@@ -24,9 +20,18 @@ from sparklog.driver.launcher import Launcher, LaunchOptions
 from sparklog.driver.member_calls import ClusterMemberCalls
 from sparklog.driver.racks import Racks
 from sparklog.driver.sigint import SigintGuard
-from sparklog.errors import ConfigError, SparklogError, StartError
+from sparklog.errors import ClosedError, SparklogError, StartError
+from sparklog.html_text import code, message, table
+from sparklog.plurals import counted
 from sparklog.process import at_exit, local_folder
 from sparklog.progress import ShowProgress, progress_bar, show_moves
+from sparklog.start_options import (
+    Location,
+    as_texts,
+    check_bootstrap,
+    check_session,
+    launch_options,
+)
 from sparklog.topic import Topic, TopicFrames
 from sparklog.types import CONTROLLER_NODE_ID
 from sparklog.wire.private import DrainedBroker
@@ -37,12 +42,10 @@ SUPERVISOR_MODULE = "sparklog.executors.supervisor"
 BOOTSTRAP_CONF = "spark.sparklog.bootstrap.servers"
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 LOOPBACK = "127.0.0.1"
-#: What a repr may take.
+#: The longest time that a repr waits for the cluster, in seconds.
 LOOK_SECONDS_MAX = 2.0
 #: Moving all replicas of a cluster may take long.
 REBALANCE_SECONDS_MAX = 7 * 24 * 3600.0
-
-Location = str | PathLike[str]
 
 
 def start(
@@ -77,8 +80,10 @@ def start(
     the remedy, and ConfigError.
     """
     from sparklog.driver.spark_engine import SparkEngine, spark_context
+    from sparklog.driver.worker_python import require_worker_python
 
     context = spark_context(spark)
+    require_worker_python(spark)
     engine = SparkEngine(spark, SUPERVISOR_MODULE)
     local = str(context.master).startswith("local")
     default_host = LOOPBACK if local else str(context.getConf().get("spark.driver.host", LOOPBACK))
@@ -88,7 +93,7 @@ def start(
             "driver can reach if it may run on another host",
             data_dir,
         )
-    options = _options(
+    options = launch_options(
         *(brokers, spares, data_dir, journal_dir, host or default_host, port),
         *(settings, storage_options),
     )
@@ -117,7 +122,9 @@ def start_processes(
 ) -> "Cluster":
     """The same cluster as plain processes on this machine, without Spark: for tests and tools."""
     options = LaunchOptions(
-        **_options(brokers, spares, data_dir, journal_dir, host, port, settings, storage_options)
+        **launch_options(
+            brokers, spares, data_dir, journal_dir, host, port, settings, storage_options
+        )
     )
     folder = local_folder(options.data_dir)
     engine = ProcessEngine(SUPERVISOR_MODULE, host, folder and folder / "logs")
@@ -127,8 +134,14 @@ def start_processes(
 def connect(spark: Any, bootstrap_servers: str) -> "Cluster":
     """Use a cluster that runs elsewhere, from any Spark session, Spark Connect included.
 
-    The data source finds it by itself in this session.  Raises ConnectError.
+    The data source finds it by itself in this session.  Raises ConfigError, ConnectError, and
+    StartError, which names the remedy, where Spark's Python cannot run the data source.
     """
+    from sparklog.driver.worker_python import require_worker_python
+
+    check_session(spark)
+    check_bootstrap(bootstrap_servers)
+    require_worker_python(spark)
     cluster = Cluster(bootstrap_servers, spark=spark)
     try:
         cluster.brokers()
@@ -142,7 +155,8 @@ def connect(spark: Any, bootstrap_servers: str) -> "Cluster":
 class Cluster:
     """A running cluster.  As a context manager it stops the cluster at the end.
 
-    Stopping one that was reached by ``connect`` only lets go of it.
+    ``stop`` of a cluster that was reached by ``connect`` only closes this connection.  After
+    ``stop``, and after the end of the Spark application, every method raises ClosedError at once.
     """
 
     def __init__(
@@ -157,8 +171,8 @@ class Cluster:
         self._spark = spark
         self._launcher = launcher
         self._guard = guard
-        self._client = BlockingClient(bootstrap_servers)
-        self._frames = TopicFrames(spark, bootstrap_servers)
+        self._unchecked_client = BlockingClient(bootstrap_servers)
+        self._frames = TopicFrames(spark, bootstrap_servers, self._check_open)
         self._stopped = False
         self._forget_exit = at_exit(self.stop)
 
@@ -202,13 +216,14 @@ class Cluster:
             name,
             -1 if partitions is None else partitions,
             replication_factor=-1 if replication_factor is None else replication_factor,
-            configs=_as_texts(configs),
+            configs=as_texts(configs),
         )
         self._client.admin.await_serving(name)
 
     def topic(self, name: str) -> Topic:
         """A topic to look at: offsets, sizes, a preview; in a notebook, a table of all that."""
-        return Topic(name, self._client, self._frames)
+        self._check_open()
+        return Topic(name, lambda: self._client, self._frames)
 
     def read(self, topic: str | Sequence[str], *, schema: Any = None, **options: Any) -> Any:
         """A DataFrame of a topic, or of several.
@@ -268,7 +283,7 @@ class Cluster:
             left = sum(broker.partitions_left for broker in drained)
             stuck = sum(broker.partitions_stuck for broker in drained)
             total = max(total, left)
-            words = f"{total - left}/{total} replicas"
+            words = f"{total - left}/{counted(total, 'replica')}"
             tell(total - left, total, f"{words}, {stuck} cannot move now" if stuck else words)
 
         with self._bar(f"draining broker {', '.join(map(str, wanted))}", progress) as tell:
@@ -282,7 +297,31 @@ class Cluster:
                 _rebalance(self._client.async_admin, show_moves(tell)), REBALANCE_SECONDS_MAX
             )
 
+    @property
+    def _client(self) -> BlockingClient:
+        """The client of a cluster that was not stopped.  Raises ClosedError."""
+        self._check_open()
+        return self._unchecked_client
+
+    def _check_open(self) -> None:
+        if self.is_stopped:
+            raise ClosedError(self._end())
+
+    def _end(self) -> str:
+        """What ended a stopped cluster, and the remedy."""
+        if self._launcher is None:
+            return (
+                f"this connection to {self._bootstrap_servers} was closed by stop(); "
+                f"sparklog.connect(spark, {self._bootstrap_servers!r}) opens another"
+            )
+        what = "was stopped" if self._stopped else "ended with its Spark application"
+        return (
+            f"this cluster {what}; start it again on its data_dir "
+            f"({self._launcher.data_folder}), and it has all its records"
+        )
+
     def _own_launcher(self) -> Launcher:
+        self._check_open()
         if self._launcher is None:
             raise StartError("this cluster was started elsewhere; scale it there")
         return self._launcher
@@ -304,7 +343,7 @@ class Cluster:
                 self._guard.restore()
             _stop_using(self._spark, self._bootstrap_servers)
             with suppress(SparklogError):
-                self._client.close()
+                self._unchecked_client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -322,31 +361,31 @@ class Cluster:
 
     def _repr_html_(self) -> str:
         state, brokers = self._state()
-        rows = "".join(
-            f"<tr><td>{node.node_id}</td><td>{html.escape(str(node.endpoint))}</td>"
-            f"<td>{'fenced' if node.fenced else 'alive'}</td></tr>"
+        name = f"<b>sparklog cluster</b> {code(self._bootstrap_servers)}"
+        if self.is_stopped:
+            return f"{name}: {message(self._end())}"
+        rows = [
+            (str(node.node_id), str(node.endpoint), "fenced" if node.fenced else "alive")
             for node in brokers
-        )
-        table = f"<table><tr><th>broker</th><th>listens at</th><th></th></tr>{rows}</table>"
-        return (
-            f"<b>sparklog cluster</b> <code>{html.escape(self._bootstrap_servers)}</code>: "
-            f"{html.escape(state)}{table if brokers else ''}"
-            "<code>spark.read.format('sparklog').option('subscribe', 'TOPIC').load()</code>"
-        )
+        ]
+        shown = table(("broker", "listens at", "state"), rows) if rows else "<br>"
+        example = "spark.read.format('sparklog').option('subscribe', 'TOPIC').load()"
+        return f"{name}: {message(state)}{shown}{code(example)}"
 
     def _state(self) -> tuple[str, tuple[NodeDescription, ...]]:
         """In words, and its brokers; never raises."""
         if self.is_stopped:
             return "stopped", ()
         try:
-            admin = Admin(self._client.cluster, timeout_s=LOOK_SECONDS_MAX)
-            description = self._client.run(admin.describe_cluster(), LOOK_SECONDS_MAX)
+            client = self._unchecked_client
+            admin = Admin(client.cluster, timeout_s=LOOK_SECONDS_MAX)
+            description = client.run(admin.describe_cluster(), LOOK_SECONDS_MAX)
         except SparklogError as error:
             return f"it does not answer ({error})", ()
         brokers = tuple(n for n in description.nodes if n.node_id != CONTROLLER_NODE_ID)
         alive = sum(not node.fenced for node in brokers)
         where = f", data in {self._launcher.data_folder}" if self._launcher else ""
-        return f"{alive} of {len(brokers)} brokers alive{where}", brokers
+        return f"{alive} of {counted(len(brokers), 'broker')} alive{where}", brokers
 
 
 async def _rebalance(admin: Admin, show: ShowMoves) -> int:
@@ -376,73 +415,6 @@ def _launch(options: LaunchOptions, engine: Engine, spark: Any) -> Cluster:
         if guard is not None:
             guard.restore()
         raise
-
-
-def _options(
-    brokers: int,
-    spares: int,
-    data_dir: Location | Sequence[Location],
-    journal_dir: Location | None,
-    host: str,
-    port: int,
-    settings: Mapping[str, Any] | None,
-    storage_options: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """Checked options of the launcher.  Raises StartError and ConfigError."""
-    if brokers < 1:
-        raise StartError(f"brokers={brokers}: a cluster has at least one broker")
-    if spares < 0:
-        raise StartError(f"spares={spares}: expected 0 or more")
-    if not 0 <= port <= 65535:
-        raise ConfigError(f"port={port}: expected 0 to 65535")
-    folders = [data_dir] if isinstance(data_dir, (str, PathLike)) else list(data_dir)
-    locations = [_absolute(folder) for folder in folders]
-    if not locations or len(locations) != len(set(locations)):
-        raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
-    texts = _as_texts(settings)
-    BrokerConfig.resolve(texts)
-    return {
-        "brokers": brokers,
-        "spares": spares,
-        "data_dir": locations[0],
-        "more_data_dirs": tuple(locations[1:]),
-        "journal_dir": None if journal_dir is None else _absolute(journal_dir),
-        "host": host,
-        "broker_host": host,
-        "port": port,
-        "settings": texts,
-        "storage_options": _as_json(storage_options),
-    }
-
-
-def _absolute(location: Location) -> str:
-    """Executors have working folders of their own, so a relative path means ours."""
-    text = fspath(location)
-    scheme, rest = text.partition(":/")[::2]
-    if scheme.isalnum() and len(scheme) > 1 and rest and not rest.startswith("/"):
-        url = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
-        raise ConfigError(f"{text!r} is a URL that lost a slash; write {url}, as text")
-    return text if "://" in text else str(local_folder(text))
-
-
-def _as_json(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """They travel to another process."""
-    options = dict(storage_options or {})
-    try:
-        json.dumps(options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"storage_options: {error}; give texts, numbers, lists and mappings"
-        ) from error
-    return options
-
-
-def _as_texts(values: Mapping[str, Any] | None) -> dict[str, str]:
-    """Setting values as Kafka writes them."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in (values or {}).items()
-    }
 
 
 def _use(spark: Any, bootstrap_servers: str) -> None:

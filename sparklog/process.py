@@ -299,11 +299,16 @@ def _send_line(process: "subprocess.Popen[bytes]", line: str) -> None:
 
 
 def _open_log(path: Path) -> IO[bytes]:
-    """Append to a log; one that grew too long is moved aside first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Append to a log; one that grew too long is moved aside first.
+
+    The log is for this user alone, as the data beside it is, and never written through a link.
+    """
+    for folder in (*reversed(path.parent.parents), path.parent):
+        folder.mkdir(mode=0o700, exist_ok=True)
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(path.with_name(path.name + ".1"))
-    return path.open("ab")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "ab")
 
 
 class _Spawner:

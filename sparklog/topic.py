@@ -4,9 +4,8 @@ Owns: ``Topic`` and its HTML, and how options given as values reach ``format("sp
 not know how a cluster is started.
 """
 
-import html
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,19 +13,23 @@ from typing import Any, Final
 
 from sparklog.client.admin import Admin
 from sparklog.client.blocking import BlockingClient
-from sparklog.client.cluster_view import TopicView
 from sparklog.client.consumer import ConsumedRecord
+from sparklog.client.deadline import Deadline
 from sparklog.dataframe.option_texts import option_texts
 from sparklog.dataframe.thread_sessions import activate
-from sparklog.errors import SparklogError, StartError
+from sparklog.driver.spark_jobs import is_stopped
+from sparklog.errors import ConfigError, SparklogError, StartError
+from sparklog.html_text import bytes_text, code, message, table
+from sparklog.plurals import counted
 from sparklog.types import OffsetSpec, TopicPartition
 
-#: What a repr may take.
+#: The longest time that the HTML of a topic waits for the cluster, in seconds; as long again for
+#: its newest records.
 LOOK_SECONDS_MAX: Final = 2.0
-#: What a preview may take.
+#: The longest time that a preview reads records, in seconds.
 PREVIEW_SECONDS_MAX: Final = 10.0
-#: Characters of a key or value in HTML.
-SHOWN_MAX: Final = 120
+#: Records in HTML.
+RECORDS_SHOWN: Final = 5
 #: Rows of the table of partitions in HTML.
 PARTITIONS_SHOWN_MAX: Final = 50
 
@@ -50,16 +53,20 @@ class TopicPartitionState:
 
 
 class TopicFrames:
-    """DataFrames of one cluster's topics, in one Spark session (None: there is no Spark)."""
+    """DataFrames of one cluster's topics, in one Spark session (None: there is no Spark).
 
-    def __init__(self, spark: Any, bootstrap_servers: str) -> None:
+    ``check_open`` raises ClosedError once the cluster was stopped.
+    """
+
+    def __init__(self, spark: Any, bootstrap_servers: str, check_open: Callable[[], None]) -> None:
         self._spark = spark
+        self._check_open = check_open
         self._servers = {"kafka.bootstrap.servers": bootstrap_servers}
 
     def read(self, topic: str | Sequence[str], *, schema: Any = None, **options: Any) -> Any:
         """See ``Cluster.read``."""
-        if self._spark is None:
-            raise StartError("this cluster runs without Spark; use sparklog.connect(spark, ...)")
+        self._check_open()
+        self._require_spark()
         names = topic if isinstance(topic, str) else ",".join(topic)
         texts = self._servers | option_texts(options)
         reader = self._spark.read.format("sparklog").options(**texts).option("subscribe", names)
@@ -67,18 +74,37 @@ class TopicFrames:
 
     def write(self, frame: Any, topic: str | None = None, **options: Any) -> None:
         """See ``Cluster.write``."""
+        self._check_open()
+        self._require_spark()
+        _require_frame(frame)
         texts = self._servers | option_texts(options)
         activate(frame.sparkSession)
         writer = frame.write.format("sparklog").mode("append").options(**texts)
         (writer if topic is None else writer.option("topic", topic)).save()
 
+    def _require_spark(self) -> None:
+        if self._spark is None:
+            raise StartError("this cluster runs without Spark; use sparklog.connect(spark, ...)")
+        context = getattr(self._spark, "_sc", None)  # Spark Connect has none
+        if context is not None and is_stopped(context):
+            raise StartError(
+                "this Spark session has been stopped; make a new one, and use sparklog.connect()"
+            )
+
 
 class Topic:
-    """A topic by name.  Looking at it asks the cluster; raises KafkaError where there is none."""
+    """A topic by name.  Looking at it asks the cluster.
 
-    def __init__(self, name: str, client: BlockingClient, frames: TopicFrames) -> None:
+    Every method raises KafkaError for a topic that does not exist, and ClosedError once the cluster
+    was stopped.
+    """
+
+    def __init__(
+        self, name: str, open_client: Callable[[], BlockingClient], frames: TopicFrames
+    ) -> None:
+        """``open_client`` gives the cluster's client, or raises ClosedError."""
         self.name = name
-        self._client = client
+        self._open_client = open_client
         self._frames = frames
 
     def read(self, **options: Any) -> Any:
@@ -92,20 +118,25 @@ class Topic:
     @property
     def configs(self) -> dict[str, str | None]:
         """Its settings, the defaults included."""
-        found = self._client.admin.describe_topic_configs(self.name)
+        found = self._open_client().admin.describe_topic_configs(self.name)
         return {name: entry.value for name, entry in found.items()}
 
     def partitions(self, timeout_s: float | None = None) -> tuple[TopicPartitionState, ...]:
-        """Leaders, replicas, offsets and sizes, by number."""
-        view = self._view(timeout_s)
+        """Leaders, replicas, offsets and sizes, by number.
+
+        ``timeout_s`` bounds the whole call.
+        """
+        client = self._open_client()
+        deadline = Deadline(client.timeout_s if timeout_s is None else timeout_s)
+        view = client.metadata([self.name], timeout_s=deadline.left_s).topic(self.name)
         tps = {number: TopicPartition(self.name, number) for number in sorted(view.partitions)}
         held = {
-            spec: self._client.list_offsets(
-                dict.fromkeys(tps.values(), int(spec)), timeout_s=timeout_s
+            spec: client.list_offsets(
+                dict.fromkeys(tps.values(), int(spec)), timeout_s=deadline.left_s
             )
             for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         }
-        sizes = self._sizes(timeout_s)
+        sizes = self._sizes(client, deadline)
         return tuple(
             TopicPartitionState(
                 partition=number,
@@ -136,16 +167,37 @@ class Topic:
 
     def preview(self, records: int = 10) -> list[ConsumedRecord]:
         """The newest records of all partitions, by their timestamps, newest last."""
+        return self._newest(self.partitions(), records, PREVIEW_SECONDS_MAX)
+
+    def __repr__(self) -> str:
+        return f"<sparklog.Topic {self.name}>"
+
+    def _repr_html_(self) -> str:
+        name = f"<b>topic</b> {code(self.name)}"
+        try:
+            states = self.partitions(LOOK_SECONDS_MAX)
+        except (SparklogError, TimeoutError) as error:
+            return f"{name}: {message(_message(error))}"
+        known = [state.size_bytes for state in states if state.size_bytes is not None]
+        size = f", {_bytes(sum(known))}" if known else ""
+        records = counted(sum(state.records for state in states), "record")
+        partitions = counted(len(states), "partition")
+        return (
+            f"{name}: {records} in {partitions}{size}"
+            f"{_partitions_html(states)}{self._newest_html(states)}"
+        )
+
+    def _newest(
+        self, states: Sequence[TopicPartitionState], records: int, seconds: float
+    ) -> list[ConsumedRecord]:
         wanted = {
-            TopicPartition(self.name, state.partition): state
-            for state in self.partitions()
-            if state.records
+            TopicPartition(self.name, state.partition): state for state in states if state.records
         }
         if not wanted:
             return []
         found: list[ConsumedRecord] = []
-        end = time.monotonic() + PREVIEW_SECONDS_MAX
-        with self._client.consumer() as consumer:
+        end = time.monotonic() + seconds
+        with self._open_client().consumer() as consumer:
             consumer.assign(
                 {tp: max(at.earliest, at.latest - records) for tp, at in wanted.items()}
             )
@@ -156,42 +208,37 @@ class Topic:
         found.sort(key=lambda record: (record.timestamp, record.partition, record.offset))
         return found[-records:]
 
-    def __repr__(self) -> str:
-        return f"<sparklog.Topic {self.name}>"
-
-    def _repr_html_(self) -> str:
-        name = f"<b>topic</b> <code>{html.escape(self.name)}</code>"
+    def _newest_html(self, states: Sequence[TopicPartitionState]) -> str:
         try:
-            states = self.partitions(LOOK_SECONDS_MAX)
-            newest = self.preview(5)
-        except SparklogError as error:
-            return f"{name}: {html.escape(str(error))}"
-        known = [state.size_bytes for state in states if state.size_bytes is not None]
-        size = f", {_bytes(sum(known))}" if known else ""
-        records = sum(state.records for state in states)
-        return (
-            f"{name}: {records:,} records in {len(states)} partitions{size}"
-            f"{_partitions_html(states)}{_records_html(newest)}"
-        )
+            return _records_html(self._newest(states, RECORDS_SHOWN, LOOK_SECONDS_MAX))
+        except (SparklogError, TimeoutError) as error:
+            return f"the newest records cannot be read: {message(_message(error))}"
 
-    def _view(self, timeout_s: float | None) -> TopicView:
-        return self._client.metadata([self.name], timeout_s=timeout_s).topic(self.name)
-
-    def _sizes(self, timeout_s: float | None) -> Mapping[tuple[int, TopicPartition], int]:
-        """By broker and partition; of none when a broker does not answer."""
-        limit = self._client.timeout_s if timeout_s is None else timeout_s
-        admin = Admin(self._client.cluster, timeout_s=limit)
+    def _sizes(
+        self, client: BlockingClient, deadline: Deadline
+    ) -> Mapping[tuple[int, TopicPartition], int]:
+        """Log sizes by broker and partition; empty when a broker does not answer."""
+        admin = Admin(client.cluster, timeout_s=deadline.left_s)
         with suppress(SparklogError):
             return {
                 (broker, tp): size
-                for broker, directories in self._client.run(
-                    admin.describe_log_dirs(), limit
+                for broker, directories in client.run(
+                    admin.describe_log_dirs(), deadline.left_s
                 ).items()
                 for directory in directories
                 for tp, size in directory.sizes.items()
                 if tp.topic == self.name
             }
         return {}
+
+
+def _require_frame(frame: Any) -> None:
+    """Raises ConfigError for what is no DataFrame of Spark, as one of pandas."""
+    if not (hasattr(frame, "sparkSession") and hasattr(frame, "write")):
+        kind = f"{type(frame).__module__}.{type(frame).__qualname__}".removeprefix("builtins.")
+        raise ConfigError(
+            f"write: expected a Spark DataFrame, not {kind}; spark.createDataFrame(...) makes one"
+        )
 
 
 def _partitions_html(states: Sequence[TopicPartitionState]) -> str:
@@ -207,12 +254,12 @@ def _partitions_html(states: Sequence[TopicPartitionState]) -> str:
         for state in states[:PARTITIONS_SHOWN_MAX]
     ]
     more = len(states) - len(rows)
-    table = _table(("partition", "leader", "replicas", "from", "to", "size"), rows)
-    return f"{table}... and {more} more" if more else table
+    shown = table(("partition", "leader", "replicas", "from", "to", "size"), rows)
+    return f"{shown}... and {counted(more, 'partition')} more" if more else shown
 
 
 def _replicas_text(state: TopicPartitionState) -> str:
-    """Those that are not in sync in brackets."""
+    """Replica ids; those that are not in sync are in brackets."""
     return ", ".join(str(id) if id in state.isr else f"({id})" for id in state.replicas)
 
 
@@ -224,20 +271,17 @@ def _records_html(records: Sequence[ConsumedRecord]) -> str:
             str(record.partition),
             str(record.offset),
             _moment(record.timestamp),
-            _text(record.key),
-            _text(record.value),
+            bytes_text(record.key),
+            bytes_text(record.value),
         )
         for record in records
     ]
-    return "newest records" + _table(("partition", "offset", "timestamp", "key", "value"), rows)
+    return "newest records" + table(("partition", "offset", "timestamp", "key", "value"), rows)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{text}</th>" for text in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+def _message(error: Exception) -> str:
+    """The text of an error; the name of its class when it has none."""
+    return str(error) or type(error).__name__
 
 
 def _moment(timestamp_ms: int) -> str:
@@ -246,14 +290,6 @@ def _moment(timestamp_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
     return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-
-
-def _text(value: bytes | None) -> str:
-    if value is None:
-        return "null"
-    text = value[: 4 * SHOWN_MAX].decode("utf-8", errors="replace")
-    shown = "".join(c if c.isprintable() else "�" for c in text[:SHOWN_MAX])
-    return shown if shown == text and len(value) <= 4 * SHOWN_MAX else f"{shown} ..."
 
 
 def _bytes(size: int) -> str:

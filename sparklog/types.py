@@ -108,9 +108,26 @@ class Endpoint:
     def parse(cls, text: str) -> "Endpoint":
         """``HOST:PORT`` (IPv6 hosts in brackets).  Raises ValueError naming the text."""
         host, separator, port = text.strip().rpartition(":")
-        if not separator or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+        is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+        if not separator or not is_port:
             raise ValueError(f"{text!r} is not HOST:PORT")
-        return cls(host.strip("[]"), int(port))
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        if not _is_host(host):
+            raise ValueError(f"{text!r} is not HOST:PORT: {host!r} cannot be a host")
+        return cls(host, int(port))
+
+
+def _is_host(host: str) -> bool:
+    """Whether a resolver takes the name: no characters that names do not have, no label that is
+    empty or too long."""
+    if not host or not host.isprintable() or any(each in " []/\\@#?,'\"" for each in host):
+        return False
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,23 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
-from sparklog.errors import LockedError, StorageError
+from sparklog.errors import ChangedFileError, LockedError, StorageError
 
 #: Byte-shaped buffers (a memoryview must have format ``B``).
 Buffer = bytes | bytearray | memoryview
+
+
+#: Which file it is, whatever its name; two files that exist at the same time differ in it.
+FileIdentity: TypeAlias = tuple[int, int]
+
+
+class FileStatus(NamedTuple):
+    """What a path leads to now: which file, and its size in bytes."""
+
+    identity: FileIdentity
+    size: int
 
 
 class MissingPathError(StorageError):
@@ -48,6 +59,10 @@ class Map(Protocol):
 
     @property
     def buffer(self) -> memoryview: ...
+
+    @property
+    def identity(self) -> FileIdentity:
+        """Of the mapped file."""
 
     def reserve(self, end: int) -> None:
         """Make sure that disk space stands behind ``[0, end)`` before it is written.
@@ -85,19 +100,34 @@ class FileHandle(Protocol):
     @property
     def path(self) -> str: ...
 
-    def size(self) -> int: ...
+    @property
+    def identity(self) -> FileIdentity: ...
+
+    def size(self) -> int:
+        """As this handle knows it."""
 
     def writev(self, buffers: Sequence[Buffer]) -> int:
         """Append all buffers, or change nothing and raise StorageError.  Returns the bytes added.
 
-        A process killed in the middle may leave any prefix of them.
+        A process killed in the middle may leave any prefix of them.  Raises ChangedFileError when
+        something else made the file shorter than this handle knows it.
         """
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes; fewer at the end of the file, none behind it."""
 
     def region(self, offset: int, size: int) -> Region:
-        """The range, clipped to the file's present end."""
+        """The range, clipped to the file's end as this handle knows it.
+
+        Raises ChangedFileError when something else made the file shorter.
+        """
+
+    def overwrite(self, offset: int, data: Buffer) -> None:
+        """Replace the bytes at ``offset``, all of which are there; the size stays what it is.
+
+        A handle that does not append to the file may do this too.  A process killed in the middle
+        may leave any mixture of old and new bytes.
+        """
 
     def truncate(self, size: int) -> None:
         """Cut the file back.  It must not be mapped; a size behind the end is refused."""
@@ -223,6 +253,10 @@ class FileHalf(StorageBackend):
     @abstractmethod
     def is_folder(self, path: str) -> bool: ...
 
+    @abstractmethod
+    def look(self, path: str) -> FileStatus | None:
+        """Which file a path leads to now; None when there is none."""
+
     def space(self) -> tuple[int, int]:
         """Bytes of the volume, and how many of them can still be used; -1 for no limit."""
         return -1, -1
@@ -292,6 +326,13 @@ def storage_error(action: str, where: str, error: OSError) -> StorageError:
     found = kind(f"cannot {action} {where}: {reason}")
     found.code = code
     return found
+
+
+def shrunk_error(where: str, size: int, known: int) -> ChangedFileError:
+    """A file has ``size`` bytes where its owner had written ``known``."""
+    return ChangedFileError(
+        f"{where} has {size} bytes where {known} were written; something else cut it"
+    )
 
 
 def locked_error(folder: str, pid: str = "unknown", host: str | None = None) -> LockedError:

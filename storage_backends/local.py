@@ -23,6 +23,7 @@ from sparklog.errors import StorageError
 from sparklog.storage_backends.base import (
     Buffer,
     FileHalf,
+    FileStatus,
     file_parts,
     locked_error,
     path_parts,
@@ -186,6 +187,12 @@ class LocalBackend(FileHalf):
     def is_folder(self, path: str) -> bool:
         status = self._status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def look(self, path: str) -> FileStatus | None:
+        status = self._status(path)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return None
+        return FileStatus((status.st_dev, status.st_ino), status.st_size)
 
     def flush_folder(self, path: str) -> None:
         full = self._full_folder(path)

@@ -12,8 +12,8 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 
-from sparklog.errors import StorageError
-from sparklog.storage_backends.base import Buffer, storage_error
+from sparklog.errors import ChangedFileError, StorageError
+from sparklog.storage_backends.base import Buffer, FileIdentity, shrunk_error, storage_error
 from sparklog.storage_backends.descriptors import Descriptor, read_at, write_at
 from sparklog.storage_backends.large_writes import LargeWrites, Readers
 
@@ -38,6 +38,7 @@ class LocalFile:
         "_readers",
         "_size",
         "_tail_to_cut",
+        "identity",
         "path",
     )
 
@@ -45,7 +46,9 @@ class LocalFile:
         self.path = path
         self._large_writes = large_writes
         self._descriptor: Descriptor | None = Descriptor(descriptor)
-        self._size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        self.identity: FileIdentity = status.st_dev, status.st_ino
+        self._size = status.st_size
         self._readers = Readers(self._size)
         self._tail_to_cut = False
         self._failed_flush = False
@@ -56,12 +59,15 @@ class LocalFile:
     def writev(self, buffers: Sequence[Buffer]) -> int:
         descriptor = self._writable()
         try:
+            self._check_end(descriptor.number)
             if self._tail_to_cut:
                 self._cut(descriptor.number, self._size)
             written = self._write(descriptor.number, buffers)
         except OSError as error:
             self._cut_tail(descriptor.number)
             raise storage_error("write to", self.path, error) from error
+        except ChangedFileError:
+            raise
         except BaseException:
             self._tail_to_cut = True
             raise
@@ -76,13 +82,25 @@ class LocalFile:
             raise storage_error("read", self.path, error) from error
 
     def region(self, offset: int, size: int) -> "LocalRegion":
-        return LocalRegion(self.path, self._open(), offset, max(0, self._asked(offset, size)))
+        descriptor = self._open()
+        # Else an answer could be begun whose bytes are not there.
+        self._check_end(descriptor.number)
+        return LocalRegion(self.path, descriptor, offset, max(0, self._asked(offset, size)))
+
+    def overwrite(self, offset: int, data: Buffer) -> None:
+        descriptor = self._writable()
+        _check_within(self.path, offset, len(data), self._size)
+        try:
+            write_at(descriptor.number, (data,), offset)
+        except OSError as error:
+            raise storage_error("write to", self.path, error) from error
 
     def truncate(self, size: int) -> None:
         descriptor = self._writable()
         if not 0 <= size <= self._size:
             raise StorageError(f"cannot cut {self.path} to {size} bytes: it has {self._size}")
         try:
+            self._check_end(descriptor.number)
             self._cut(descriptor.number, size)
         except OSError as error:
             raise storage_error("cut", self.path, error) from error
@@ -133,6 +151,13 @@ class LocalFile:
                 "check the disk, then open and recover it again"
             )
         return self._open()
+
+    def _check_end(self, descriptor: int) -> None:
+        """Refuse a file that something else cut: what is written behind its end, or a longer
+        file, would hide that bytes are lost."""
+        end = os.lseek(descriptor, 0, os.SEEK_END)
+        if end < self._size:
+            raise shrunk_error(self.path, end, self._size)
 
     def _cut(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
@@ -188,14 +213,14 @@ class LocalMap:
     opens the file by its name and checks that this is still the same file.
     """
 
-    __slots__ = ("_identity", "_map", "_path", "_reserved", "_size", "buffer")
+    __slots__ = ("_map", "_path", "_reserved", "_size", "buffer", "identity")
 
     def __init__(self, path: str, descriptor: int, size: int) -> None:
         assert size > 0, f"an empty map of {path}"
         self._path = path
         self._size = size
         self._reserved = 0
-        self._identity = _identity(descriptor)
+        self.identity = _identity(descriptor)
         self._map = mmap.mmap(descriptor, size)
         if _RANDOM is not None:
             # Else the first store into an empty map brings in megabytes of zeros around it: 2.7 ms
@@ -237,7 +262,7 @@ class LocalMap:
         except FileNotFoundError:
             return False
         try:
-            same = _identity(descriptor) == self._identity
+            same = _identity(descriptor) == self.identity
             if same:
                 act(descriptor)
             return same
@@ -245,6 +270,13 @@ class LocalMap:
             os.close(descriptor)
 
 
-def _identity(descriptor: int) -> tuple[int, int]:
+def _check_within(path: str, offset: int, count: int, size: int) -> None:
+    if offset < 0 or offset + count > size:
+        raise StorageError(
+            f"cannot replace {count} bytes at byte {offset} of {path}: it has {size}"
+        )
+
+
+def _identity(descriptor: int) -> FileIdentity:
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino

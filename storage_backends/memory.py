@@ -13,6 +13,7 @@ from sparklog.errors import StorageError
 from sparklog.storage_backends.base import (
     Buffer,
     FileHalf,
+    FileStatus,
     MissingPathError,
     file_parts,
     locked_error,
@@ -200,6 +201,12 @@ class MemoryBackend(FileHalf):
         parts, where = self._folder_place(path)
         with self.disk.operation("exists", where):
             return self._find_folder(parts) is not None
+
+    def look(self, path: str) -> FileStatus | None:
+        parts, where = self._folder_place(path)
+        with self.disk.operation("size", where):
+            node = self._find(parts)
+            return FileStatus(node.identity, len(node.data)) if isinstance(node, FileNode) else None
 
     def flush_folder(self, path: str) -> None:
         parts, where = self._folder_place(path)

@@ -25,6 +25,7 @@ Operation = Literal[
     "make_folder",
     "map",
     "open",
+    "overwrite",
     "put",
     "put_if_absent",
     "read",

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from sparklog.errors import StorageError
-from sparklog.storage_backends.base import Buffer
+from sparklog.storage_backends.base import Buffer, shrunk_error
 from sparklog.storage_backends.memory_disk import MemoryDisk
 from sparklog.storage_backends.memory_nodes import FileNode
 
@@ -17,23 +17,29 @@ from sparklog.storage_backends.memory_nodes import FileNode
 class MemoryFile:
     """An open file (``FileHandle``)."""
 
-    __slots__ = ("_disk", "_failed_flush", "_node", "path")
+    __slots__ = ("_disk", "_failed_flush", "_node", "_size", "identity", "path")
 
     def __init__(self, path: str, disk: MemoryDisk, node: FileNode) -> None:
         self.path = path
         self._disk = disk
         self._node: FileNode | None = node
+        self.identity = node.identity
+        self._size = len(node.data)
         self._failed_flush = False
 
     def size(self) -> int:
-        return len(self._open().data)
+        self._open()
+        return self._size
 
     def writev(self, buffers: Sequence[Buffer]) -> int:
         node = self._writable()
         data = b"".join(buffers)
         with self._disk.operation("writev", self.path, writes=True, grows=len(data)):
             self._check_unmapped(node)
+            if len(node.data) < self._size:
+                raise shrunk_error(self.path, len(node.data), self._size)
             node.append(data)
+            self._size = len(node.data)
         return len(data)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -44,17 +50,32 @@ class MemoryFile:
     def region(self, offset: int, size: int) -> "MemoryRegion":
         node = self._open()
         with self._disk.operation("region", self.path):
+            if len(node.data) < self._size:
+                raise shrunk_error(self.path, len(node.data), self._size)
             return MemoryRegion(self.path, bytes(node.data[offset : offset + max(0, size)]))
+
+    def overwrite(self, offset: int, data: Buffer) -> None:
+        node = self._writable()
+        with self._disk.operation("overwrite", self.path, writes=True):
+            if offset < 0 or offset + len(data) > len(node.data):
+                raise StorageError(
+                    f"cannot replace {len(data)} bytes at byte {offset} of {self.path}: "
+                    f"it has {len(node.data)}"
+                )
+            node.overwrite(offset, data)
 
     def truncate(self, size: int) -> None:
         node = self._writable()
         with self._disk.operation("truncate", self.path, writes=True):
             self._check_unmapped(node)
+            if len(node.data) < self._size:
+                raise shrunk_error(self.path, len(node.data), self._size)
             if not 0 <= size <= len(node.data):
                 raise StorageError(
                     f"cannot cut {self.path} to {size} bytes: it has {len(node.data)}"
                 )
             node.cut(size)
+            self._size = size
 
     def flush(self) -> None:
         node = self._writable()
@@ -72,6 +93,7 @@ class MemoryFile:
             if len(node.data) < size:
                 self._check_unmapped(node)
                 node.extend(size)
+                self._size = size
             return MemoryMap(self.path, self._disk, node, size)
 
     def close(self) -> None:
@@ -123,12 +145,13 @@ class MemoryRegion:
 class MemoryMap:
     """The file's own bytes (``Map``); they must not change their length meanwhile."""
 
-    __slots__ = ("_closed", "_disk", "_node", "_path", "_size", "buffer")
+    __slots__ = ("_closed", "_disk", "_node", "_path", "_size", "buffer", "identity")
 
     def __init__(self, path: str, disk: MemoryDisk, node: FileNode, size: int) -> None:
         self._path = path
         self._disk = disk
         self._node = node
+        self.identity = node.identity
         self._size = size
         self._closed = False
         self.buffer = memoryview(node.data)[:size]

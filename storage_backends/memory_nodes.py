@@ -4,18 +4,24 @@ Owns: a tree of nodes, each in two states: as written (``live``, ``data``) and a
 it (``durable``, ``flushed``).  Must not know paths, faults or handles.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 
 #: (path, unflushed bytes) -> how many of them reached the platter anyway.
 KeepUnflushed = Callable[[str, int], int]
 
 
+#: Of files, in the order in which they were made.
+_numbers = itertools.count()
+
+
 class FileNode:
     """A file.  ``dirty_from`` is the first byte that may differ from ``flushed``."""
 
-    __slots__ = ("allocated", "data", "dirty_from", "flushed", "lost", "maps")
+    __slots__ = ("allocated", "data", "dirty_from", "flushed", "identity", "lost", "maps")
 
     def __init__(self, data: bytes | bytearray | memoryview = b"") -> None:
+        self.identity = 0, next(_numbers)
         self.data = bytearray(data)
         self.flushed = bytearray(data)
         self.dirty_from = len(self.data)
@@ -28,6 +34,11 @@ class FileNode:
     def append(self, data: bytes | bytearray | memoryview) -> None:
         self.data += data
         self.allocated = len(self.data)
+
+    def overwrite(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Replace bytes that are there."""
+        self.data[position : position + len(data)] = data
+        self.dirty_from = min(self.dirty_from, position)
 
     def cut(self, size: int) -> None:
         del self.data[size:]

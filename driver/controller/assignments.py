@@ -18,7 +18,7 @@ TOPIC_PARTITIONS_MAX = 10_000
 CLUSTER_PARTITIONS_MAX = 100_000
 #: The levels of failure domains, outermost first.
 DOMAINS = ("rack", "host", "executor", "job")
-#: Domains that a warning names.
+#: Domains that a warning names, and brokers that a refusal names.
 _NAMED_MAX = 5
 
 
@@ -121,7 +121,7 @@ class PlacementDraft:
         check_replicas(self._image, partition, replicas)
         if not any(map(self._image.is_alive, replicas)):
             raise _wrong_assignment(
-                f"no broker named for partition {partition} is alive: {list(replicas)}"
+                f"no broker named for partition {partition} is alive: {_shown(replicas)}"
             )
 
 
@@ -136,7 +136,7 @@ def check_replicas(
     if not replicas:
         raise _wrong_assignment(f"partition {partition} has an empty list of replicas")
     if len(set(replicas)) < len(replicas):
-        raise _wrong_assignment(f"partition {partition} names a broker twice: {list(replicas)}")
+        raise _wrong_assignment(f"partition {partition} names a broker twice: {_shown(replicas)}")
     for broker_id in replicas:
         broker = image.broker(broker_id)
         if broker is None or not broker.registered:
@@ -148,6 +148,11 @@ def check_replicas(
                 f"partition {partition} names broker {broker_id}, which is being drained and takes "
                 "no replicas"
             )
+
+
+def _shown(replicas: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, replicas[:_NAMED_MAX]))
+    return f"[{shown}, ...]" if len(replicas) > _NAMED_MAX else f"[{shown}]"
 
 
 def check_replication_factor(factor: int) -> None:

@@ -18,7 +18,7 @@ from sparklog.driver.controller.decision import (
 )
 from sparklog.driver.controller.elections import Loss
 from sparklog.driver.controller.partition_changes import PartitionChanges, named
-from sparklog.driver.controller.sessions import Sessions
+from sparklog.driver.controller.sessions import Sessions, apply_failures
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
     BrokerIdAssigned,
@@ -104,13 +104,19 @@ def register_broker(
     )
     loss = Loss.ALL if new_directory else Loss.NONE if clean else Loss.TAIL
     sessions.begin(broker.broker_id, now_ms)
+    news = sessions.note_failed(broker.broker_id, request.offline)
     partitions = PartitionChanges(
-        image, config, also_alive=broker.broker_id, stopping=sessions.stopping
+        image,
+        config,
+        also_alive=broker.broker_id,
+        stopping=sessions.stopping,
+        failed_on=sessions.failed_on,
     )
     if continued:
         partitions.returned(broker.broker_id)
     else:
         partitions.left((broker.broker_id,), loss)
+    apply_failures(image, partitions, broker.broker_id, request.offline, news)
     return Decision(
         records=(
             BrokerRegistered(broker=broker, clean=clean),
@@ -173,6 +179,7 @@ def _check_registration(
 def _registration_effects(
     broker_id: int, loss: Loss, partitions: "PartitionChanges"
 ) -> Iterator[Effect]:
+    yield from partitions.warnings_of_losses()
     if partitions.unclean:
         yield WarnOperator(
             message=f"broker {broker_id} stopped uncleanly and was the last that had everything of "

@@ -26,7 +26,9 @@ def settle_configured(
     changed = [r for r in records if isinstance(r, ConfigChanged) and r.name == _MIN_ISR]
     if not changed:
         return Decision()
-    changes = PartitionChanges(image, config, stopping=sessions.stopping)
+    changes = PartitionChanges(
+        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
     for tp in list(_partitions_of(image, changed)):
         changes.change(tp, settle)
     return Decision(records=changes.records(), effects=changes.effects())

@@ -246,12 +246,12 @@ def _change_list(resource: _Resource, setting: Setting, change: AlterableConfig)
             "subtracted from",
         )
     present = resource.overrides.get(setting.name, resource.defaults.get(setting.name, ""))
-    items = _items(present)
-    changed = _items(change.value or "")
+    items = dict.fromkeys(_items(present))
+    changed = dict.fromkeys(_items(change.value or ""))
     if change.config_operation == ConfigOperation.APPEND:
-        items += [item for item in changed if item not in items]
+        items |= changed
     else:
-        items = [item for item in items if item not in changed]
+        items = {item: None for item in items if item not in changed}
     if not items and setting.default:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{setting.name} would be empty; delete the setting instead"

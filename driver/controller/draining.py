@@ -109,7 +109,9 @@ class _Moves:
         config: BrokerConfig,
         leaving: frozenset[int],
     ) -> None:
-        self.changes = PartitionChanges(image, config, stopping=sessions.stopping)
+        self.changes = PartitionChanges(
+            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        )
         self._image = image
         self._leaving = leaving
         self._alive = frozenset(broker.broker_id for broker in image.alive_brokers())

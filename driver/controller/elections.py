@@ -7,6 +7,8 @@ comes or goes.
   *eligible* until the ISR is back at that size, or until its log may have become shorter.
 * The leader is a living ISR member, else a living eligible replica; one that is about to stop only
   when there is no other.
+* A replica whose log has failed on a living broker is elected only where every other one of these
+  sets has failed as well: then it leads to say so.
 * When both sets are empty, every replica that held all acknowledged records has stopped uncleanly.
   Those that were in either since the ISR last had its size are the *last known* ones.  If only one
   such replica was left, it leads again with what its log holds: an unclean recovery.
@@ -28,19 +30,20 @@ class Loss(Enum):
 
     NONE = 0  #: The broker stopped, or nobody knows: the log is as it was.
     TAIL = 1  #: It stopped uncleanly: the log may lack what was acknowledged last.
-    ALL = 2  #: It came back with another directory: there is no log.
+    ALL = 2  #: It came back with another directory, or the files of its log are gone.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What the transitions depend on beside the partition: the topic's ``min_isr``, who is alive,
-    which brokers are about to stop, and whether the topic would rather lose records than wait
-    (``unclean``)."""
+    which brokers are about to stop, whether the topic would rather lose records than wait
+    (``unclean``), and on which living brokers the replica has ``failed``."""
 
     min_isr: int
     is_alive: Callable[[int], bool]
     stopping: Container[int] = frozenset()
     unclean: bool = False
+    failed: Container[int] = frozenset()
 
     def may_lead(self, broker_id: int) -> bool:
         return self.is_alive(broker_id) and broker_id not in self.stopping
@@ -97,8 +100,35 @@ def replica_failed(before: PartitionImage, broker_id: int, rules: Rules) -> Sett
     It is as good as lost where another replica can lead, or the topic would rather lose records
     than wait.  Else the broker keeps the lead, and tells clients why it cannot serve.
     """
+    return _failed(before, broker_id, Loss.TAIL, rules)
+
+
+def replica_lost(
+    before: PartitionImage, broker_id: int, rules: Rules, *, is_news: bool = False
+) -> Settled:
+    """A living broker's log of this partition is gone: the broker will copy the leader's.
+
+    As ``replica_failed``, and the replica is not among the last known ones any more.  When the loss
+    ``is_news``, the leader epoch rises even under the same leader: what the leader knows of this
+    follower, and what it has proposed because of that, was about the log that is gone.
+    """
+    settled = _failed(before, broker_id, Loss.ALL, rules)
+    state = settled.state
+    if not is_news or state.leader in (NO_NODE, broker_id) or state.leader != before.leader:
+        return settled
+    if state.leader_epoch > before.leader_epoch:
+        return settled
+    renewed = replace(
+        state,
+        leader_epoch=before.leader_epoch + 1,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    return replace(settled, state=renewed)
+
+
+def _failed(before: PartitionImage, broker_id: int, loss: Loss, rules: Rules) -> Settled:
     alive = replace(rules, is_alive=lambda other: other != broker_id and rules.is_alive(other))
-    settled = brokers_left(before, (broker_id,), Loss.TAIL, alive)
+    settled = brokers_left(before, (broker_id,), loss, alive)
     kept = settled.state.offline and not rules.unclean
     return Settled(state=before) if kept else settled
 
@@ -207,10 +237,13 @@ def _choose_leader(
     kept = state.leader in state.isr and rules.is_alive(state.leader)
     if kept and state.leader not in lost_leaders:
         return state.leader, False
+    working = [b for b in (*state.isr, *state.eligible) if b not in rules.failed]
     for safe in (state.isr, state.eligible):
         for may_lead in (rules.may_lead, rules.is_alive):
             for broker_id in state.replicas:
-                if broker_id in safe and may_lead(broker_id):
+                # One whose log has failed leads, and says so, where no other one can be hoped for:
+                # elected beside others, it would make them lose what they are eligible by.
+                if broker_id in safe and may_lead(broker_id) and broker_id in (working or safe):
                     return broker_id, False
     nobody_is_safe = not state.isr and not state.eligible
     if nobody_is_safe and len(state.last_known) == 1 and rules.is_alive(state.last_known[0]):

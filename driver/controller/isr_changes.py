@@ -35,7 +35,9 @@ def alter_partitions(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: AlterPartitionRequest
 ) -> Decision:
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
-    changes = PartitionChanges(image, config, stopping=sessions.stopping)
+    changes = PartitionChanges(
+        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
     proposals = _Proposals(image, sessions, changes, request.broker_id)
     topics = tuple(
         ResponseTopicData(topic_id=topic.topic_id, partitions=tuple(proposals.answers(topic)))

@@ -93,8 +93,11 @@ class _Elections:
         config: BrokerConfig,
         election_type: ElectionType,
     ) -> None:
-        self.changes = PartitionChanges(image, config, stopping=sessions.stopping)
+        self.changes = PartitionChanges(
+            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        )
         self._image = image
+        self._sessions = sessions
         self._recoveries = recoveries
         self._elect = (
             self._elect_preferred
@@ -130,7 +133,9 @@ class _Elections:
     def _elect_unclean(self, tp: TopicPartition) -> None:
         """The best log that is known, or can be hoped for, leads."""
         state = self.changes.state(tp)
-        if not state.offline:
+        topic_id = self._image.topics[tp.topic].topic_id
+        failed = self._sessions.has_failed(state.leader, topic_id, tp.partition)
+        if not state.offline and not failed:
             raise KafkaError(
                 ErrorCode.ELECTION_NOT_NEEDED, f"{tp} has a leader, broker {state.leader}"
             )
@@ -159,7 +164,9 @@ class LeaderBalance:
         if now_ms < self.due_ms or not config.auto_leader_rebalance_enable:
             return Decision()
         self.due_ms = now_ms + config.leader_imbalance_check_interval_seconds * 1000
-        changes = PartitionChanges(image, config, stopping=sessions.stopping)
+        changes = PartitionChanges(
+            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        )
         for broker in image.alive_brokers():
             hosted = image.partitions_of(broker.broker_id).items()
             own = {tp: state for tp, state in hosted if state.replicas[0] == broker.broker_id}

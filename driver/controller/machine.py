@@ -132,6 +132,10 @@ class Controller:
         except Exception as error:
             raise BrokenImageError(f"cannot replay {records}") from error
 
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker has said that its replica does not work."""
+        return self._sessions.has_failed(broker_id, topic_id, partition)
+
     def check_invariants(self) -> None:
         self.image.check_invariants()
         alive = {broker.broker_id for broker in self.image.alive_brokers()}

@@ -117,7 +117,9 @@ class _Moves:
         config: BrokerConfig,
         request: AlterPartitionReassignmentsRequest,
     ) -> None:
-        self.changes = PartitionChanges(image, config, stopping=sessions.stopping)
+        self.changes = PartitionChanges(
+            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        )
         self._image = image
         self._other_factors = request.allow_replication_factor_change
         self._times = Counter(

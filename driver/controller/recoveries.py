@@ -163,7 +163,9 @@ def recover(
     only: Collection[PartitionKey] | None = None,
 ) -> Decision:
     """Look at all partitions that wait, or at some of them ``only``."""
-    changes = PartitionChanges(image, config, stopping=sessions.stopping)
+    changes = PartitionChanges(
+        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
     timeout_ms = config.unclean_recovery_timeout_ms
     waiting = recoveries.recover(image, changes, timeout_ms, now_ms, only)
     effects: list[Effect] = []

@@ -4,7 +4,7 @@ Owns: when each broker was heard of last, and what its silence does.  Must not k
 reached.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -29,13 +29,15 @@ class Sessions:
     """When each broker was heard of last.  A controller that just started knows nobody (``met``)
     and gives the brokers of its journal one session's time to be heard.  ``stopping`` are those
     that have said that they are about to stop; ``failed`` are the replicas, by topic id and
-    partition, that do not work on brokers that live."""
+    partition, that do not work on brokers that live, and ``lost`` those of them whose logs are
+    gone."""
 
     timeout_ms: int
     last_heard_ms: dict[int, int] = field(default_factory=dict)
     met: set[int] = field(default_factory=set)
     stopping: set[int] = field(default_factory=set)
     failed: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
+    lost: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
     last_tick_ms: int | None = None
 
     def grant_grace(self, image: ClusterImage, now_ms: int) -> None:
@@ -48,22 +50,28 @@ class Sessions:
     def begin(self, broker_id: int, now_ms: int) -> None:
         """A process has registered."""
         self.stopping.discard(broker_id)
-        self.failed.pop(broker_id, None)
+        self.note_failed(broker_id, ())
         self.hear(broker_id, now_ms)
 
     def end(self, broker_id: int) -> None:
         self.last_heard_ms.pop(broker_id, None)
         self.met.discard(broker_id)
         self.stopping.discard(broker_id)
-        self.failed.pop(broker_id, None)
+        self.note_failed(broker_id, ())
 
-    def note_failed(self, broker_id: int, replicas: Iterable[OfflineReplica]) -> None:
-        """All that does not work there now."""
+    def note_failed(
+        self, broker_id: int, replicas: Collection[OfflineReplica]
+    ) -> list[OfflineReplica]:
+        """All that does not work there now.  Returns those whose loss is news."""
         failed = frozenset((replica.topic_id, replica.partition) for replica in replicas)
-        if failed:
-            self.failed[broker_id] = failed
-        else:
-            self.failed.pop(broker_id, None)
+        lost = frozenset((each.topic_id, each.partition) for each in replicas if each.lost)
+        known = self.lost.get(broker_id, frozenset())
+        for table, found in ((self.failed, failed), (self.lost, lost)):
+            if found:
+                table[broker_id] = found
+            else:
+                table.pop(broker_id, None)
+        return [r for r in replicas if r.lost and (r.topic_id, r.partition) not in known]
 
     def may_join(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
         """Whether a living broker may come into the partition's ISR."""
@@ -73,6 +81,13 @@ class Sessions:
     def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
         """Whether a living broker's replica does not work."""
         return (topic_id, partition) in self.failed.get(broker_id, frozenset())
+
+    def failed_on(self, topic_id: UUID, partition: int) -> frozenset[int]:
+        """The living brokers whose replica does not work."""
+        if not self.failed:
+            return frozenset()
+        key = topic_id, partition
+        return frozenset(broker for broker, failed in self.failed.items() if key in failed)
 
     def forgive_stall(self, now_ms: int) -> None:
         """When this process stood still itself, nobody could be heard: sessions last longer."""
@@ -104,22 +119,40 @@ def heartbeat(
     if request.wants_stop:
         return _prepare_stop(image, sessions, config, broker, now_ms)
     sessions.hear(broker.broker_id, now_ms)
-    sessions.note_failed(broker.broker_id, request.offline)
+    news = sessions.note_failed(broker.broker_id, request.offline)
     if not broker.fenced and not request.offline:
         return Decision(response=BrokerHeartbeatResponse(fenced=False))
     partitions = PartitionChanges(
-        image, config, also_alive=broker.broker_id, stopping=sessions.stopping
+        image,
+        config,
+        also_alive=broker.broker_id,
+        stopping=sessions.stopping,
+        failed_on=sessions.failed_on,
     )
     unfenced: tuple[BrokerUnfenced, ...] = ()
     if broker.fenced:
         unfenced = (BrokerUnfenced(broker_id=broker.broker_id),)
         partitions.returned(broker.broker_id)
-    partitions.failed(broker.broker_id, _known(image, request.offline))
+    apply_failures(image, partitions, broker.broker_id, request.offline, news)
     return Decision(
         records=(*unfenced, *partitions.records()),
         response=BrokerHeartbeatResponse(fenced=False),
         effects=partitions.effects(),
     )
+
+
+def apply_failures(
+    image: ClusterImage,
+    partitions: PartitionChanges,
+    broker_id: int,
+    offline: Collection[OfflineReplica],
+    news: Iterable[OfflineReplica],
+) -> None:
+    """Replicas of a living broker do not work; the loss of ``news`` among them was just told."""
+    failed = [replica for replica in offline if not replica.lost]
+    lost = [replica for replica in offline if replica.lost]
+    partitions.failed(broker_id, _known(image, failed))
+    partitions.lost(broker_id, _known(image, lost), frozenset(_known(image, news)))
 
 
 def _known(image: ClusterImage, replicas: Iterable[OfflineReplica]) -> Iterator[TopicPartition]:
@@ -145,7 +178,9 @@ def _prepare_stop(
         return Decision(response=BrokerHeartbeatResponse(fenced=True, may_stop=True))
     sessions.hear(broker.broker_id, now_ms)
     sessions.stopping.add(broker.broker_id)
-    partitions = PartitionChanges(image, config, stopping=sessions.stopping)
+    partitions = PartitionChanges(
+        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
     partitions.stops(broker.broker_id)
     may_stop = not any(
         could_move(partitions.state(tp), broker.broker_id, partitions.rules(tp.topic))
@@ -213,7 +248,9 @@ def _fence(
 ) -> Decision:
     """Fence several brokers at once, so that none of them is elected in the others' place."""
     gone = frozenset(broker.broker_id for broker in brokers)
-    partitions = PartitionChanges(image, config, also_gone=gone, stopping=sessions.stopping)
+    partitions = PartitionChanges(
+        image, config, also_gone=gone, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
     partitions.left(gone, Loss.NONE)
     fenced: list[BrokerFenced] = []
     for broker in brokers:

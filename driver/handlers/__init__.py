@@ -64,7 +64,6 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         assign_brokers,
         report_loss,
         alter_partition,
-        elect_leaders,
         report_log_ends,
     )
     return (
@@ -72,7 +71,9 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         describe_log_dirs.handler(node.journal_url),
         describe_cluster.handler(lambda: node.image),
         describe_topic_partitions.handler(
-            lambda: node.image, node.config.max_request_partition_size_limit
+            lambda: node.image,
+            node.config.max_request_partition_size_limit,
+            node.has_failed,
         ),
         describe_configs.handler(
             lambda: node.image, node_id=CONTROLLER_NODE_ID, settings=node.settings
@@ -81,6 +82,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         find_coordinator.handler(),
         *leads_nothing.handlers(),
         *(module.handler(node.decide) for module in decided),
+        elect_leaders.handler(node.decide, lambda: node.image),
         *members.handlers(node.secret, node.surroundings.random_bytes),
         broker_heartbeat.handler(node.decide, node.doubts),
         watch_metadata.handler(node.feed),

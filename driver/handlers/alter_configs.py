@@ -5,19 +5,22 @@ place, and older tools still send it.
 """
 
 from sparklog.driver.handlers.node import Decide
-from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.driver.handlers.parts import decide_config_parts
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.service.refusals import refuse_alter_configs
+from sparklog.slices import Slices
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 
 
 def handler(decide: Decide) -> ApiHandler:
-    def handle(_context: RequestContext, request: AlterConfigsRequest) -> Handled:
-        return decide(request)
+    def handle(_context: RequestContext, request: AlterConfigsRequest) -> Slices[Handled]:
+        return decide_config_parts(decide, request)
 
     return ApiHandler(
         api_key=AlterConfigsRequest.API_KEY,
         min_version=AlterConfigsRequest.MIN_VERSION,
         max_version=AlterConfigsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=refuse_alter_configs,
     )

@@ -4,7 +4,7 @@ v3 gives each one's broker epoch (KIP-903); with v2 it is not checked.
 """
 
 from sparklog.driver.handlers.node import Decide
-from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.wire.messages.alter_partition import AlterPartitionRequest
 
 
@@ -16,6 +16,7 @@ def handler(decide: Decide) -> ApiHandler:
         api_key=AlterPartitionRequest.API_KEY,
         min_version=AlterPartitionRequest.MIN_VERSION,
         max_version=AlterPartitionRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         members_only=True,
     )

@@ -4,7 +4,7 @@ Tools ask every node that Metadata lists, and Kafka's take an answer without any
 refusal (CLUSTER_AUTHORIZATION_FAILED).
 """
 
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -24,5 +24,6 @@ def handler(journal_url: str) -> ApiHandler:
         api_key=DescribeLogDirsRequest.API_KEY,
         min_version=DescribeLogDirsRequest.MIN_VERSION,
         max_version=DescribeLogDirsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
     )

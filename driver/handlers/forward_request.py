@@ -12,7 +12,8 @@ from typing import Final
 from sparklog.driver.handlers.node import member_handler
 from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.transport import Answer, Owed, Parked, Reply, ServerConnection
+from sparklog.slices import Slices
+from sparklog.transport import Answer, LongAnswer, Owed, Parked, Reply, ServerConnection
 from sparklog.wire.codec import decode_request_header
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -53,16 +54,42 @@ def handler(redispatch: Redispatch) -> ApiHandler:
             result = redispatch(context.connection, frame)
         except (DecodeError, FrameError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
-        assert not isinstance(result, Owed), "only brokers give answers that way"
-        return _finish(result) if isinstance(result, Parked) else _wrap(result)
+        if isinstance(result, LongAnswer):
+            return _through(result)
+        return _passed_on(result)
 
     return member_handler(ForwardRequestRequest, handle)
 
 
-async def _finish(parked: Parked) -> ForwardRequestResponse:
+def _through(answer: LongAnswer) -> Slices[Handled]:
+    try:
+        result = yield from answer.slices
+    except (DecodeError, FrameError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
+    return _passed_on(result)
+
+
+def _passed_on(result: Answer) -> Handled:
+    assert not isinstance(result, Owed), "only brokers give answers that way"
+    if isinstance(result, Parked):
+        return _finish(result)
+    assert not isinstance(result, LongAnswer), "slices end with an answer"
+    return _wrap(result)
+
+
+async def _finish(parked: Parked) -> Slices[ForwardRequestResponse]:
     future = asyncio.ensure_future(parked.awaitable)
     await asyncio.wait((future,))
-    return _wrap(parked.finish(future))
+    return _finished(parked.finish(future))
+
+
+def _finished(answer: Reply | LongAnswer | None) -> Slices[ForwardRequestResponse]:
+    reply: Reply | None
+    if isinstance(answer, LongAnswer):
+        reply = yield from answer.slices
+    else:
+        reply = answer
+    return _wrap(reply)
 
 
 def _wrap(reply: Reply | None) -> ForwardRequestResponse:

@@ -5,19 +5,24 @@ that can change while they run; the others are refused.
 """
 
 from sparklog.driver.handlers.node import Decide
-from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.driver.handlers.parts import decide_config_parts
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.service.refusals import refuse_alter_configs
+from sparklog.slices import Slices
 from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 
 def handler(decide: Decide) -> ApiHandler:
-    def handle(_context: RequestContext, request: IncrementalAlterConfigsRequest) -> Handled:
-        return decide(request)
+    def handle(
+        _context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> Slices[Handled]:
+        return decide_config_parts(decide, request)
 
     return ApiHandler(
         api_key=IncrementalAlterConfigsRequest.API_KEY,
         min_version=IncrementalAlterConfigsRequest.MIN_VERSION,
         max_version=IncrementalAlterConfigsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=refuse_alter_configs,
     )

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.service.refusals import (
+    REFUSAL_UNITS,
     refuse_delete_records,
     refuse_list_offsets,
     refuse_offset_for_leader_epoch,
 )
+from sparklog.slices import Slices, in_groups
 from sparklog.types import NO_OFFSET
 from sparklog.wire.messages.delete_records import DeleteRecordsRequest
 from sparklog.wire.messages.fetch import (
@@ -64,45 +66,40 @@ def _handler(
         min_version=request_type.MIN_VERSION,
         max_version=request_type.MAX_VERSION,
         advertised_min=advertised_min,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=refuse,
     )
 
 
-def _refuse_produce(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
-    return ProduceResponse(
-        responses=tuple(
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=tuple(
-                    PartitionProduceResponse(
-                        index=partition.index, error_code=error.code, base_offset=NO_OFFSET
-                    )
-                    for partition in topic.partition_data
-                ),
-            )
-            for topic in request.topic_data
-        )
+def _refuse_produce(request: ProduceRequest, error: KafkaError) -> Slices[ProduceResponse]:
+    responses = yield from in_groups(
+        request.topic_data,
+        lambda topic: topic.partition_data,
+        lambda _, partition: PartitionProduceResponse(
+            index=partition.index, error_code=error.code, base_offset=NO_OFFSET
+        ),
+        lambda topic, partitions: TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=partitions
+        ),
+        REFUSAL_UNITS,
     )
+    return ProduceResponse(responses=responses)
 
 
-def _refuse_fetch(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    return FetchResponse(
-        responses=tuple(
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=tuple(
-                    PartitionData(
-                        partition_index=partition.partition,
-                        error_code=error.code,
-                        high_watermark=NO_OFFSET,
-                        records=b"",
-                    )
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
+def _refuse_fetch(request: FetchRequest, error: KafkaError) -> Slices[FetchResponse]:
+    responses = yield from in_groups(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda _, partition: PartitionData(
+            partition_index=partition.partition,
+            error_code=error.code,
+            high_watermark=NO_OFFSET,
+            records=b"",
+        ),
+        lambda topic, partitions: FetchableTopicResponse(
+            topic=topic.topic, topic_id=topic.topic_id, partitions=partitions
+        ),
+        REFUSAL_UNITS,
     )
+    return FetchResponse(responses=responses)

@@ -5,6 +5,7 @@ Owns: the narrow interfaces, so that handlers know neither controller nor journa
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
+from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.controller import Event
@@ -12,7 +13,7 @@ from sparklog.driver.feed import MetadataFeed
 from sparklog.driver.spare_desk import SpareDesk
 from sparklog.metadata import ClusterImage
 from sparklog.service.doubts import Doubts
-from sparklog.service.handler import ApiHandler
+from sparklog.service.handler import MANY_ITEMS, ApiHandler
 from sparklog.surroundings import Surroundings
 from sparklog.transport import Answer, ServerConnection
 from sparklog.wire.schema import Request, Response
@@ -53,6 +54,8 @@ class Node(Protocol):
 
     def decide(self, event: Event) -> Response | Awaitable[Response | None] | None: ...
 
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool: ...
+
     def stop(self, reason: str) -> None: ...
 
     def status(self) -> dict[str, Any]: ...
@@ -66,6 +69,7 @@ def member_handler(request_type: type[Request], handle: Callable[..., Any]) -> A
         api_key=request_type.API_KEY,
         min_version=0,
         max_version=0,
+        items_max=MANY_ITEMS,
         handle=handle,
         advertise=False,
         members_only=True,

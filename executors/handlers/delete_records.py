@@ -11,13 +11,15 @@ Deviation: the new log start is on the disk before anybody sees it; Kafka writes
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.refusals import refuse_delete_records
+from sparklog.slices import SLICE_UNITS, Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET, TopicPartition
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -26,6 +28,9 @@ from sparklog.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+
+#: Units of looking at one partition.
+_PARTITION_UNITS: Final = 6
 
 
 @dataclass(slots=True)
@@ -40,13 +45,24 @@ class _Deletion:
 def handler(table: PartitionTable) -> ApiHandler:
     def handle(
         context: RequestContext, request: DeleteRecordsRequest
-    ) -> Awaitable[DeleteRecordsResponse]:
-        deletions: dict[str, dict[int, _Deletion]] = {}
+    ) -> Slices[Awaitable[Slices[DeleteRecordsResponse]]]:
+        wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
+        spent = 0
         for topic in request.topics:
-            plans = {
-                part.partition_index: _plan(table, topic.name, part) for part in topic.partitions
-            }
-            deletions.setdefault(topic.name, {}).update(plans)
+            of_topic = wanted.setdefault(topic.name, {})
+            of_topic.update([(part.partition_index, part) for part in topic.partitions])
+            spent += 1 + len(topic.partitions) // 8
+            if spent >= SLICE_UNITS:
+                yield spent
+                spent = 0
+        plans = yield from in_groups(
+            wanted.items(),
+            lambda of_topic: of_topic[1].values(),
+            lambda of_topic, part: _plan(table, of_topic[0], part),
+            lambda of_topic, planned: (of_topic[0], planned),
+            _PARTITION_UNITS,
+        )
+        deletions = dict(plans)
         owner = owner_of(table, context.connection)
         return _answer(table, request.timeout_ms / 1000, deletions, owner)
 
@@ -54,6 +70,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         api_key=DeleteRecordsRequest.API_KEY,
         min_version=DeleteRecordsRequest.MIN_VERSION,
         max_version=DeleteRecordsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=refuse_delete_records,
     )
@@ -62,11 +79,11 @@ def handler(table: PartitionTable) -> ApiHandler:
 async def _answer(
     table: PartitionTable,
     timeout_s: float,
-    deletions: Mapping[str, Mapping[int, _Deletion]],
+    deletions: Mapping[str, Sequence[_Deletion]],
     owner: Owner,
-) -> DeleteRecordsResponse:
-    """``deletions`` by topic and partition."""
-    every = [deletion for topic in deletions.values() for deletion in topic.values()]
+) -> Slices[DeleteRecordsResponse]:
+    """``deletions`` by topic."""
+    every = [deletion for of_topic in deletions.values() for deletion in of_topic]
     targets = {d.topic_partition: d.target for d in every if d.target is not None}
     try:
         await table.checkpoints.write(targets, then=lambda: _move_starts(table, every))
@@ -78,14 +95,17 @@ async def _answer(
         keys = [deletion.topic_partition for deletion in pending]
         table.waits.deleters.park(parked, keys, timeout_s, owner)
         await parked.done
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=name, partitions=tuple(deletion.result for deletion in of_topic.values())
-            )
-            for name, of_topic in deletions.items()
-        )
-    )
+    return _response(deletions)
+
+
+def _response(deletions: Mapping[str, Sequence[_Deletion]]) -> Slices[DeleteRecordsResponse]:
+    def answered(of_topic: tuple[str, Sequence[_Deletion]]) -> DeleteRecordsTopicResult:
+        name, planned = of_topic
+        results = tuple([deletion.result for deletion in planned])
+        return DeleteRecordsTopicResult(name=name, partitions=results)
+
+    topics = yield from in_slices(answered, deletions.items(), 2)
+    return DeleteRecordsResponse(topics=tuple(topics))
 
 
 class _ParkedDeletions:

@@ -7,12 +7,14 @@ cannot be cordoned.
 """
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from sparklog.errors import ErrorCode, StorageError
 from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
+from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 from sparklog.wire.messages.describe_log_dirs import (
@@ -23,37 +25,49 @@ from sparklog.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
+#: Units of describing one partition.
+_PARTITION_UNITS: Final = 5
+
 
 def handler(table: PartitionTable) -> ApiHandler:
     async def handle(
         _context: RequestContext, request: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse:
-        wanted = _wanted(request)
+    ) -> Slices[DescribeLogDirsResponse]:
         spaces = [(folder, await run_blocking(_space, folder)) for folder in table.folders]
-        return DescribeLogDirsResponse(
-            results=(
-                *(
-                    _working(folder, space, table.partitions_in(folder), wanted)
-                    for folder, space in spaces
-                    if folder in table.folders.working
-                ),
-                *(_failed(failure.location) for failure in table.folders.failed),
-            )
-        )
+        return _response(table, request, spaces)
 
     return ApiHandler(
         api_key=DescribeLogDirsRequest.API_KEY,
         min_version=DescribeLogDirsRequest.MIN_VERSION,
         max_version=DescribeLogDirsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
     )
 
 
-def _wanted(request: DescribeLogDirsRequest) -> Collection[TopicPartition] | None:
+def _response(
+    table: PartitionTable,
+    request: DescribeLogDirsRequest,
+    spaces: Iterable[tuple[BrokerFolder, tuple[int, int]]],
+) -> Slices[DescribeLogDirsResponse]:
+    wanted = yield from _wanted(request)
+    results: list[DescribeLogDirsResult] = []
+    for folder, space in spaces:
+        if folder in table.folders.working:
+            partitions = table.partitions_in(folder)
+            results.append((yield from _working(folder, space, partitions, wanted)))
+    failed = [_failed(failure.location) for failure in table.folders.failed]
+    return DescribeLogDirsResponse(results=(*results, *failed))
+
+
+def _wanted(request: DescribeLogDirsRequest) -> Slices[Collection[TopicPartition] | None]:
     """The partitions to describe; None for all."""
     if request.topics is None:
         return None
-    return {TopicPartition(t.topic, number) for t in request.topics for number in t.partitions}
+    wanted: set[TopicPartition] = set()
+    named = (TopicPartition(t.topic, number) for t in request.topics for number in t.partitions)
+    yield from in_slices(wanted.add, named, 1)
+    return wanted
 
 
 def _space(folder: BrokerFolder) -> tuple[int, int]:
@@ -68,12 +82,18 @@ def _working(
     space: tuple[int, int],
     partitions: Iterable[Partition],
     wanted: Collection[TopicPartition] | None,
-) -> DescribeLogDirsResult:
+) -> Slices[DescribeLogDirsResult]:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    spent = 0
     for partition in sorted(partitions, key=_key):
+        spent += _PARTITION_UNITS
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
         tp = partition.topic_partition
         if wanted is None or tp in wanted:
             topics.setdefault(tp.topic, []).append(_described(partition))
+    yield spent
     total_bytes, usable_bytes = space
     return DescribeLogDirsResult(
         log_dir=folder.location,

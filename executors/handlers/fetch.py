@@ -13,9 +13,13 @@ told where the log starts, which Kafka's ask for.  A consumer that says its rack
 replica there (KIP-392); followers answer it as leaders do.
 
 Deviation: an error answers at once; Kafka lets a fetch wait beside topics that it does not know.
+
+A fetch of more than ``PARTITIONS_AT_ONCE`` partitions looks at them in slices.  Of a partition that
+is named several times the last word counts, as in Kafka.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -25,26 +29,35 @@ from sparklog.executors.closest_replica import closest_replica
 from sparklog.executors.fetch_session import FetchedPartition
 from sparklog.executors.fetch_sessions import Awaited
 from sparklog.executors.handlers.connection_waits import owner_of
-from sparklog.executors.handlers.fetch_scope import Look, Scope, scope_of
-from sparklog.executors.handlers.leader_hints import leader_hint
+from sparklog.executors.handlers.fetch_answer import (
+    NO_RECORDS,
+    PARTITIONS_AT_ONCE,
+    FetchAnswer,
+    aborted,
+    encode,
+    error_response,
+    failed,
+    release_records,
+    session_error,
+    with_hint,
+)
+from sparklog.executors.handlers.fetch_scope import Look, Scope, scope_in_slices, scope_of
 from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import PartitionRead
 from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
+from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.storage_backends.base import Region
-from sparklog.transport import Reply
 from sparklog.types import NO_BROKER_EPOCH, NO_NODE, Isolation, TopicPartition
-from sparklog.wire.codec import RequestHeader
-from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
+from sparklog.wire.fetch import (
+    MAX_VERSION,
+    MIN_VERSION,
+)
 from sparklog.wire.messages.fetch import (
-    AbortedTransaction,
     EpochEndOffset,
-    FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
     ReplicaState,
@@ -59,11 +72,14 @@ HIGH_WATERMARK_WAIT_MS = 5
 _FIRST_ID_VERSION = 13
 #: From here on consumers may be sent to followers, and may read from them (KIP-392).
 _FIRST_FOLLOWER_VERSION = 11
+#: Units of a look at one partition, beside its bytes, and of telling it.
+_LOOK_UNITS = 20
+_ANSWER_UNITS = 3
+_BYTES_PER_UNIT_SHIFT = 12
 #: Regions in one answer; each may hold a file descriptor until it is sent.
 REGIONS_MAX = 64
 #: Cheaper to copy than to send as a region.
 _COPIED_BYTES_MAX = 4096
-_NO_RECORDS = b""
 
 
 @dataclass(slots=True)
@@ -75,6 +91,8 @@ class _Attempt:
     urgent: bool = False
     stale: bool = False
     regions: int = 0
+    #: Of partitions that changed after they were looked at: what came with that.
+    missed: int = 0
 
     def hold(self, region: Region) -> Region | bytes:
         """The records as they go into the answer."""
@@ -90,7 +108,7 @@ class _Attempt:
 
     def release(self) -> None:
         for look in self.looks:
-            _release(look.data.records)
+            release_records(look.data.records)
 
 
 def handler(table: PartitionTable) -> ApiHandler:
@@ -99,11 +117,15 @@ def handler(table: PartitionTable) -> ApiHandler:
         if replica.replica_id >= 0:
             _check_replica(table, context, replica)
         by_id = context.version >= _FIRST_ID_VERSION
+        if _names_many(request):
+            return _fetch_many(table, context, request, replica)
         try:
             scope = scope_of(table, request, replica.replica_id, by_id)
         except KafkaError as error:
-            return _session_error(error.code)
+            return session_error(error.code)
         fetch = _Fetch(table, request, replica, scope, version=context.version)
+        if scope.size > PARTITIONS_AT_ONCE:
+            return fetch.begin_in_slices(owner_of(table, context.connection))
         attempt = fetch.attempt()
         if request.max_wait_ms <= 0 or fetch.is_enough(attempt):
             return fetch.response(attempt)
@@ -114,36 +136,32 @@ def handler(table: PartitionTable) -> ApiHandler:
         api_key=FetchRequest.API_KEY,
         min_version=MIN_VERSION,
         max_version=MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
-        encode=_encode,
-        error_response=_error_response,
+        encode=encode,
+        error_response=error_response,
     )
 
 
-def _encode(header: RequestHeader, response: FetchResponse) -> Reply:
-    parts: Any = encode_fetch_response(header.api_version, header.correlation_id, response)
-    reply: Reply = parts
-    return reply
+def _names_many(request: FetchRequest) -> bool:
+    topics, forgotten = request.topics, request.forgotten_topics_data
+    named = sum([len(topic.partitions) for topic in topics]) + len(topics)
+    if forgotten:
+        named += sum([len(topic.partitions) for topic in forgotten]) + len(forgotten)
+    return named > PARTITIONS_AT_ONCE
 
 
-def _error_response(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """v4-6 have no error of their own: it goes to every partition."""
-    return FetchResponse(
-        error_code=int(error.code),
-        responses=tuple(
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=tuple(_failed(part.partition, error.code) for part in topic.partitions),
-            )
-            for topic in request.topics
-        ),
-    )
-
-
-def _session_error(code: ErrorCode) -> FetchResponse:
-    """About no partition: the client sends all of them in its next request."""
-    return FetchResponse(error_code=int(code))
+def _fetch_many(
+    table: PartitionTable, context: RequestContext, request: FetchRequest, replica: ReplicaState
+) -> Slices[Any]:
+    """A fetch whose request names many partitions."""
+    by_id = context.version >= _FIRST_ID_VERSION
+    try:
+        scope = yield from scope_in_slices(table, request, replica.replica_id, by_id)
+    except KafkaError as error:
+        return session_error(error.code)
+    fetch = _Fetch(table, request, replica, scope, version=context.version)
+    return (yield from fetch.begin_in_slices(owner_of(table, context.connection)))
 
 
 def _replica(request: FetchRequest) -> ReplicaState:
@@ -179,7 +197,7 @@ class _Fetch:
         *,
         version: int,
     ) -> None:
-        self._answer: asyncio.Future[FetchResponse] | None = None
+        self._answer: asyncio.Future[FetchResponse | Slices[FetchResponse]] | None = None
         self._table = table
         self._request = request
         self._replica = replica
@@ -220,19 +238,18 @@ class _Fetch:
         topics: dict[tuple[str, UUID | None], list[PartitionData]] = {}
         for look in looks:
             data = look.data
-            if look.size:
-                self._count(look)
-            elif data.error_code:
-                data = self._with_hint(look.topic, data, endpoints)
+            if look.size or data.error_code:
+                data = self._told(look, endpoints)
             topics.setdefault((look.topic, look.part.topic_id), []).append(data)
-        return FetchResponse(
-            session_id=session_id,
-            responses=tuple([
-                FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=tuple(partitions))
-                for (name, topic_id), partitions in topics.items()
-            ]),
-            node_endpoints=tuple(endpoints.values()),
-        )  # fmt: skip
+        return FetchAnswer.made(session_id, topics, endpoints)
+
+    def _told(self, look: Look, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
+        """What the answer says about a partition."""
+        if look.size:
+            self._count(look)
+        elif look.data.error_code:
+            return with_hint(self._table, look.topic, look.data, endpoints)
+        return look.data
 
     def _count(self, look: Look) -> None:
         table = self._table
@@ -244,14 +261,96 @@ class _Fetch:
         else:
             table.counters.bytes_out[look.topic] += look.size
 
-    def park(self, attempt: _Attempt, owner: Owner) -> "asyncio.Future[FetchResponse]":
+    def begin_in_slices(self, owner: Owner) -> Slices[Any]:
+        """The first look at many partitions, then an answer or its future.
+
+        With a session, news is answered at once, be it less than min_bytes: the next request of the
+        session is about fewer partitions.  What came to a partition after the look at it would wake
+        nobody: it is found by a second look.
+        """
+        request, scope = self._request, self._scope
+        session_id, answered, found = yield from self._look_in_slices()
+        enough = found.urgent or found.size >= self._bytes_min or not scope.can_wait
+        if request.max_wait_ms > 0 and not enough and not (session_id and answered):
+            found.release()
+            if found.size + found.missed >= self._bytes_min:
+                return (yield from self.in_slices())
+            return self.park(found, owner)
+        return (yield from self._answer_in_slices(session_id, answered, found))
+
+    def in_slices(self) -> Slices[FetchResponse]:
+        """Look at many partitions, and answer with what there is."""
+        session_id, answered, found = yield from self._look_in_slices()
+        return (yield from self._answer_in_slices(session_id, answered, found))
+
+    def _look_in_slices(self) -> Slices[tuple[int, list[Look], _Attempt]]:
+        """The session's id, the looks that go into the answer, and all that was found."""
+        found = _Attempt()
+        answered: list[Look] = []
+        left = self._bytes_max
+        spent = 0
+        waits = self._table.waits
+        growth = waits.follower_growth if self._by_follower else waits.reader_growth
+        #: What ``growth`` said when a partition was looked at.
+        seen: list[int] = []
+        growth.begin()
+        try:
+            session_id = yield from self._scope.begin_slices(self._table.monotonic_ms())
+            for part in self._scope.parts():
+                look = self._look_at(part, left, found)
+                found.looks.append(look)
+                seen.append(growth.of(look.topic_partition))
+                if self._scope.answers(look):
+                    answered.append(look)
+                found.size += look.size
+                found.urgent = found.urgent or look.urgent
+                found.stale = found.stale or look.stale
+                left = max(left - look.size, 0)
+                spent += _LOOK_UNITS + (look.size >> _BYTES_PER_UNIT_SHIFT)
+                if spent >= SLICE_UNITS:
+                    yield spent
+                    spent = 0
+            yield spent
+            if found.size < self._bytes_min:
+                found.missed = sum(
+                    [
+                        growth.of(look.topic_partition) - size
+                        for look, size in zip(found.looks, seen, strict=True)
+                    ]
+                )
+                if self._scope.has_more(found.looks):
+                    found.missed = max(found.missed, self._bytes_min)
+        except GeneratorExit:  # nobody takes the answer any more
+            found.release()
+            raise
+        finally:
+            growth.end()
+        return session_id, answered, found
+
+    def _answer_in_slices(
+        self, session_id: int, looks: Sequence[Look], found: _Attempt
+    ) -> Slices[FetchResponse]:
+        answer = FetchAnswer(self._told)
+        try:
+            yield from in_slices(answer.add, looks, _ANSWER_UNITS)
+        except GeneratorExit:  # nobody takes the answer any more
+            found.release()
+            raise
+        if self._scope.overtaken:
+            found.release()
+            return session_error(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        return answer.response(session_id)
+
+    def park(
+        self, attempt: _Attempt, owner: Owner
+    ) -> "asyncio.Future[FetchResponse | Slices[FetchResponse]]":
         self._answer = asyncio.get_running_loop().create_future()
         self._owner = owner
         self._wait(attempt)
         return self._answer
 
     def _wait(self, attempt: _Attempt) -> None:
-        self._missing = self._bytes_min - attempt.size
+        self._missing = self._bytes_min - attempt.size - attempt.missed
         self._hurries = attempt.stale
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         if attempt.stale:
@@ -265,11 +364,14 @@ class _Fetch:
         del key
         assert self._answer is not None
         if self._scope.overtaken:
-            self._finish(_session_error(ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+            self._finish(session_error(ErrorCode.INVALID_FETCH_SESSION_EPOCH))
             return True
         if 0 < size < self._missing:
             self._missing -= size
             return False
+        if self._scope.size > PARTITIONS_AT_ONCE:
+            self._finish(self.in_slices())
+            return True
         attempt = self.attempt()
         if self._answer.done():
             # A follower's look can move the high watermark, which wakes the same fetch.
@@ -286,14 +388,17 @@ class _Fetch:
         return True
 
     def expire(self) -> None:
-        self._finish(self.response(self.attempt()))
+        if self._scope.size > PARTITIONS_AT_ONCE:
+            self._finish(self.in_slices())
+        else:
+            self._finish(self.response(self.attempt()))
 
     def drop(self) -> None:
         assert self._answer is not None
         self._scope.wait_over()
         self._answer.cancel()
 
-    def _finish(self, response: FetchResponse) -> None:
+    def _finish(self, response: FetchResponse | Slices[FetchResponse]) -> None:
         assert self._answer is not None
         self._scope.wait_over()
         self._answer.set_result(response)
@@ -326,7 +431,7 @@ class _Fetch:
             min_one=not found.size and gets_records,
             only_leader=self._only_leaders,
         )
-        records: Any = _NO_RECORDS if read.records is None else found.hold(read.records)
+        records: Any = NO_RECORDS if read.records is None else found.hold(read.records)
         if self._by_follower and read.diverging is None:
             table.carry_out(
                 partition.record_follower(
@@ -343,7 +448,7 @@ class _Fetch:
             high_watermark=partition.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
-            aborted_transactions=_aborted(read) if self._isolation else None,
+            aborted_transactions=aborted(read) if self._isolation else None,
             preferred_read_replica=closest,
             records=records,
         )
@@ -386,45 +491,8 @@ class _Fetch:
 
     def _refused(self, topic: str, number: int, error: KafkaError) -> PartitionData:
         """A follower that is out of range learns where this log starts; it has to start there."""
-        data = _failed(number, error.code)
+        data = failed(number, error.code)
         if not self._by_follower or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return data
         partition = self._table.find(topic, number)
         return replace(data, log_start_offset=partition.log.log_start_offset)
-
-    def _with_hint(
-        self, topic: str, data: PartitionData, endpoints: dict[int, NodeEndpoint]
-    ) -> PartitionData:
-        hint = leader_hint(self._table, topic, data.partition_index, data.error_code)
-        if hint is None:
-            return data
-        endpoints[hint.node_id] = NodeEndpoint(
-            node_id=hint.node_id, host=hint.endpoint.host, port=hint.endpoint.port
-        )
-        leader = LeaderIdAndEpoch(leader_id=hint.node_id, leader_epoch=hint.leader_epoch)
-        return replace(data, current_leader=leader)
-
-
-def _aborted(read: PartitionRead) -> tuple[AbortedTransaction, ...]:
-    return tuple(
-        AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
-        for txn in read.aborted
-    )
-
-
-def _failed(number: int, code: ErrorCode) -> PartitionData:
-    """As Kafka: the list is empty where there is no partition, and null where there is one."""
-    nowhere = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-    return PartitionData(
-        partition_index=number,
-        error_code=int(code),
-        high_watermark=-1,
-        aborted_transactions=() if nowhere else None,
-        records=_NO_RECORDS,
-    )
-
-
-def _release(records: Any) -> None:
-    if records is not None and not isinstance(records, bytes | memoryview):
-        region: Region = records
-        region.release()

@@ -7,16 +7,24 @@ of it.  Must not know how a partition is read or how an answer waits.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from uuid import UUID
 
 from sparklog.executors.fetch_session import (
     INITIAL_EPOCH,
+    PIECE_PARTITIONS,
     FetchedPartition,
     FetchSession,
     View,
     wanted_partitions,
 )
-from sparklog.executors.fetch_sessions import NO_SESSION, Awaited, FetchSessions
+from sparklog.executors.fetch_sessions import (
+    NO_SESSION,
+    PARTITION_UNITS,
+    Awaited,
+    FetchSessions,
+)
 from sparklog.executors.partitions import PartitionTable
+from sparklog.slices import Slices, in_slices
 from sparklog.types import TopicPartition
 from sparklog.wire.messages.fetch import FetchRequest, PartitionData
 
@@ -47,6 +55,10 @@ class Scope(Protocol):
     """What one fetch is about."""
 
     @property
+    def size(self) -> int:
+        """How many partitions ``parts`` gives."""
+
+    @property
     def can_wait(self) -> bool:
         """False when nothing is asked for."""
 
@@ -66,23 +78,73 @@ class Scope(Protocol):
     def answer(self, looks: Sequence[Look], now_ms: int) -> tuple[int, Sequence[Look]]:
         """The session's id and what goes into the answer, which is now to be sent."""
 
+    def begin_slices(self, now_ms: int) -> Slices[int]:
+        """The fetch looks in slices, and its answer will be sent whatever it finds; the session's
+        id.  ``answer`` is not called then."""
+
+    def answers(self, look: Look) -> bool:
+        """After ``begin_slices``: whether a look goes into the answer.  To be asked right after the
+        look: nothing may change between what is seen and what the session learns of it."""
+
+    def has_more(self, looks: Sequence[Look]) -> bool:
+        """After ``begin_slices``: whether anything has become due since these looks began."""
+
 
 def scope_of(table: PartitionTable, request: FetchRequest, replica_id: int, by_id: bool) -> Scope:
     """Raises KafkaError when the session that the request names does not go with it."""
-    view = replica_id, request.isolation_level
-    sessions = table.waits.sessions
-    session = sessions.resume(request, by_id=by_id, now_ms=table.monotonic_ms())
+    session = table.waits.sessions.resume(request, by_id=by_id, now_ms=table.monotonic_ms())
     if session is not None:
-        if session.waiting:
-            table.waits.wake_session(session)
-        session.look_through(view)
-        return _SessionScope(sessions, session)
+        return _resumed(table, session, request, replica_id)
     parts = list(wanted_partitions(request.topics))
+    if len(parts) > 1:
+        parts = list({_named(part): part for part in parts}.values())
+    return _whole(table, request, replica_id, by_id, parts)
+
+
+def scope_in_slices(
+    table: PartitionTable, request: FetchRequest, replica_id: int, by_id: bool
+) -> Slices[Scope]:
+    """``scope_of`` for a request that names many partitions."""
+    now_ms = table.monotonic_ms()
+    resumed = table.waits.sessions.resume_in_slices(request, by_id=by_id, now_ms=now_ms)
+    session = yield from resumed
+    if session is not None:
+        return _resumed(table, session, request, replica_id)
+    once: dict[tuple[str, UUID | None, int], FetchedPartition] = {}
+
+    def add(part: FetchedPartition) -> None:
+        once[_named(part)] = part
+
+    yield from in_slices(add, wanted_partitions(request.topics), PARTITION_UNITS)
+    return _whole(table, request, replica_id, by_id, list(once.values()))
+
+
+def _named(part: FetchedPartition) -> tuple[str, UUID | None, int]:
+    """A partition that is named twice is fetched once; the last word counts, as in Kafka."""
+    return part.topic, part.topic_id, part.wanted.partition
+
+
+def _resumed(
+    table: PartitionTable, session: FetchSession, request: FetchRequest, replica_id: int
+) -> Scope:
+    if session.waiting:
+        table.waits.wake_session(session)
+    session.look_through((replica_id, request.isolation_level))
+    return _SessionScope(table.waits.sessions, session)
+
+
+def _whole(
+    table: PartitionTable,
+    request: FetchRequest,
+    replica_id: int,
+    by_id: bool,
+    parts: Sequence[FetchedPartition],
+) -> Scope:
+    """The scope of a request that is whole in itself."""
     if request.session_epoch != INITIAL_EPOCH:
         return _RequestScope(parts)
-    # A partition that is named twice is one of the session all the same; the last word counts.
-    once = {(part.topic, part.topic_id, part.wanted.partition): part for part in parts}
-    return _OpeningScope(sessions, list(once.values()), view, by_id=by_id)
+    view = replica_id, request.isolation_level
+    return _OpeningScope(table.waits.sessions, parts, view, by_id=by_id)
 
 
 class _RequestScope:
@@ -90,6 +152,10 @@ class _RequestScope:
 
     def __init__(self, parts: Sequence[FetchedPartition]) -> None:
         self._parts = parts
+
+    @property
+    def size(self) -> int:
+        return len(self._parts)
 
     @property
     def can_wait(self) -> bool:
@@ -112,6 +178,19 @@ class _RequestScope:
         del now_ms
         return NO_SESSION, looks
 
+    def begin_slices(self, now_ms: int) -> Slices[int]:
+        del now_ms
+        yield 0
+        return NO_SESSION
+
+    def answers(self, look: Look) -> bool:
+        del look
+        return True
+
+    def has_more(self, looks: Sequence[Look]) -> bool:
+        del looks
+        return False
+
 
 class _OpeningScope(_RequestScope):
     """The request says everything, and asks for a session to go on with."""
@@ -128,6 +207,28 @@ class _OpeningScope(_RequestScope):
         self._sessions = sessions
         self._view = view
         self._by_id = by_id
+        self._session: FetchSession | None = None
+
+    def begin_slices(self, now_ms: int) -> Slices[int]:
+        sessions = self._sessions
+        first = self._parts[:PIECE_PARTITIONS]
+        session = sessions.open(first, self._view, by_id=self._by_id, now_ms=now_ms)
+        for start in range(PIECE_PARTITIONS, len(self._parts), PIECE_PARTITIONS):
+            yield PIECE_PARTITIONS * PARTITION_UNITS
+            if session is None or session.closed:
+                break
+            piece = self._parts[start : start + PIECE_PARTITIONS]
+            if not sessions.has_room(len(piece)):
+                sessions.close(session)
+                break
+            sessions.add(session, piece)
+        self._session = session
+        return NO_SESSION if session is None or session.closed else session.session_id
+
+    def answers(self, look: Look) -> bool:
+        if self._session is not None and not self._session.closed:
+            _learn(self._sessions, self._session, look)
+        return True
 
     def answer(self, looks: Sequence[Look], now_ms: int) -> tuple[int, Sequence[Look]]:
         session = self._sessions.open(self._parts, self._view, by_id=self._by_id, now_ms=now_ms)
@@ -147,11 +248,28 @@ class _SessionScope:
         self._epoch = session.epoch
 
     @property
+    def size(self) -> int:
+        return len(self._session.due)
+
+    @property
     def can_wait(self) -> bool:
         return True
 
     def parts(self) -> Sequence[FetchedPartition]:
         return list(self._session.due)
+
+    def begin_slices(self, now_ms: int) -> Slices[int]:
+        del now_ms
+        yield 0
+        return self._session.session_id
+
+    def answers(self, look: Look) -> bool:
+        session = self._session
+        return not session.closed and _learn(self._sessions, session, look)
+
+    def has_more(self, looks: Sequence[Look]) -> bool:
+        left_due = sum(not look.drained for look in looks)
+        return len(self._session.due) > left_due
 
     def wait_for(self, looks: Sequence[Look]) -> Sequence[Awaited]:
         # The others are watched already.

@@ -6,11 +6,10 @@ away everything is refused with NOT_CONTROLLER, which clients retry.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sparklog.errors import KafkaError
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.refusals import (
     refuse_alter_configs,
     refuse_create_partitions,
@@ -21,11 +20,11 @@ from sparklog.service.refusals import (
     refuse_reassignments,
     refuse_unregister_broker,
 )
+from sparklog.slices import Slices
 from sparklog.transport import Reply
 from sparklog.wire.codec import (
     RequestHeader,
-    decode_request,
-    encode_response,
+    encode_response_in_slices,
     request_header_bytes,
 )
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest
@@ -41,14 +40,6 @@ from sparklog.wire.schema import Request, Response
 
 #: Request frame (header included) and its version -> response frame (header included).
 Forward = Callable[[bytes, int], Awaitable[bytes]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Forwarded:
-    """The request as it came, checked, and as values."""
-
-    frame: bytes
-    request: Any
 
 
 def handlers(forward: Forward) -> Sequence[ApiHandler]:
@@ -72,31 +63,33 @@ def handlers(forward: Forward) -> Sequence[ApiHandler]:
 def _handler(
     forward: Forward,
     request_type: type[Request],
-    refuse: Callable[[Any, KafkaError], Response],
+    refuse: Callable[[Any, KafkaError], Response | Slices[Response]],
 ) -> ApiHandler:
-    def handle(context: RequestContext, forwarded: _Forwarded) -> Awaitable[bytes]:
-        return forward(forwarded.frame, context.version)
+    def handle(context: RequestContext, _request: Any) -> Awaitable[bytes]:
+        # It was decoded here too: what cannot be decoded must not cost the link to the controller.
+        header = context.header
+        start = request_header_bytes(
+            header.api_key, header.api_version, header.correlation_id, header.client_id
+        )
+        return forward(start + bytes(context.body), context.version)
 
     return ApiHandler(
         api_key=request_type.API_KEY,
         min_version=request_type.MIN_VERSION,
         max_version=request_type.MAX_VERSION,
+        items_max=MANY_ITEMS,
+        needs_body=True,
         handle=handle,
-        decode=_decode,
         encode=_encode,
-        error_response=lambda forwarded, error: refuse(forwarded.request, error),
+        error_response=refuse,
     )
 
 
-def _decode(header: RequestHeader, body: memoryview) -> _Forwarded:
-    """Decoded here too: what cannot be decoded must not cost the link to the controller."""
-    start = request_header_bytes(
-        header.api_key, header.api_version, header.correlation_id, header.client_id
-    )
-    return _Forwarded(frame=start + bytes(body), request=decode_request(header, body))
+def _encode(header: RequestHeader, response: bytes | Response) -> Reply | Slices[Reply]:
+    """What the controller has answered, as it came, or a refusal of this node."""
+    return (response,) if isinstance(response, bytes) else _encoded(header, response)
 
 
-def _encode(header: RequestHeader, response: bytes | Response) -> Reply:
-    if isinstance(response, bytes):
-        return (response,)
-    return (encode_response(header.api_key, header.api_version, response, header.correlation_id),)
+def _encoded(header: RequestHeader, response: Response) -> Slices[Reply]:
+    version, correlation_id = header.api_version, header.correlation_id
+    return ((yield from encode_response_in_slices(version, response, correlation_id)),)

@@ -6,17 +6,20 @@ LATEST_TIERED and EARLIEST_PENDING_UPLOAD find nothing (offset -1).
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.partition import Partition
 from sparklog.executors.partitions import PartitionTable
-from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.service.refusals import refuse_list_offsets
-from sparklog.types import Isolation, OffsetSpec, OffsetTimestamp
+from sparklog.slices import SLICE_UNITS, Slices, in_groups
+from sparklog.transport import ServerConnection
+from sparklog.types import Isolation, OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -37,68 +40,117 @@ _SPECIAL_SINCE = {
 }
 
 
-_Found: TypeAlias = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionResponse]
+#: Units of finding the answer for one partition.
+_PARTITION_UNITS: Final = 6
+#: Searches of one request that are under way at once.
+_SEARCHES_MAX: Final = 64
+
+_Search: TypeAlias = "partial[Coroutine[Any, Any, ListOffsetsPartitionResponse]]"
+_Found: TypeAlias = "ListOffsetsPartitionResponse | _Search"
 
 
 def handler(table: PartitionTable) -> ApiHandler:
-    def handle(context: RequestContext, request: ListOffsetsRequest) -> Handled:
+    def handle(context: RequestContext, request: ListOffsetsRequest) -> Slices[Handled]:
         isolation = _isolation(request)
-        times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
-        topics: dict[str, dict[int, _Found]] = {}
-        for topic in request.topics:
-            partitions = topics.setdefault(topic.name, {})
-            for part in topic.partitions:
-                if times[topic.name, part.partition_index] > 1:
-                    twice = KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
-                    partitions[part.partition_index] = _failed(part, twice)
-                else:
-                    found = _find(table, context.version, isolation, topic.name, part)
-                    partitions[part.partition_index] = found
-        return _when_found([(name, list(parts.values())) for name, parts in topics.items()])
+        wanted = yield from _wanted(request)
+        found = yield from in_groups(
+            wanted.items(),
+            lambda of_topic: of_topic[1].values(),
+            lambda of_topic, part: _find(table, context, isolation, of_topic[0], part),
+            lambda of_topic, answers: (of_topic[0], answers),
+            _PARTITION_UNITS,
+        )
+        return _when_found(found)
 
     return ApiHandler(
         api_key=ListOffsetsRequest.API_KEY,
         min_version=ListOffsetsRequest.MIN_VERSION,
         max_version=ListOffsetsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=refuse_list_offsets,
     )
 
 
+@dataclass(slots=True)
+class _Wanted:
+    """A partition of the request; one that is named twice is refused and answered once."""
+
+    part: ListOffsetsPartition
+    is_named_twice: bool = False
+
+
+def _wanted(request: ListOffsetsRequest) -> Slices[dict[str, dict[int, _Wanted]]]:
+    """The partitions by topic and number."""
+    wanted: dict[str, dict[int, _Wanted]] = {}
+    spent = 0
+    for topic in request.topics:
+        of_topic = wanted.setdefault(topic.name, {})
+        spent += 1
+        for part in topic.partitions:
+            named = of_topic.get(part.partition_index)
+            if named is None:
+                of_topic[part.partition_index] = _Wanted(part)
+            else:
+                named.is_named_twice = True
+            spent += 1
+            if spent >= SLICE_UNITS:
+                yield spent
+                spent = 0
+    yield spent
+    return wanted
+
+
 def _when_found(found: Sequence[tuple[str, Sequence[_Found]]]) -> Handled:
     """The response at once when nothing has to be waited for."""
-    waits = [each for _, parts in found for each in parts if isinstance(each, Coroutine)]
-    if waits:
-        return _wait(found)
-    return _response([(name, cast(list[ListOffsetsPartitionResponse], p)) for name, p in found])
+    searches = [each for _, parts in found for each in parts if isinstance(each, partial)]
+    return _wait(found, searches) if searches else _response(found, {})
 
 
-async def _wait(found: Sequence[tuple[str, Sequence[_Found]]]) -> ListOffsetsResponse:
-    return _response([(name, await asyncio.gather(*map(_awaited, parts))) for name, parts in found])
+async def _wait(
+    found: Sequence[tuple[str, Sequence[_Found]]], searches: Sequence[_Search]
+) -> Slices[ListOffsetsResponse]:
+    """The response once all searches have ended, a few of them at a time."""
+    results: dict[_Search, ListOffsetsPartitionResponse] = {}
+    left = iter(searches)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(len(searches), _SEARCHES_MAX)):
+            group.create_task(_search_all(left, results))
+    return _response(found, results)
 
 
-async def _awaited(found: _Found) -> ListOffsetsPartitionResponse:
-    return await found if isinstance(found, Coroutine) else found
+async def _search_all(
+    searches: Iterator[_Search], results: dict[_Search, ListOffsetsPartitionResponse]
+) -> None:
+    for search in searches:
+        results[search] = await search()
 
 
 def _response(
-    topics: Sequence[tuple[str, Sequence[ListOffsetsPartitionResponse]]],
-) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(name=name, partitions=tuple(parts)) for name, parts in topics
-        )
+    found: Sequence[tuple[str, Sequence[_Found]]],
+    results: Mapping[_Search, ListOffsetsPartitionResponse],
+) -> Slices[ListOffsetsResponse]:
+    topics = yield from in_groups(
+        found,
+        lambda of_topic: of_topic[1],
+        lambda _, each: results[each] if isinstance(each, partial) else each,
+        lambda of_topic, parts: ListOffsetsTopicResponse(name=of_topic[0], partitions=parts),
+        1,
     )
+    return ListOffsetsResponse(topics=topics)
 
 
 def _find(
     table: PartitionTable,
-    version: int,
+    context: RequestContext,
     isolation: Isolation,
     topic: str,
-    part: ListOffsetsPartition,
+    wanted: _Wanted,
 ) -> _Found:
+    version, part = context.version, wanted.part
     try:
+        if wanted.is_named_twice:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
         if part.timestamp < 0 and version < _SPECIAL_SINCE.get(part.timestamp, version + 1):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -107,22 +159,28 @@ def _find(
         partition = table.find(topic, part.partition_index)
         partition.require_leader(part.current_leader_epoch)
         if part.timestamp >= 0 or part.timestamp == OffsetSpec.MAX_TIMESTAMP:
-            return _search(table, partition, part, isolation)
+            return partial(_search, table, context.connection, partition, part, isolation)
         return _answer(part, run_through(partition.find_offset(part.timestamp, isolation)))
     except KafkaError as error:
+        table.hear(TopicPartition(topic, part.partition_index), error)
         return _failed(part, error)
 
 
 async def _search(
-    table: PartitionTable, partition: Partition, part: ListOffsetsPartition, isolation: Isolation
+    table: PartitionTable,
+    connection: ServerConnection,
+    partition: Partition,
+    part: ListOffsetsPartition,
+    isolation: Isolation,
 ) -> ListOffsetsPartitionResponse:
     """Records are looked into, off the loop; the partition may move meanwhile."""
     try:
         search = partition.find_offset(part.timestamp, isolation)
-        found = await table.log_work.run(partition.topic_partition, search)
+        found = await table.searches.run(connection, partition.topic_partition, search)
         partition.require_leader(part.current_leader_epoch)
         return _answer(part, found)
     except KafkaError as error:
+        table.hear(partition.topic_partition, error)
         return _failed(part, error)
 
 

@@ -2,10 +2,13 @@
 (KIP-101, KIP-279, KIP-320).
 """
 
+from typing import Final
+
 from sparklog.errors import KafkaError
 from sparklog.executors.partitions import PartitionTable
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.refusals import refuse_offset_for_leader_epoch
+from sparklog.slices import Slices, in_groups
 from sparklog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -14,25 +17,28 @@ from sparklog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+#: Units of looking at one partition.
+_PARTITION_UNITS: Final = 6
+
 
 def handler(table: PartitionTable) -> ApiHandler:
     def handle(
         _context: RequestContext, request: OffsetForLeaderEpochRequest
-    ) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            topics=tuple(
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=tuple(_end(table, topic.topic, part) for part in topic.partitions),
-                )
-                for topic in request.topics
-            )
+    ) -> Slices[OffsetForLeaderEpochResponse]:
+        topics = yield from in_groups(
+            request.topics,
+            lambda topic: topic.partitions,
+            lambda topic, part: _end(table, topic.topic, part),
+            lambda topic, ends: OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends),
+            _PARTITION_UNITS,
         )
+        return OffsetForLeaderEpochResponse(topics=topics)
 
     return ApiHandler(
         api_key=OffsetForLeaderEpochRequest.API_KEY,
         min_version=OffsetForLeaderEpochRequest.MIN_VERSION,
         max_version=OffsetForLeaderEpochRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=refuse_offset_for_leader_epoch,
     )

@@ -4,27 +4,37 @@ Appends at receipt, so pipelined requests do not wait for each other's answers; 
 earlier ones are not decoded again and share their work (``produce_repeats``).  acks=0 is never
 answered; when such an append fails the connection is closed, as Kafka does, so that the client
 looks for the right leader.  acks=1 waits for a flush where the topic's settings promise one,
-acks=all for the high watermark.
+acks=all for the high watermark.  Where a topic asks for it (``sparklog.validate.batches``), the
+records are decoded in a worker thread before the append (``batch_validation``).
 
 Deviations: transactional producers are refused (INVALID_TXN_STATE); record_errors is always empty,
-because single records are not looked at.
+because single records are not looked at.  A partition that a request names twice is refused and
+answered once (INVALID_REQUEST), and neither batch is appended; Kafka appends the last one.
+
+The batches of a request for many partitions are appended in slices; the requests of the connection
+behind it wait, so that the order of each partition's batches stays that of the requests.
 """
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import produce_answer
 from sparklog.executors.handlers.produce_answer import Outcome
 from sparklog.executors.handlers.produce_repeats import ProduceRepeats
-from sparklog.executors.partition_values import ACKS_ALL, ACKS_NONE
+from sparklog.executors.partition import Partition
+from sparklog.executors.partition_values import ACKS_ALL, ACKS_NONE, Appended
 from sparklog.executors.partitions import PartitionTable
-from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.transport import Reply
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
+from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import Compression, TopicPartition
 from sparklog.wire.batch import COMPRESSION_MASK
-from sparklog.wire.codec import RequestHeader
 from sparklog.wire.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -35,22 +45,38 @@ from sparklog.wire.produce import (
     MIN_VERSION,
     TOPIC_IDS_FROM,
     ZSTD_FROM,
-    decode_produce_request,
-    encode_produce_response,
 )
+from sparklog.wire.schema import Records
+
+#: Partitions of one request, and bytes, that are appended at once; more are appended in slices.
+PARTITIONS_AT_ONCE: Final = 64
+BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 
 _ATTRIBUTES_LOW_BYTE = 22
+_UNKNOWN = PartitionProduceResponse()
 _VALID_ACKS = (ACKS_NONE, 1, ACKS_ALL)
+#: Units of one append, beside its bytes.
+_APPEND_UNITS: Final = 40
+_BYTES_PER_UNIT_SHIFT: Final = 10
 
 
 def handler(table: PartitionTable) -> ApiHandler:
     def handle(context: RequestContext, request: ProduceRequest) -> Any:
         refusal = _refusal(request)
+        topics = request.topic_data
+        several = len(topics) != 1 or len(topics[0].partition_data) != 1
+        if several and _is_long(context.version, topics):
+            return _append_many(table, context, _owned(request), refusal)
+        validated: list[_Validated] = []
         outcomes = [
-            [_append(table, context.version, request, topic, part, refusal)
+            [_append(table, context.version, request, topic, part, refusal, validated)
              for part in topic.partition_data]
-            for topic in request.topic_data
+            for topic in topics
         ]  # fmt: skip
+        if validated:
+            kept = produce_answer.without_few_records(request)
+            answer = partial(produce_answer.answer, table, context, kept, outcomes)
+            return _answer_validated(table, validated, answer)
         return produce_answer.answer(table, context, request, outcomes)
 
     return ApiHandler(
@@ -58,21 +84,114 @@ def handler(table: PartitionTable) -> ApiHandler:
         min_version=MIN_VERSION,
         max_version=MAX_VERSION,
         advertised_min=ADVERTISED_MIN_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         repeats=ProduceRepeats(table),
-        decode=_decode,
-        encode=_encode,
         error_response=produce_answer.error_response,
         keep=produce_answer.without_records,
     )
 
 
-def _decode(header: RequestHeader, body: memoryview) -> ProduceRequest:
-    return decode_produce_request(header.api_version, body)
+def _is_long(version: int, topics: Sequence[TopicProduceData]) -> bool:
+    """Whether a request of several partitions has many, many bytes, or a partition twice."""
+    count = sum([len(topic.partition_data) for topic in topics])
+    if len(topics) + count > PARTITIONS_AT_ONCE:
+        return True
+    keys = {_key(version, topic, part) for topic in topics for part in topic.partition_data}
+    size = sum([len(part.records or b"") for topic in topics for part in topic.partition_data])
+    return len(keys) < count or size > BYTES_AT_ONCE
 
 
-def _encode(header: RequestHeader, response: ProduceResponse) -> Reply:
-    return (encode_produce_response(header.api_version, header.correlation_id, response),)
+def _append_many(
+    table: PartitionTable,
+    context: RequestContext,
+    request: ProduceRequest,
+    refusal: KafkaError | None,
+) -> Slices[Any]:
+    """Append in slices.  Each partition is answered once, and refused if it is named twice."""
+    version = context.version
+    validated: list[_Validated] = []
+    twice = yield from _named_twice(version, request.topic_data)
+    refused_twice = KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
+    answered: set[tuple[object, int]] = set()
+    topics: list[TopicProduceData] = []
+    outcomes: list[list[Outcome]] = []
+    spent = 0
+    for topic in request.topic_data:
+        of_topic: list[Outcome] = []
+        parts: list[PartitionProduceData] = []
+        spent += 2
+        for part in topic.partition_data:
+            key = _key(version, topic, part)
+            spent += 2
+            if key not in twice:
+                of_topic.append(_append(table, version, request, topic, part, refusal, validated))
+                parts.append(PartitionProduceData(index=part.index))
+                spent += _APPEND_UNITS + (len(part.records or b"") >> _BYTES_PER_UNIT_SHIFT)
+            elif key not in answered:
+                answered.add(key)
+                of_topic.append(
+                    _append(table, version, request, topic, part, refused_twice, validated)
+                )
+                parts.append(PartitionProduceData(index=part.index))
+            if spent >= SLICE_UNITS:
+                yield spent
+                spent = 0
+        if parts or not topic.partition_data:
+            topics.append(replace(topic, partition_data=tuple(parts)))
+            outcomes.append(of_topic)
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
+    yield spent
+    asked = replace(request, topic_data=tuple(topics))
+    answer = partial(produce_answer.answer_many, table, context, asked, outcomes)
+    if validated:
+        return _answer_validated(table, validated, partial(_in_turns, answer))
+    return (yield from answer())
+
+
+def _owned(request: ProduceRequest) -> ProduceRequest:
+    """The request with records that stay valid when the frame that they came in does not."""
+    return replace(
+        request,
+        topic_data=tuple(
+            replace(
+                topic,
+                partition_data=tuple(
+                    replace(part, records=_owned_records(part.records))
+                    for part in topic.partition_data
+                ),
+            )
+            for topic in request.topic_data
+        ),
+    )
+
+
+def _owned_records(records: Records | None) -> Records | None:
+    """Records of a request of many items are views of a copy already."""
+    if isinstance(records, memoryview) and not isinstance(records.obj, bytes):
+        return bytes(records)
+    return records
+
+
+def _named_twice(
+    version: int, topics: Sequence[TopicProduceData]
+) -> Slices[set[tuple[object, int]]]:
+    """The partitions that a request names several times."""
+    seen: set[tuple[object, int]] = set()
+    twice: set[tuple[object, int]] = set()
+    named = (_key(version, topic, part) for topic in topics for part in topic.partition_data)
+
+    def look(key: tuple[object, int]) -> None:
+        (twice if key in seen else seen).add(key)
+
+    yield from in_slices(look, named, 1)
+    return twice
+
+
+def _key(version: int, topic: TopicProduceData, part: PartitionProduceData) -> tuple[object, int]:
+    return (topic.topic_id if version >= TOPIC_IDS_FROM else topic.name), part.index
 
 
 def _refusal(request: ProduceRequest) -> KafkaError | None:
@@ -96,6 +215,7 @@ def _append(
     topic: TopicProduceData,
     part: PartitionProduceData,
     refusal: KafkaError | None,
+    validated: "list[_Validated]",
 ) -> Outcome:
     name = topic.name
     try:
@@ -105,6 +225,11 @@ def _append(
             name = table.topic_name(topic.topic_id)
         partition = table.find(name, part.index)
         _check_compression(version, part)
+        if table.validations.wants(partition):
+            outcome = Outcome(partition.topic_partition, _UNKNOWN)
+            appended = table.validations.submit(partition, part.records, request.acks)
+            validated.append(_Validated(outcome, partition, appended))
+            return outcome
         result = partition.append_as_leader(part.records, acks=request.acks, now_ms=table.now_ms())
     except KafkaError as error:
         return produce_answer.refused(table, TopicPartition(name, part.index), error)
@@ -112,6 +237,49 @@ def _append(
         table.counters.count_appends(name, 1, result.size)
     table.carry_out(result.effects)
     return produce_answer.appended(table, partition, result)
+
+
+class _Validated(NamedTuple):
+    """An outcome that is known once the records of its batch were decoded."""
+
+    outcome: Outcome
+    partition: Partition
+    appended: Awaitable[Appended | KafkaError]
+
+
+async def _answer_validated(
+    table: PartitionTable,
+    validated: Sequence[_Validated],
+    answer: Callable[[], Any],
+) -> ProduceResponse | Slices[ProduceResponse] | None:
+    """``answer`` once the batches were validated and appended; their order is kept there."""
+    for outcome, partition, appended in validated:
+        result = await appended
+        outcome.take(
+            produce_answer.refused(table, outcome.topic_partition, result)
+            if isinstance(result, KafkaError)
+            else produce_answer.appended(table, partition, result)
+        )
+    handled = answer()
+    found: ProduceResponse | None = (
+        await handled if isinstance(handled, asyncio.Future) else handled
+    )
+    return found
+
+
+def _in_turns(make: Callable[[], Slices[Any]]) -> "asyncio.Future[Any]":
+    """What slices end with, or what that is a future of; other work has its turn in between."""
+
+    async def run() -> Any:
+        slices = make()
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                return await end.value if isinstance(end.value, asyncio.Future) else end.value
+            await asyncio.sleep(0)
+
+    return asyncio.ensure_future(run())
 
 
 def _check_compression(version: int, part: PartitionProduceData) -> None:

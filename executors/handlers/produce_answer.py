@@ -7,7 +7,7 @@ not know how batches are appended or frames arrive.
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.connection_waits import owner_of
@@ -16,6 +16,7 @@ from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import ACKS_NONE, AckWait, Appended
 from sparklog.executors.partitions import PartitionTable
 from sparklog.service.handler import RequestContext
+from sparklog.slices import Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET, TopicPartition
 from sparklog.wire.messages.produce import (
     LeaderIdAndEpoch,
@@ -36,7 +37,13 @@ _FOUND_IN_THE_LOG = (
 )
 
 
-@dataclass(slots=True)
+#: Partitions of a request whose answer is made in slices.
+_MANY: Final = 200
+#: Units of answering one partition.
+_PARTITION_UNITS: Final = 3
+
+
+@dataclass(slots=True, eq=False)
 class Outcome:
     """One partition of the answer; ``refusal`` stands in for it once ``wait`` is settled."""
 
@@ -44,6 +51,10 @@ class Outcome:
     response: PartitionProduceResponse
     wait: AckWait | None = None
     refusal: KafkaError | None = None
+
+    def take(self, other: "Outcome") -> None:
+        """Become another outcome of the same partition."""
+        self.response, self.wait, self.refusal = other.response, other.wait, other.refusal
 
 
 def refused(table: PartitionTable, tp: TopicPartition, error: KafkaError) -> Outcome:
@@ -93,6 +104,43 @@ def answer(
     waiting = [outcome for topic in outcomes for outcome in topic if outcome.wait is not None]
     if not waiting:
         return _response(table, request, outcomes)
+    return _park(table, context, without_few_records(request), outcomes, waiting)
+
+
+def answer_many(
+    table: PartitionTable,
+    context: RequestContext,
+    request: ProduceRequest,
+    outcomes: Sequence[Sequence[Outcome]],
+) -> Slices[Any]:
+    """As ``answer``, in slices, for a request without its records."""
+    waiting: list[Outcome] = []
+    failed: list[Outcome] = []
+
+    def look(outcome: Outcome) -> None:
+        if outcome.wait is not None:
+            waiting.append(outcome)
+        elif outcome.response.error_code:
+            failed.append(outcome)
+
+    yield from in_slices(look, (outcome for topic in outcomes for outcome in topic), 1)
+    if request.acks == ACKS_NONE:
+        if failed:
+            context.connection.finish()
+        return None
+    if waiting:
+        return _park(table, context, request, outcomes, waiting)
+    return (yield from _long_response(table, request, outcomes))
+
+
+def _park(
+    table: PartitionTable,
+    context: RequestContext,
+    request: ProduceRequest,
+    outcomes: Sequence[Sequence[Outcome]],
+    waiting: Sequence[Outcome],
+) -> "asyncio.Future[ProduceResponse | Slices[ProduceResponse]]":
+    """``request`` is without its records."""
     parked = _ParkedProduce(table, request, outcomes, waiting)
     keys = [outcome.topic_partition for outcome in waiting]
     owner = owner_of(table, context.connection)
@@ -100,32 +148,48 @@ def answer(
     return parked.answer
 
 
-def error_response(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
+def error_response(request: ProduceRequest, error: KafkaError) -> Slices[ProduceResponse | None]:
     """When handling broke down as a whole."""
     if request.acks == ACKS_NONE:
         return None
-    return ProduceResponse(
-        responses=tuple(
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=tuple(
-                    PartitionProduceResponse(
-                        index=part.index,
-                        error_code=int(error.code),
-                        base_offset=NO_OFFSET,
-                        error_message=error.message,
-                    )
-                    for part in topic.partition_data
-                ),
-            )
-            for topic in request.topic_data
-        )
+    responses = yield from in_groups(
+        request.topic_data,
+        lambda topic: topic.partition_data,
+        lambda _, part: PartitionProduceResponse(
+            index=part.index,
+            error_code=int(error.code),
+            base_offset=NO_OFFSET,
+            error_message=error.message,
+        ),
+        lambda topic, parts: TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=parts
+        ),
+        _PARTITION_UNITS,
     )
+    return ProduceResponse(responses=responses)
 
 
-def without_records(request: ProduceRequest) -> ProduceRequest:
+def without_records(request: ProduceRequest) -> ProduceRequest | Slices[ProduceRequest]:
     """The records are valid only while the request is handled; the answer does not need them."""
+    topics = request.topic_data
+    if len(topics) + sum([len(topic.partition_data) for topic in topics]) > _MANY:
+        return _without_many_records(request)
+    return without_few_records(request)
+
+
+def _without_many_records(request: ProduceRequest) -> Slices[ProduceRequest]:
+    topics = yield from in_groups(
+        request.topic_data,
+        lambda topic: topic.partition_data,
+        lambda _, part: PartitionProduceData(index=part.index),
+        lambda topic, parts: replace(topic, partition_data=parts),
+        2,
+    )
+    return replace(request, topic_data=topics)
+
+
+def without_few_records(request: ProduceRequest) -> ProduceRequest:
+    """As ``without_records``, at once."""
     return replace(
         request,
         topic_data=tuple([
@@ -175,6 +239,32 @@ def _response(
     )
 
 
+def _long_response(
+    table: PartitionTable, request: ProduceRequest, outcomes: Sequence[Sequence[Outcome]]
+) -> Slices[ProduceResponse]:
+    """As ``_response``, in slices."""
+    #: One failure by each leader that failures name is enough to find all leaders.
+    failures: dict[int, Outcome] = {}
+
+    def responded(_: object, outcome: Outcome) -> PartitionProduceResponse:
+        if outcome.response.error_code:
+            failures.setdefault(outcome.response.current_leader.leader_id, outcome)
+        return outcome.response
+
+    responses = yield from in_groups(
+        zip(request.topic_data, outcomes, strict=True),
+        lambda of_topic: of_topic[1],
+        responded,
+        lambda of_topic, parts: TopicProduceResponse(
+            name=of_topic[0].name, topic_id=of_topic[0].topic_id, partition_responses=parts
+        ),
+        _PARTITION_UNITS,
+    )
+    return ProduceResponse(
+        responses=responses, node_endpoints=_leader_endpoints(table, failures.values())
+    )
+
+
 def _leader_endpoints(
     table: PartitionTable, failures: Iterable[Outcome]
 ) -> tuple[NodeEndpoint, ...]:
@@ -190,7 +280,7 @@ def _leader_endpoints(
 
 
 class _ParkedProduce:
-    """An answer whose partitions become safe one by one."""
+    """An answer whose partitions become safe one by one; ``request`` is without its records."""
 
     def __init__(
         self,
@@ -199,23 +289,27 @@ class _ParkedProduce:
         outcomes: Sequence[Sequence[Outcome]],
         waiting: Sequence[Outcome],
     ) -> None:
-        self.answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[ProduceResponse | Slices[ProduceResponse]]
+        self.answer = loop.create_future()
         self._table = table
-        self._request = without_records(request)
+        self._request = request
         self._outcomes = outcomes
-        self._waiting = list(waiting)
+        self._waiting: dict[TopicPartition, list[Outcome]] = {}
+        for outcome in waiting:
+            self._waiting.setdefault(outcome.topic_partition, []).append(outcome)
 
     def look(self, key: TopicPartition, size: int) -> bool:
         del size
-        for outcome in [o for o in self._waiting if o.topic_partition == key]:
-            if self._settle(outcome):
-                self._waiting.remove(outcome)
+        left = [outcome for outcome in self._waiting.pop(key, ()) if not self._settle(outcome)]
+        if left:
+            self._waiting[key] = left
         if not self._waiting:
             self._finish()
         return not self._waiting
 
     def expire(self) -> None:
-        for outcome in self._waiting:
+        for outcome in [outcome for group in self._waiting.values() for outcome in group]:
             late = KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"the append to {outcome.topic_partition} was not safe in time",
@@ -239,5 +333,8 @@ class _ParkedProduce:
         return True
 
     def _finish(self) -> None:
-        if not self.answer.done():
-            self.answer.set_result(_response(self._table, self._request, self._outcomes))
+        if self.answer.done():
+            return
+        many = len(self._outcomes) + sum(map(len, self._outcomes)) > _MANY
+        respond = _long_response if many else _response
+        self.answer.set_result(respond(self._table, self._request, self._outcomes))

@@ -24,12 +24,23 @@ from sparklog.types import TopicPartition
 from sparklog.wire.codec import RequestHeader
 from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest
 from sparklog.wire.produce import TOPIC_IDS_FROM, ZSTD_FROM
-from sparklog.wire.produce_shape import BEFORE_AT, ProduceShape, SentPart, TakenPart
+from sparklog.wire.produce_shape import (
+    BEFORE_AT,
+    PARTITIONS_MAX,
+    ProduceShape,
+    SentPart,
+    TakenPart,
+)
 
-#: Requests of one run.
+#: Requests of one run, and the batches of all of them.
 RUN_MAX = 256
+RUN_BATCHES_MAX = 500
 #: Kinds of requests that are remembered of one connection.
 KINDS_MAX = 256
+#: Kinds of all connections together at which each connection keeps only its last one.
+ALL_KINDS_MAX = 20_000
+#: Bytes in front of the batches of a request that is remembered; names and client ids are shorter.
+BEFORE_BYTES_MAX = 1024
 
 _STATE_KEY = "produce"
 
@@ -52,26 +63,43 @@ class _Kind:
         return replace(self.request, topic_data=(replace(topic, partition_data=parts),))
 
 
+class _Total:
+    """How many kinds all connections of a broker have."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class _Known:
     """The kinds of one connection, by what stands at the start of their frames."""
 
-    __slots__ = ("_kinds", "_lengths")
+    __slots__ = ("_kinds", "_lengths", "_total")
 
-    def __init__(self) -> None:
+    def __init__(self, total: _Total) -> None:
+        self._total = total
         self._kinds: dict[bytes, _Kind] = {}
         #: Where the start may end; few, because a client's names differ little in length.
         self._lengths: list[int] = []
 
     def add(self, kind: _Kind) -> None:
-        if len(self._kinds) >= KINDS_MAX:
-            self._kinds.clear()
-            self._lengths.clear()
+        kinds_max = KINDS_MAX if self._total.count < ALL_KINDS_MAX else 1
+        if len(self._kinds) >= kinds_max:
+            self.clear()
+        self._total.count += kind.shape.before not in self._kinds
         self._kinds[kind.shape.before] = kind
         if kind.shape.parts_at not in self._lengths:
             self._lengths.append(kind.shape.parts_at)
 
     def forget(self, kind: _Kind) -> None:
-        self._kinds.pop(kind.shape.before, None)
+        if self._kinds.pop(kind.shape.before, None) is not None:
+            self._total.count -= 1
+
+    def clear(self) -> None:
+        self._total.count -= len(self._kinds)
+        self._kinds.clear()
+        self._lengths.clear()
 
     def find(self, frame: memoryview) -> tuple[_Kind, int, list[SentPart]] | None:
         """Kind, correlation id and batches of a frame."""
@@ -88,6 +116,7 @@ class ProduceRepeats:
 
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
+        self._total = _Total()
 
     def learn(self, context: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
         """Several topics, no answer or a refusal: such requests go their own way."""
@@ -98,6 +127,8 @@ class ProduceRepeats:
         if request.transactional_id is not None or len(request.topic_data) != 1:
             return
         (topic,) = request.topic_data
+        if len(topic.partition_data) > PARTITIONS_MAX:
+            return
         try:
             by_id = version >= TOPIC_IDS_FROM
             name = self._table.topic_name(topic.topic_id) if by_id else topic.name
@@ -105,12 +136,17 @@ class ProduceRepeats:
                      for part in topic.partition_data}  # fmt: skip
         except KafkaError:
             return
+        if any(map(self._table.validations.wants, found.values())):
+            return
         shape = ProduceShape.of(version, frame, request)
-        if shape is None:
+        if shape is None or shape.parts_at > BEFORE_BYTES_MAX:
             return
         topic_id = next(iter(found.values())).topic_id
-        known: _Known = context.connection.state.setdefault(_STATE_KEY, _Known())
-        asked = produce_answer.without_records(request)
+        known: _Known | None = context.connection.state.get(_STATE_KEY)
+        if known is None:
+            known = context.connection.state[_STATE_KEY] = _Known(self._total)
+            context.connection.call_on_close(known.clear)
+        asked = produce_answer.without_few_records(request)
         known.add(_Kind(shape, version, asked, name, topic_id, found))
 
     def handle(
@@ -174,6 +210,7 @@ class _Run:
         self._known = known
         #: Kind, correlation id, and its batches when there are more than one.
         self._members: list[tuple[_Kind, int, _Several | None]] = []
+        self._batches = 0
         self._shares: dict[Partition, _Share] = {}
         #: Of each kind and partition, what waits to be safe.
         self._parked: dict[tuple[_Kind, Partition], ParkedBatches] = {}
@@ -186,6 +223,9 @@ class _Run:
         kind, correlation_id, parts = found
         if kind.version != self._context.version:  # that of all answers of a run
             return False
+        if self._members and self._batches + len(parts) > RUN_BATCHES_MAX:
+            return False
+        self._batches += len(parts)
         acks = kind.request.acks
         if len(parts) == 1:  # what most clients send, without a loop
             ((index, records),) = parts
@@ -198,6 +238,8 @@ class _Run:
             share.members.append(len(self._members))
             self._members.append((kind, correlation_id, None))
             return True
+        if len({index for index, _ in parts}) < len(parts):
+            return False  # a partition that is named twice is refused
         shares = []
         for index, _ in parts:
             share = self._share(kind, index)
@@ -223,6 +265,9 @@ class _Run:
             here = self._table.get(partition.topic_partition)
             if here is not partition or partition.topic_id != kind.topic_id:
                 self._known.forget(kind)  # closed meanwhile, or another topic of that name
+                return None
+            if self._table.validations.wants(partition):
+                self._known.forget(kind)
                 return None
             share = self._shares[partition] = _Share(partition, index)
         return share

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from sparklog.errors import DecodeError
 from sparklog.executors.log.checkpoint import EpochEntry, decode_epochs
 from sparklog.executors.log.names import (
     EPOCH_CHECKPOINT,
@@ -19,16 +20,17 @@ from sparklog.executors.log.names import (
     TXN_INDEX_SUFFIX,
     parse_file_name,
 )
-from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
+from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition, unpack_offset_index
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, decode_snapshot
 from sparklog.executors.log.scan import ScanWindow, header_damage
 from sparklog.executors.log.stats_file import TimestampRange, decode_stats
-from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
+from sparklog.executors.log.time_index import TimeIndex, TimestampOffset, unpack_time_index
 from sparklog.executors.log.txn_index import AbortedTxn, unpack_txn_index
 from sparklog.storage_backends.base import FileHandle
-from sparklog.types import Compression, TimestampType
-from sparklog.wire.builder import Record, decode_records
+from sparklog.types import NO_TIMESTAMP, Compression, TimestampType
+from sparklog.wire.batch import check_batch, read_header
+from sparklog.wire.builder import Record, iter_records
 from sparklog.wire.control import marker_of
 
 __all__ = [
@@ -152,9 +154,15 @@ def dump_segment(handle: FileHandle) -> Iterator[BatchDump | Damage]:
         position += header.size
 
 
-def dump_records(handle: FileHandle, batch: BatchDump) -> list[Record]:
-    """The records of one batch, control records included.  Raises KafkaError, DecodeError."""
-    return decode_records(handle.read(batch.position, batch.size), skip_control=False)
+def dump_records(handle: FileHandle, batch: BatchDump) -> Iterator[Record]:
+    """The records of one batch, control records included, decoded one by one.
+
+    Raises KafkaError, and DecodeError, also after some records.
+    """
+    data = handle.read(batch.position, batch.size)
+    header = read_header(data)
+    check_batch(data, 0, header)
+    return iter_records(data, 0, header)
 
 
 def dump_stats(data: bytes, base_offset: int) -> list[TimestampRange]:
@@ -166,13 +174,40 @@ def dump_stats(data: bytes, base_offset: int) -> list[TimestampRange]:
 
 
 def dump_offset_index(data: bytes, base_offset: int) -> list[OffsetPosition]:
-    """Entries of an ``.index``, without the empty slots of a preallocated one."""
-    return unpack_offset_index(data, base_offset)
+    """Entries of an ``.index``, without the empty slots of a preallocated one.
+
+    Raises DecodeError naming the entry that cannot be true.
+    """
+    entries = unpack_offset_index(data, base_offset)
+    _check_rest(data, OffsetIndex.ENTRY.size)
+    offset, position = base_offset - 1, -1
+    for number, entry in enumerate(entries):
+        if entry.offset <= offset or entry.position <= position:
+            raise DecodeError(f"offset index entry {number} is not above the one before it")
+        offset, position = entry.offset, entry.position
+    return entries
 
 
 def dump_time_index(data: bytes, base_offset: int) -> list[TimestampOffset]:
-    """Entries of a ``.timeindex``, without the empty slots of a preallocated one."""
-    return unpack_time_index(data, base_offset)
+    """Entries of a ``.timeindex``, without the empty slots of a preallocated one.
+
+    Raises DecodeError naming the entry that cannot be true.
+    """
+    entries = unpack_time_index(data, base_offset)
+    _check_rest(data, TimeIndex.ENTRY.size)
+    timestamp, offset = NO_TIMESTAMP - 1, base_offset
+    for number, entry in enumerate(entries):
+        if entry.timestamp <= timestamp or entry.offset < offset:
+            raise DecodeError(f"time index entry {number} is not above the one before it")
+        timestamp, offset = entry.timestamp, entry.offset
+    return entries
+
+
+def _check_rest(data: bytes, entry_size: int) -> None:
+    """An index ends with an entry, or with zeros that were preallocated."""
+    rest = len(data) % entry_size
+    if rest and any(data[-rest:]):
+        raise DecodeError(f"the last {rest} bytes are no entry, which has {entry_size}")
 
 
 def dump_txn_index(data: bytes, base_offset: int) -> list[AbortedTxn]:

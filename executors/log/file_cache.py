@@ -6,8 +6,8 @@ what is in them.  A Python map keeps a descriptor, so it counts as a file.
 
 from collections import OrderedDict
 
-from sparklog.errors import StorageError
-from sparklog.storage_backends.base import FileHalf, FileHandle, Map
+from sparklog.errors import ChangedFileError, StorageError
+from sparklog.storage_backends.base import FileHalf, FileHandle, FileIdentity, Map, shrunk_error
 
 
 class FileCache:
@@ -21,6 +21,10 @@ class FileCache:
         assert limit > 0
         self._limit = limit
         self._handles: OrderedDict[str, FileHandle | Map] = OrderedDict()
+        #: Which file a path led to when it was opened first; until ``drop``.
+        self._identities: dict[str, FileIdentity] = {}
+        #: Folders of the logs that were appended to; whoever looks after them takes names out.
+        self.appended: dict[str, None] = {}
         self.opened_count = 0
         self._over = False
 
@@ -35,6 +39,7 @@ class FileCache:
         """The file, which its owner knows to end at ``size``.
 
         The rest of a write that failed, and that could not be cut off then, is cut off here.
+        Raises ChangedFileError for a file that is shorter, or that is not the one opened before.
         """
         found = self._handles.get(path)
         if found is not None:
@@ -43,10 +48,9 @@ class FileCache:
         self._require_open(path)
         handle = half.open(path)
         if handle.size() < size:
-            raise StorageError(
-                f"{handle.path} has {handle.size()} bytes where {size} were written; "
-                "something else cut it: stop the broker and look at the disk"
-            )
+            raise shrunk_error(handle.path, handle.size(), size)
+        if self._identities.setdefault(path, handle.identity) != handle.identity:
+            raise ChangedFileError(f"{handle.path} is not the file that was written")
         if handle.size() > size:
             handle.truncate(size)
         self._keep(path, handle)
@@ -69,13 +73,19 @@ class FileCache:
 
     def drop(self, path: str) -> None:
         """Close a file before it is cut, renamed or deleted."""
+        self._identities.pop(path, None)
         found = self._handles.pop(path, None)
         if found is not None:
             found.close()
 
+    def identity(self, path: str) -> FileIdentity | None:
+        """Of the log file of this name, if it was opened and not dropped since."""
+        return self._identities.get(path)
+
     def close(self, *, for_good: bool = False) -> None:
         """Close all files; ``for_good``: and refuse to open any again."""
         self._over = for_good
+        self._identities.clear()
         while self._handles:
             self._handles.popitem()[1].close()
 

@@ -5,16 +5,18 @@ worker thread runs.  Must not know clocks or threads.  One flush at a time: what
 meanwhile waits for the next one, which then covers all of it (group commit).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.config import TopicConfig
+from sparklog.errors import LostLogError
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.names import EPOCH_CHECKPOINT
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.snapshots import SnapshotFiles
-from sparklog.storage_backends.base import FileHalf, MissingPathError
+from sparklog.storage_backends.base import FileHalf, MissingPathError, shrunk_error
 from sparklog.types import MAX_INT64, NO_OFFSET
 
 #: The value of ``flush.messages`` and ``flush.ms`` that leaves durability to replication.
@@ -36,18 +38,26 @@ class FlushJob:
     flush_names: bool
     #: Segments whose indexes are among the paths.
     sealed: tuple[Segment, ...]
+    #: How many bytes the log files have at least, by their paths.
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    #: Paths that led nowhere when the job ran.  Retention may have deleted the files meanwhile,
+    #: which the log knows.
+    missing: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         """Blocks; touches nothing but the files, so any thread may call it.
 
-        A file that retention deleted meanwhile needs no flush.  Raises StorageError.
+        Raises StorageError, and ChangedFileError where a log file is shorter than it was.
         """
         for path in self.paths:
             try:
                 handle = self.half.open(path)
             except MissingPathError:
+                self.missing.append(path)
                 continue
             try:
+                if handle.size() < self.sizes.get(path, 0):
+                    raise shrunk_error(handle.path, handle.size(), self.sizes[path])
                 handle.flush()
             finally:
                 handle.close()
@@ -115,6 +125,14 @@ class FlushState:
         else:
             self.unflushed_since_ms = job.started_ms
 
+    def loss(self, job: FlushJob, segments: SegmentList) -> LostLogError | None:
+        """A file that a job did not find, and that the log still has."""
+        if not job.missing or job.generation != self.generation:
+            return None
+        own = {segment.log_path for segment in segments}
+        lost = [path for path in job.missing if path in own]
+        return LostLogError(f"{lost[0]} is gone: it cannot be flushed") if lost else None
+
     def announce_cut(self, offset: int) -> None:
         """The log will end at or above ``offset``, no more is certain; a flush proves nothing."""
         self.generation += 1
@@ -167,7 +185,8 @@ def make_job(
         for segment in segments
         if segment.indexes_unflushed and segment is not segments.active
     ]
-    paths = [segment.log_path for segment in segments if segment.next_offset > point]
+    sizes = {s.log_path: s.size for s in segments if s.next_offset > point}
+    paths = list(sizes)
     for segment in sealed:
         paths += [segment.offset_index.path, segment.time_index.path]
     # That of a log which is being closed too: after a clean stop nothing else tells what it held.
@@ -183,4 +202,5 @@ def make_job(
         epochs=epochs.encode() if epochs.dirty else None,
         flush_names=flush_names,
         sealed=tuple(sealed),
+        sizes=sizes,
     )

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.cutter import Cutter
+from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.flush import FlushJob, FlushState, make_job
 from sparklog.executors.log.graveyard import Graveyard
+from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.measured_segments import MeasuredSegments, write_vouch
 from sparklog.executors.log.partition_metadata import claim_folder
+from sparklog.executors.log.presence import LogPresence, require_present
 from sparklog.executors.log.recovery import LoadedLog, RecoveryReport, load_log
 from sparklog.executors.log.retention import count_deletable
 from sparklog.executors.log.roller import Roller
@@ -39,7 +41,7 @@ __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 _OWN_FILES = 4
 
 
-class Log:
+class Log(DurableLog):
     """The log in one folder; ``open`` makes it."""
 
     def __init__(
@@ -56,38 +58,35 @@ class Log:
         clean: bool,
         now_ms: int,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.folder = folder
-        self.config = config
-        self.leader_epochs = loaded.epochs
+        super().__init__(
+            half=half,
+            folder=folder,
+            topic_partition=topic_partition,
+            config=config,
+            loaded=loaded,
+            roller=Roller(half, files, folder, loaded.segments, loaded.snapshots, producers),
+        )
         self.topic_id = topic_id
         self.recovery: RecoveryReport = loaded.report
-        #: Why nothing may be written any more; None while all is well.
-        self.offline: StorageError | None = None
-        self._half = half
         self._files = files
         self._producers = producers
-        self._segments = loaded.segments
         self.statistics = MeasuredSegments(loaded.segments)
+        self.damage = LogDamage(loaded.segments, lambda: self._flush.generation)
         self.times = TimeSearch(
             loaded.segments,
             loaded.epochs,
             ends=lambda: (self._log_start_offset, self._flush.generation),
-            on_damage=self._damaged,
+            on_damage=self.damage.met,
         )
-        self._snapshots = loaded.snapshots
         self._graveyard = Graveyard(half)
-        self._roller = Roller(half, files, folder, loaded.segments, loaded.snapshots, producers)
         self._cutter = Cutter(half, folder, loaded.epochs, self._roller)
-        #: Between ``begin_truncation`` and ``end_truncation``.
-        self.truncating = False
         self._start_before_cut = loaded.log_start_offset
         #: Whether anything but the epochs is not as a clean stop left it.
         self._changed = not (clean and loaded.report == RecoveryReport())
         self._log_start_offset = loaded.log_start_offset
         #: What is behind it may be what a crash has made of writes.
         self.recovered_from = loaded.recovery_point
-        self._flush = FlushState(loaded.recovery_point)
+        self.presence = LogPresence(half, folder, files, loaded.segments, self._flush)
         self._flush.owes_indexes = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
         if loaded.recovery_point < self.log_end_offset:
             self._flush.appended(now_ms)
@@ -107,15 +106,19 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         topic_id: uuid.UUID | None = None,
+        must_exist: bool = False,
     ) -> "Log":
         """Open the folder or create it; read again what may be torn.
 
         ``clean``: the broker stopped cleanly, nothing needs reading.  ``recovery_point`` and
         ``log_start_offset`` come from the broker's checkpoints, and must be forgotten there when a
         partition is deleted.  With ``topic_id`` the folder must belong to that topic.  ``files`` is
-        shared by the broker's logs and not touched here.  Raises CorruptLogError,
-        KafkaError(INCONSISTENT_TOPIC_ID), StorageError.
+        shared by the broker's logs and not touched here.  ``must_exist``: this folder held a log
+        before.  Raises CorruptLogError, LostLogError, KafkaError(INCONSISTENT_TOPIC_ID),
+        StorageError.
         """
+        if must_exist:
+            require_present(half, folder)
         half.make_folder(folder)
         found_id = claim_folder(half, folder, topic_id)
         loaded = load_log(
@@ -147,16 +150,6 @@ class Log:
     @property
     def log_start_offset(self) -> int:
         return self._log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The next offset to be written."""
-        return self._segments.end_offset
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is durable."""
-        return self._flush.recovery_point
 
     @property
     def size(self) -> int:
@@ -203,6 +196,7 @@ class Log:
                 f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
             )
         self._changed = True
+        self._files.appended[self.folder] = None
         active = self._segments.active
         rolled = self._roll(self._roller.due_at(active, headers, size, self.config, now_ms), now_ms)
         active = self._segments.active
@@ -245,17 +239,19 @@ class Log:
 
         None that ends at or above ``end_offset``; at most ``max_bytes``, but at least one batch
         when ``min_one``.  ``with_aborted``: and the aborted transactions that have data there.
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], and CorruptLogError
-        where the log is damaged, which then takes no more appends.
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], CorruptLogError where
+        the log is damaged, and of that DamagedRangeError where it is known which offsets are.
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise self.out_of_range(offset)
         end_offset = min(end_offset, self.log_end_offset)
         try:
-            return self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
+            found = self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
         except CorruptLogError as error:
-            self._damaged(error)
+            self.damage.met(error)
             raise
+        self.damage.was_read(offset, found.size)
+        return found
 
     def out_of_range(self, offset: int) -> KafkaError:
         """The refusal to read there."""
@@ -384,45 +380,6 @@ class Log:
         self._flush.cut(offset)
         self._flush.raise_to(offset, offset)
 
-    # flush: start on the owner's thread, run anywhere, finish on the owner's thread
-
-    @property
-    def flush_deadline_ms(self) -> int | None:
-        """When ``flush.ms`` makes the next flush due."""
-        return self._flush.deadline_ms(self.config)
-
-    def flush_due(self, now_ms: int) -> bool:
-        """By ``flush.messages`` or ``flush.ms``, or because a segment was sealed."""
-        return self._flush.target(self.config, self.log_end_offset, now_ms) is not None
-
-    def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
-        """The job up to the log's end; only when a flush is due or by ``force``.
-
-        None too while another job or a truncation is under way.  ``run`` it anywhere, then give it
-        to ``finish_flush`` or ``fail_flush``.
-        """
-        due = force or self.flush_due(now_ms)
-        if not due or self._flush.in_flight or self.truncating or self.offline is not None:
-            return None
-        self._flush.in_flight = True
-        return self._job(now_ms)
-
-    def finish_flush(self, job: FlushJob, now_ms: int) -> None:
-        """The job has run: the recovery point moves."""
-        self._flush.finished(job, self.log_end_offset)
-        if job.epochs is not None and job.epochs == self.leader_epochs.encode():
-            self.leader_epochs.dirty = False
-
-    def fail_flush(self, job: FlushJob, error: StorageError) -> None:
-        """The job failed: what the disk holds is unknown, the log takes no more appends."""
-        self._flush.in_flight = False
-        self.offline = error
-
-    def flush(self, now_ms: int) -> None:
-        """Make everything durable, here and now.  Blocks.  Raises StorageError (log offline)."""
-        self._require_writable()
-        self._run(self._job(now_ms), now_ms)
-
     # end
 
     def close(self, now_ms: int, *, clean: bool = True) -> None:
@@ -447,41 +404,12 @@ class Log:
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
 
-    def _require_writable(self) -> None:
-        if self.offline is not None:
-            raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
-        self._roller.remove_unwanted()
-
-    def _damaged(self, error: CorruptLogError) -> None:
-        self.offline = StorageError(str(error))
-
     def _roll(self, base_offset: int | None, now_ms: int) -> bool:
         """Start a new segment there; False when there is no need."""
         if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
             return False
         self._changed = self._flush.owes_indexes = True
         return True
-
-    def _run(self, job: FlushJob, now_ms: int) -> None:
-        try:
-            job.run()
-        except StorageError as error:
-            self.fail_flush(job, error)
-            raise
-        self.finish_flush(job, now_ms)
-
-    def _job(self, now_ms: int) -> FlushJob:
-        flush_names, self._roller.names_changed = self._roller.names_changed, False
-        return make_job(
-            self._half,
-            self.folder,
-            self._flush,
-            self._segments,
-            self._snapshots,
-            self.leader_epochs,
-            now_ms=now_ms,
-            flush_names=flush_names,
-        )
 
     def _leave_clean(self, now_ms: int) -> None:
         active = self._segments.active

@@ -102,6 +102,18 @@ class MeasuredSegments:
         elif self._is_as_in(segment, files):
             segment.confirm(stats)
 
+    def check_again(self, segment: Segment) -> Steps[None]:
+        """Make sure that the files of a sealed segment still say what its log says.
+
+        Indexes that do not are made anew, whatever was known of them.
+        """
+        if segment not in self._segments or segment is self._segments.active:
+            return
+        files = segment.files_at_rest()
+        stats = yield files.check
+        if stats is None and self._are_current(files):
+            yield from self._measure(segment)
+
     def know_all(self) -> Steps[None]:
         for segment in tuple(self._segments):
             yield from self.know(segment)

@@ -1,41 +1,108 @@
 """Finding one record inside one batch by its timestamp.
 
-Owns: the only decoding of records in the log.  Must not know segments.
+Owns: the only decoding of records in the log, and its bound.  Must not know segments.
+
+Clients decide what a batch decompresses to, so a search has a budget (``SearchBudget``) of
+decompressed bytes, and decodes in slices.  Records that cannot be decoded are passed by: no reader
+gets them.  Records that are too many for the budget are not: the search then answers with the
+offset of the first record that it did not look at, a lower bound of what was asked for.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
+from sparklog.errors import DecodeError
 from sparklog.executors.log.spans import BatchSpan
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import OffsetTimestamp, TimestampType
-from sparklog.wire.batch import check_batch, read_header
-from sparklog.wire.builder import iter_records
+from sparklog.wire.batch import BATCH_OVERHEAD, BatchHeader, check_batch, read_header
+from sparklog.wire.builder import iter_slice
+from sparklog.wire.compression import TooLargeError
+from sparklog.wire.record_slices import RecordSlice, record_slices
+
+#: Decompressed bytes that one search by timestamp looks through.
+SEARCH_BYTES_MAX: Final = 16 * 1024 * 1024
+#: The same for the search for the largest timestamp, which may have to look into many batches.
+LARGEST_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Decompressed bytes of records that are held at once.
+_SLICE_BYTES: Final = 256 * 1024
+#: Batches of fewer records are decoded one by one: NumPy stays out of such a broker.
+_FEW_RECORDS: Final = 512
+
+
+class SearchBudget:
+    """The decompressed bytes that are left to one search."""
+
+    __slots__ = ("bytes_left",)
+
+    def __init__(self, bytes_left: int = SEARCH_BYTES_MAX) -> None:
+        self.bytes_left = bytes_left
+
+    def take(self, size: int) -> None:
+        self.bytes_left = max(self.bytes_left - size, 0)
 
 
 def first_largest_record(
-    handle: FileHandle, span: BatchSpan, above: int, start_offset: int
+    handle: FileHandle, span: BatchSpan, above: int, start_offset: int, budget: SearchBudget
 ) -> OffsetTimestamp | None:
-    """The first record with the largest timestamp in a batch, if that is above ``above``."""
-    best = max(
-        _from_offset(handle, span, start_offset), key=lambda found: found.timestamp, default=None
-    )
+    """The first record with the largest timestamp in a batch, if that is above ``above``.
+
+    Beyond the budget the header is believed: its largest timestamp, at the offset that the search
+    came to.
+    """
+    best: OffsetTimestamp | None = None
+    try:
+        for found in _from_offset(handle, span, start_offset, budget):
+            if best is None or found.timestamp > best.timestamp:
+                best = found
+    except _BeyondBudgetError as end:
+        if best is None or best.timestamp < span.max_timestamp:
+            best = OffsetTimestamp(offset=end.offset, timestamp=span.max_timestamp)
     return best if best is not None and best.timestamp > above else None
 
 
 def first_record(
-    handle: FileHandle, span: BatchSpan, timestamp: int, start_offset: int
+    handle: FileHandle, span: BatchSpan, timestamp: int, start_offset: int, budget: SearchBudget
 ) -> OffsetTimestamp | None:
-    """The first record at or above ``start_offset`` with at least this timestamp."""
-    for found in _from_offset(handle, span, start_offset):
-        if found.timestamp >= timestamp:
-            return found
+    """The first record at or above ``start_offset`` with at least this timestamp.
+
+    Beyond the budget: the first offset that was not looked at, with the batch's largest timestamp.
+    """
+    try:
+        for found in _from_offset(handle, span, start_offset, budget, at_least=timestamp):
+            if found.timestamp >= timestamp:
+                return found
+    except _BeyondBudgetError as end:
+        return OffsetTimestamp(offset=end.offset, timestamp=span.max_timestamp)
     return None
 
 
+class _BeyondBudgetError(Exception):
+    """The budget is used up; ``offset`` is the first that was not looked at."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
 def _from_offset(
-    handle: FileHandle, span: BatchSpan, start_offset: int
+    handle: FileHandle,
+    span: BatchSpan,
+    start_offset: int,
+    budget: SearchBudget,
+    *,
+    at_least: int | None = None,
 ) -> Iterator[OffsetTimestamp]:
-    """The records at or above ``start_offset``, or the first that stands for all."""
+    """The records at or above ``start_offset``, or those of them that can be the answer.
+
+    That is the first with a timestamp of ``at_least``, or for None the first with the largest.
+
+    Raises KafkaError for a wrong CRC: a sound copy of the batch may hold the answer.
+    """
+    #: Where the search is: the first offset that it has not passed by.
+    reached = max(span.base_offset, start_offset)
+    if not budget.bytes_left:
+        raise _BeyondBudgetError(reached)
     batch = handle.read(span.position, span.size)
     header = read_header(batch)
     check_batch(batch, 0, header)
@@ -43,6 +110,60 @@ def _from_offset(
         offset = max(span.base_offset, start_offset)
         yield OffsetTimestamp(offset=offset, timestamp=span.max_timestamp)
         return
-    for record in iter_records(batch, 0, header):
-        if record.offset >= start_offset:
-            yield OffsetTimestamp(offset=record.offset, timestamp=record.timestamp)
+    before = 0
+    try:
+        for part in _slices(batch, header, budget):
+            budget.take(len(part.data))
+            if header.record_count <= _FEW_RECORDS:
+                found = _one_by_one(part, header)
+            else:
+                found = _by_column(part, header, start_offset, at_least)
+            for record in found:
+                if record.offset >= start_offset:
+                    yield record
+            before += part.count
+            reached = max(reached, min(span.base_offset + before, span.last_offset))
+    except TooLargeError:
+        raise _BeyondBudgetError(reached) from None
+    except DecodeError:
+        pass  # the client that sent the batch had made the CRC of what cannot be read
+    budget.take(span.size)
+
+
+def _one_by_one(part: RecordSlice, header: BatchHeader) -> Iterator[OffsetTimestamp]:
+    for record in iter_slice(part, header):
+        yield OffsetTimestamp(offset=record.offset, timestamp=record.timestamp)
+
+
+def _by_column(
+    part: RecordSlice, header: BatchHeader, start_offset: int, at_least: int | None
+) -> Iterator[OffsetTimestamp]:
+    """At most one record, by NumPy, which comes along with the first such search.
+
+    The first with at least that timestamp; None: the first with the largest.  Where a record
+    cannot be decoded, those before it are looked at, and then DecodeError is raised.
+    """
+    from sparklog.wire.record_times import find_time
+
+    try:
+        found = find_time(part, header, start_offset, at_least)
+    except DecodeError:
+        from sparklog.wire.readable_records import readable_records
+
+        found = find_time(readable_records(part), header, start_offset, at_least)
+        if found is not None:
+            yield OffsetTimestamp(offset=found[0], timestamp=found[1])
+        raise
+    if found is not None:
+        yield OffsetTimestamp(offset=found[0], timestamp=found[1])
+
+
+def _slices(batch: bytes, header: BatchHeader, budget: SearchBudget) -> Iterator[RecordSlice]:
+    return record_slices(
+        header.compression,
+        memoryview(batch)[BATCH_OVERHEAD:],
+        header.record_count,
+        limit_bytes=budget.bytes_left,
+        whole_bytes=_SLICE_BYTES,
+        slice_bytes=_SLICE_BYTES,
+    )

@@ -4,8 +4,9 @@ Owns: the order of recovery, the check of every batch behind the recovery point,
 the cut of a torn tail, and the rebuilding of indexes and epochs.  Must not know producer state or
 roles.
 
-What was flushed is never cut: damage below the recovery point is a CorruptLogError.  Behind a
-clean stop everything was flushed.
+What was flushed is never cut.  Damage below the recovery point is noted where the segment ends is
+known, at the begin of the next one, and a CorruptLogError in the last segment.  Behind a clean stop
+everything was flushed.
 """
 
 import logging
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, DecodeError
 from sparklog.executors.log.checkpoint import decode_epochs
+from sparklog.executors.log.damaged_segments import keep_damaged
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.epoch_order import EpochOrder
 from sparklog.executors.log.file_cache import FileCache
@@ -188,12 +190,15 @@ class _Loader:
         self._start_at(self.log_start_offset)
 
     def _start_at(self, offset: int) -> None:
-        for segment in reversed(self.segments):
+        former, self.segments = self.segments, [self._segment(offset)]
+        self.segments[0].create(self.config)
+        # The new one first: a log that has been opened once and has no segment is lost.  A crash
+        # leaves both, and the former ones are below the log start.
+        self.half.flush_folder(self.folder)
+        for segment in reversed(former):
             segment.remove()
         self.snapshots.delete_all()
         self.half.flush_folder(self.folder)
-        self.segments = [self._segment(offset)]
-        self.segments[0].create(self.config)
         self.epochs.truncate_from_end(offset)
         self.epochs.truncate_from_start(offset, offset)
         self.log_start_offset = self.recovery_point = offset
@@ -282,7 +287,7 @@ class _Loader:
                     return
         except (IndexDamageError, CorruptLogError):
             pass  # whichever it is, reading the whole segment tells
-        self._rebuild_trusted(segment)
+        self._rebuild_trusted(segment, next_offset)
 
     def _empty_indexes(self, segment: Segment, present: set[str]) -> None:
         paths = [segment.offset_index.path, segment.time_index.path]
@@ -292,13 +297,13 @@ class _Loader:
     def _size(self, path: str, present: set[str]) -> int | None:
         return self.half.size(path) if _there(path, present) else None
 
-    def _rebuild_trusted(self, segment: Segment) -> None:
+    def _rebuild_trusted(self, segment: Segment, flushed_end: int | None = None) -> None:
         logger.warning(
             "%s and %s are missing or do not fit their log: they are made anew",
             segment.offset_index.path,
             segment.time_index.path,
         )
-        self._rebuild(segment, check_end=MAX_INT64)
+        self._rebuild(segment, check_end=MAX_INT64, flushed_end=flushed_end)
         # Nobody will read this segment again to see whether the new indexes are whole.
         for path in segment.paths[1:]:
             self.half.flush(path)
@@ -365,10 +370,16 @@ class _Loader:
                 check_end=self._promised_end,
                 gapless_from=self._gapless_from,
                 order=order,
+                flushed_end=self._flushed_end(index),
             )
             if order.torn_from is not None:
                 self._cut(order.torn_from)
                 break
+
+    def _flushed_end(self, index: int) -> int | None:
+        """Where a segment ends all of which was flushed; None of one that may be torn."""
+        end = self.segments[index + 1].base_offset if index + 1 < len(self.segments) else MAX_INT64
+        return end if end <= self._promised_end else None
 
     def _cut(self, offset: int) -> None:
         """End the log there, which is not below the recovery point."""
@@ -399,10 +410,13 @@ class _Loader:
         check_end: int,
         gapless_from: int = MAX_INT64,
         order: EpochOrder | None = None,
+        flushed_end: int | None = None,
     ) -> bool:
         """Check every batch, rebuild the indexes; whether the segment was whole.
 
-        A damaged tail is cut off, unless it holds offsets below ``check_end``.
+        A damaged tail is cut off, unless it holds offsets below ``check_end``.  Where all of the
+        segment was flushed, up to ``flushed_end``, it keeps its bytes, and what is damaged of them
+        is noted.
         """
         builder = IndexBuilder(segment.base_offset, self.config.index_interval_bytes)
         self.with_markers[segment.base_offset] = False
@@ -419,6 +433,13 @@ class _Loader:
             scan = scan_batches(handle, segment.base_offset, visit, gapless_from=gapless_from)
             self._count(bytes_scanned=handle.size())
             if scan.damage is not None:
+                if flushed_end is not None:
+                    keep_damaged(segment, handle, flushed_end, scan.damage)
+                    self.files.drop(segment.log_path)
+                    # Markers may lie in what is damaged: the index of them that is there is kept.
+                    del self.with_markers[segment.base_offset]
+                    self._count(indexes_rebuilt=1)
+                    return True
                 if scan.next_offset < check_end:
                     raise CorruptLogError(handle.path, scan.valid_size, scan.damage)
                 self._count(bytes_truncated=handle.size() - scan.valid_size)

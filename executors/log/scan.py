@@ -75,6 +75,10 @@ class ScanWindow:
         self._start = 0
         self._bytes = b""
 
+    def read(self, position: int, count: int) -> bytes:
+        """``count`` bytes, however many that are; fewer at the end of the file."""
+        return self._handle.read(position, count)
+
     def header(self, position: int) -> BatchHeader | None:
         """The header at ``position``, None when the file ends in it."""
         head = self.take(position, BATCH_OVERHEAD)

@@ -14,6 +14,13 @@ from itertools import chain
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, StorageError
+from sparklog.executors.log.damaged_ranges import (
+    DamagedRanges,
+    is_damaged,
+    sound_end,
+    walk_headers,
+    walk_spans,
+)
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.names import (
@@ -27,7 +34,7 @@ from sparklog.executors.log.names import (
 )
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.segment_stats import SegmentFiles
-from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans, marker_at
+from sparklog.executors.log.spans import BatchSpan, iter_spans, marker_at
 from sparklog.executors.log.stats_file import SegmentStats
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
 from sparklog.executors.log.txn_index import TxnIndex
@@ -60,6 +67,7 @@ class Segment:
         "base_offset",
         "begins",
         "created_ms",
+        "damaged",
         "indexes_unflushed",
         "interval",
         "largest_known",
@@ -111,6 +119,8 @@ class Segment:
         self.largest_known = self.times_known = True
         #: Sealed, and its statistics are not written yet.
         self.stats_owed = False
+        #: Ranges of the log file that are known to be damaged.
+        self.damaged: DamagedRanges = ()
 
     def create(self, config: TopicConfig) -> None:
         """Make the files of a new, empty, active segment.  A failure may leave some of them."""
@@ -145,7 +155,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """The first batch's largest timestamp; -1 in an empty segment."""
         if self._first_timestamp is None:
-            first = next(iter_spans(self.handle(), 0, self.size), None) if self.size else None
+            first = next(self._spans(0), None) if self.size else None
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp = first.max_timestamp
@@ -227,6 +237,7 @@ class Segment:
             # Else the tail may come back after the recovery point has passed this segment.
             handle.flush()
             self.size = found.position
+            self.damaged = [hole for hole in self.damaged if hole.end <= self.size]
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
@@ -257,9 +268,9 @@ class Segment:
 
     def spans_from(self, entry: OffsetPosition) -> Iterator[BatchSpan]:
         """The batches from an index entry on.  Raises IndexDamageError when the entry lies."""
-        if entry.position == 0:
-            return iter_spans(self.handle(), 0, self.size)
-        spans = iter_spans(self.handle(), entry.position, self.size)
+        if entry.position == 0 or (self.damaged and is_damaged(entry.position, self.damaged)):
+            return self._spans(entry.position)
+        spans = self._spans(entry.position)
         try:
             first = next(spans, None) if 0 < entry.position < self.size else None
         except CorruptLogError:
@@ -297,7 +308,7 @@ class Segment:
         """The base offset of the batch that begins there; at the end, the next offset."""
         if position >= self.size:
             return self.next_offset
-        return next(iter_spans(self.handle(), position, self.size)).base_offset
+        return next(self._spans(position)).base_offset
 
     def files_at_rest(self) -> SegmentFiles:
         """For work on the files of a sealed segment."""
@@ -318,7 +329,7 @@ class Segment:
         first = self.locate(offset)
         if first is not None:
             handle = self.handle()
-            for header, position in iter_headers(handle, first.position, self.size):
+            for header, position in walk_headers(handle, first.position, self.size, self.damaged):
                 yield header, marker_at(handle, position, header) if header.is_control else None
 
     # loading and healing
@@ -375,7 +386,7 @@ class Segment:
 
     def _make_indexes(self) -> None:
         builder = IndexBuilder(self.base_offset, self.interval)
-        for span in iter_spans(self.handle(), 0, self.size):
+        for span in self._spans(0):
             builder.add(span.last_offset, span.position, span.size, span.max_timestamp)
         self.take_indexes(builder)
 
@@ -425,6 +436,12 @@ class Segment:
         if timestamp > self.largest.timestamp:
             self._largest = TimestampOffset(timestamp, last_offset)
 
+    def _spans(self, position: int) -> Iterator[BatchSpan]:
+        """The batches from ``position`` on, a damaged range as if it were one batch."""
+        if self.damaged:
+            return walk_spans(self.handle(), position, self.size, self.damaged)
+        return iter_spans(self.handle(), position, self.size)
+
     def _locate(self, offset: int) -> BatchSpan | None:
         if offset >= self.next_offset:
             return None
@@ -443,9 +460,11 @@ class Segment:
         if first is None:
             return None
         limit = self.size
+        if self.damaged:
+            limit = sound_end(self.log_path, first.position, limit, self.damaged)
         if end_offset < self.next_offset:
             last = self._locate(end_offset)
-            limit = self.size if last is None else last.position
+            limit = limit if last is None else min(limit, last.position)
         end = first.position + max_bytes
         if end >= limit:
             end = limit
@@ -460,11 +479,7 @@ class Segment:
         entry = self.offset_index.lookup_position(end)
         boundary = first.position
         start = entry if entry.position > boundary else None
-        spans = (
-            iter_spans(self.handle(), boundary, self.size)
-            if start is None
-            else self.spans_from(start)
-        )
+        spans = self._spans(boundary) if start is None else self.spans_from(start)
         for span in spans:
             if span.end > end:
                 return max(boundary, span.position)

@@ -10,12 +10,17 @@ from dataclasses import replace
 from functools import partial
 
 from sparklog.errors import CorruptLogError, StorageError
+from sparklog.executors.log.damaged_ranges import DamagedRanges, walk_sound_spans
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.measured_segments import MeasuredSegments
-from sparklog.executors.log.record_search import first_largest_record, first_record
+from sparklog.executors.log.record_search import (
+    LARGEST_BYTES_MAX,
+    SearchBudget,
+    first_largest_record,
+    first_record,
+)
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
-from sparklog.executors.log.spans import iter_spans
 from sparklog.executors.log.steps import Steps
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
@@ -46,7 +51,11 @@ class TimeSearch:
         self._on_damage = on_damage
 
     def first_from(self, timestamp: int) -> Steps[OffsetTimestamp | None]:
-        """The first record with at least this timestamp, or None; exact in any order of times."""
+        """The first record with at least this timestamp, or None; exact in any order of times.
+
+        Records that cannot be decoded are passed by.  Beyond SEARCH_BYTES_MAX of records a lower
+        bound: no record before that offset has such a timestamp.
+        """
         return self._search(partial(first_at_or_after, self._segments, timestamp))
 
     def largest(self) -> Steps[OffsetTimestamp | None]:
@@ -84,10 +93,11 @@ def first_at_or_after(
     segments: SegmentList, timestamp: int, start_offset: int
 ) -> Steps[OffsetTimestamp | None]:
     """The first record from ``start_offset`` on with at least this timestamp."""
+    budget = SearchBudget()
     for segment in tuple(segments.from_offset(start_offset)):
         yield from MeasuredSegments(segments).know(segment, largest_only=True)
         if segment.largest.timestamp >= timestamp:
-            found = yield from _first_in(segment, segments, timestamp, start_offset)
+            found = yield from _first_in(segment, segments, timestamp, budget, start_offset)
             if found is not None:
                 return found
     return None
@@ -95,18 +105,23 @@ def first_at_or_after(
 
 def first_with_largest(segments: SegmentList, start_offset: int) -> Steps[OffsetTimestamp | None]:
     """The first record with the largest timestamp of those from ``start_offset`` on."""
+    budget = SearchBudget(LARGEST_BYTES_MAX)
     best: OffsetTimestamp | None = None
     for segment in tuple(segments.from_offset(start_offset)):
         yield from MeasuredSegments(segments).know(segment, largest_only=True)
         if best is None or segment.largest.timestamp > best.timestamp:
-            found = yield from _first_largest_in(segment, segments, start_offset)
+            found = yield from _first_largest_in(segment, segments, budget, start_offset)
             if found is not None and (best is None or found.timestamp > best.timestamp):
                 best = found
     return best
 
 
 def _first_in(
-    segment: Segment, segments: SegmentList, timestamp: int, start_offset: int
+    segment: Segment,
+    segments: SegmentList,
+    timestamp: int,
+    budget: SearchBudget,
+    start_offset: int,
 ) -> Steps[OffsetTimestamp | None]:
     yield from MeasuredSegments(segments).know(segment)
     if segment not in segments:
@@ -114,7 +129,7 @@ def _first_in(
     position = _position_of(segment, timestamp, start_offset)
     if position is None:
         return None
-    search = partial(_find_from, timestamp=timestamp, start_offset=start_offset)
+    search = partial(_find_from, timestamp=timestamp, budget=budget, start_offset=start_offset)
     found: OffsetTimestamp | None = yield _walk(segment, position, search)
     return found
 
@@ -134,17 +149,17 @@ def _position_of(segment: Segment, timestamp: int, start_offset: int) -> int | N
 
 
 def _first_largest_in(
-    segment: Segment, segments: SegmentList, start_offset: int
+    segment: Segment, segments: SegmentList, budget: SearchBudget, start_offset: int
 ) -> Steps[OffsetTimestamp | None]:
     largest = segment.largest
     if largest.timestamp != NO_TIMESTAMP and largest.offset >= start_offset:
-        found = yield from _first_in(segment, segments, largest.timestamp, start_offset)
+        found = yield from _first_in(segment, segments, largest.timestamp, budget, start_offset)
         if found is not None:
             return found
     first = segment.locate(start_offset) if segment in segments else None
     if first is None:
         return None
-    search = partial(_find_largest, start_offset=start_offset)
+    search = partial(_find_largest, budget=budget, start_offset=start_offset)
     best: OffsetTimestamp | None = yield _walk(segment, first.position, search)
     return best
 
@@ -152,15 +167,15 @@ def _first_largest_in(
 def _walk(
     segment: Segment,
     position: int,
-    search: Callable[[FileHandle, int, int], OffsetTimestamp | None],
+    search: Callable[[FileHandle, int, int, DamagedRanges], OffsetTimestamp | None],
 ) -> Callable[[], OffsetTimestamp | None]:
     """``search`` from ``position`` on to what is now the segment's end, on a handle of its own."""
-    files, end = segment.files_at_rest(), segment.size
+    files, end, damaged = segment.files_at_rest(), segment.size, segment.damaged
 
     def walk() -> OffsetTimestamp | None:
         handle = files.half.open(files.log_path)
         try:
-            return search(handle, position, end)
+            return search(handle, position, end, damaged)
         finally:
             handle.close()
 
@@ -168,22 +183,35 @@ def _walk(
 
 
 def _find_from(
-    handle: FileHandle, position: int, end: int, *, timestamp: int, start_offset: int
+    handle: FileHandle,
+    position: int,
+    end: int,
+    damaged: DamagedRanges,
+    *,
+    timestamp: int,
+    budget: SearchBudget,
+    start_offset: int,
 ) -> OffsetTimestamp | None:
-    for span in iter_spans(handle, position, end):
+    for span in walk_sound_spans(handle, position, end, damaged):
         if span.max_timestamp >= timestamp and span.last_offset >= start_offset:
-            found = first_record(handle, span, timestamp, start_offset)
+            found = first_record(handle, span, timestamp, start_offset, budget)
             if found is not None:
                 return found
     return None
 
 
 def _find_largest(
-    handle: FileHandle, position: int, end: int, *, start_offset: int
+    handle: FileHandle,
+    position: int,
+    end: int,
+    damaged: DamagedRanges,
+    *,
+    budget: SearchBudget,
+    start_offset: int,
 ) -> OffsetTimestamp | None:
     best: OffsetTimestamp | None = None
-    for span in iter_spans(handle, position, end):
+    for span in walk_sound_spans(handle, position, end, damaged):
         above = NO_TIMESTAMP if best is None else best.timestamp
         if span.max_timestamp > above:
-            best = first_largest_record(handle, span, above, start_offset) or best
+            best = first_largest_record(handle, span, above, start_offset, budget) or best
     return best

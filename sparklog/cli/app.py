@@ -12,23 +12,22 @@ from sparklog.cli import (
     demo,
     dump,
     elect_leaders,
+    journal,
     log_dirs,
     produce,
     reassign,
     serve,
     topics,
 )
-from sparklog.cli.output import fail
-from sparklog.errors import ConnectError, SparklogError
-
-EXIT_FAILED = 1
-EXIT_NOT_REACHED = 3
+from sparklog.cli.output import EXIT_CODES, EXIT_FAILED, EXIT_USAGE, exit_code, fail
+from sparklog.errors import SparklogError
 
 app = typer.Typer(
     name="sparklog",
     help="A partitioned log inside a Spark application, which any Kafka client can talk to.",
+    epilog="Exit codes: " + "; ".join(f"{code}: {what}" for code, what in EXIT_CODES.items()),
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -40,6 +39,7 @@ app.command()(configs.configs)
 app.command()(elect_leaders.elect_leaders)
 app.add_typer(reassign.app, name="reassign")
 app.command()(log_dirs.log_dirs)
+app.add_typer(journal.app, name="journal")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(dump.dump)
@@ -66,15 +66,27 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; its exit code.  Wrong usage is told by typer itself."""
+    """Run one command; its exit code (``EXIT_CODES``).  Wrong usage is told by typer itself."""
+    for argument in arguments:
+        if not _is_text(argument):
+            return fail(f"the argument {argument!r} is not text in UTF-8", EXIT_USAGE)
     try:
-        app(arguments)
+        app(arguments, prog_name="sparklog")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else EXIT_FAILED
-    except ConnectError as error:
-        return fail(str(error), EXIT_NOT_REACHED)
     except SparklogError as error:
-        return fail(str(error), EXIT_FAILED)
+        return fail(str(error), exit_code(error))
     except BrokenPipeError:  # the reader of our output has gone, as ``| head`` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a file that cannot be read or written
+        return fail(str(error), EXIT_FAILED)
     return 0
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument's bytes were UTF-8; others come as lone surrogates."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

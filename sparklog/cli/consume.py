@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparklog.cli.output import DEFAULT_BOOTSTRAP, BootstrapOption, parse_bootstrap
+from sparklog.types import MAX_INT32, MAX_INT64
 
 if TYPE_CHECKING:
     from sparklog.client.cluster_client import ClusterClient
-    from sparklog.client.consumer import ConsumedRecord
+    from sparklog.client.consumer import ConsumedRecord, Consumer
     from sparklog.types import TopicPartition
 
 
@@ -28,17 +29,28 @@ def consume(
         bool, typer.Option("--from-beginning", help="Start at the earliest record.")
     ] = False,
     offset: Annotated[
-        int | None, typer.Option("--offset", "-o", min=0, help="Start at this offset.")
+        int | None,
+        typer.Option("--offset", "-o", min=0, max=MAX_INT64, help="Start at this offset."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="May be repeated.", show_default="all"),
+        typer.Option(
+            "--partition", "-p", min=0, max=MAX_INT32, help="May be repeated.", show_default="all"
+        ),
     ] = None,
     maximum: Annotated[
         int | None, typer.Option("--max", "-n", min=0, metavar="N", help="Stop after N records.")
     ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", "-e", help="Stop at what is the end now.")
+    ] = False,
+    skip_undecodable: Annotated[
+        bool,
+        typer.Option(
+            "--skip-undecodable",
+            help="Leave out records that cannot be read (damaged or malformed batches), with a "
+            "warning for each batch. Default: end with an error.",
+        ),
     ] = False,
     output: Annotated[
         Format, typer.Option("--format", "-f", help="Values as lines, or one JSON per record.")
@@ -55,9 +67,17 @@ def consume(
         raise typer.BadParameter("it excludes --from-beginning", param_hint="--offset")
     separator = None if key_separator is None else key_separator.encode()
     printer = _Printer(output, separator)
+    if skip_undecodable:
+        import logging
+
+        logging.basicConfig(level=logging.WARNING, format="warning: %(message)s")
     start = -2 if from_beginning else offset
     with suppress(KeyboardInterrupt):
-        asyncio.run(_consume(bootstrap, topic, partition, start, maximum, until_end, printer))
+        asyncio.run(
+            _consume(
+                bootstrap, topic, partition, start, maximum, until_end, skip_undecodable, printer
+            )
+        )
 
 
 class _Printer:
@@ -108,6 +128,7 @@ async def _consume(
     start: int | None,
     maximum: int | None,
     until_end: bool,
+    skip_undecodable: bool,
     printer: _Printer,
 ) -> None:
     from sparklog.client.cluster_client import ClusterClient
@@ -119,19 +140,45 @@ async def _consume(
         ends = await _ends(cluster, chosen) if until_end else None
         # Only an offset that was asked for must exist.
         is_exact = start is not None and start >= 0
-        options = ConsumerOptions(on_out_of_range=None if is_exact else OffsetSpec.EARLIEST)
+        if is_exact and ends is not None:
+            _check_start(start, ends)
+        options = ConsumerOptions(
+            on_out_of_range=None if is_exact else OffsetSpec.EARLIEST,
+            skip_undecodable=skip_undecodable,
+        )
         async with Consumer(cluster, options) as consumer:
             begin = int(OffsetSpec.LATEST) if start is None else start
             await consumer.assign(dict.fromkeys(chosen, begin))
-            left = maximum
-            while left != 0:
-                if ends is not None and all(consumer.position(tp) >= ends[tp] for tp in chosen):
-                    return
-                records = await consumer.poll(0.5, max_records=min(left or 1000, 1000))
-                if ends is not None:
-                    records = [r for r in records if r.offset < _end_of(r, ends)]
-                printer.print(records)
-                left = None if left is None else left - len(records)
+            try:
+                await _print_records(consumer, maximum, ends, printer)
+            finally:
+                _tell_skipped(consumer)
+
+
+async def _print_records(
+    consumer: "Consumer",
+    maximum: int | None,
+    ends: "dict[TopicPartition, int] | None",
+    printer: _Printer,
+) -> None:
+    left = maximum
+    while left != 0:
+        if ends is not None and all(consumer.position(tp) >= end for tp, end in ends.items()):
+            return
+        records = await consumer.poll(0.5, max_records=min(left or 1000, 1000))
+        if ends is not None:
+            records = [r for r in records if r.offset < _end_of(r, ends)]
+        printer.print(records)
+        left = None if left is None else left - len(records)
+
+
+def _tell_skipped(consumer: "Consumer") -> None:
+    skipped = consumer.skipped
+    if skipped.batches:
+        typer.echo(
+            f"skipped {skipped.offsets} offsets of {skipped.batches} batches that cannot be read",
+            err=True,
+        )
 
 
 async def _partitions(
@@ -160,6 +207,17 @@ async def _ends(
     wanted = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
     found = await Admin(cluster).list_offsets(wanted)
     return {tp: answer.offset for tp, answer in found.items()}
+
+
+def _check_start(start: int | None, ends: "dict[TopicPartition, int]") -> None:
+    """An offset behind the end is an error, whether or not the end is waited for."""
+    from sparklog.errors import ErrorCode, KafkaError
+
+    for tp, end in ends.items():
+        if start is not None and start > end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp} ends at offset {end}, before offset {start}"
+            )
 
 
 def _end_of(record: "ConsumedRecord", ends: "dict[TopicPartition, int]") -> int:

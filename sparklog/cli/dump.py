@@ -24,9 +24,14 @@ def dump(
     records: Annotated[bool, typer.Option("--records", help="Records of segments too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show segments, indexes, producer snapshots and checkpoints.
+    """Show what is in the files of a partition's folder.
 
-    Exit code 1 when a file is damaged: a batch with a wrong CRC, or bytes that are no batch.
+    Reads segments (.log), indexes (.index, .timeindex, .txnindex), statistics (.stats), producer
+    snapshots (.snapshot), leader-epoch-checkpoint and partition.metadata; those of Kafka too, and
+    files that wait for their deletion (.deleted). For the journal see "sparklog journal check".
+
+    Exit code 1 when a file is damaged: a batch with a wrong CRC, bytes that are no batch, or an
+    index whose entries cannot be true.
     """
     sound = True
     for path in files:
@@ -44,7 +49,7 @@ def _dump_file(path: Path, records: bool, as_json: bool) -> bool:
     if found is None:
         raise DecodeError(
             f"{path}: a file of a log ends in .log, .index, .timeindex, .txnindex, .stats or "
-            ".snapshot"
+            ".snapshot, or is called leader-epoch-checkpoint or partition.metadata"
         )
     kind, base_offset = found
     rows = [_plain(row) for row in _rows(path, kind, base_offset, records)]

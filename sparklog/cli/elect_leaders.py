@@ -13,9 +13,13 @@ from sparklog.cli.output import (
     print_table,
 )
 from sparklog.cli.topics import with_admin
+from sparklog.types import MAX_INT32
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sparklog.client.admin import Admin
+    from sparklog.types import TopicPartition
 
 
 def elect_leaders(
@@ -25,7 +29,9 @@ def elect_leaders(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="May be repeated.", show_default="all"),
+        typer.Option(
+            "--partition", "-p", min=0, max=MAX_INT32, help="May be repeated.", show_default="all"
+        ),
     ] = None,
     unclean: Annotated[
         bool,
@@ -64,6 +70,7 @@ async def _elect(
     if topics:
         described = await admin.replicas.describe(topics)
         partitions = [tp for tp in described if wanted is None or tp.partition in wanted]
+        _check_partitions(topics, described, wanted or set())
     results = await admin.replicas.elect_leaders(partitions, kind)
     leaders = await admin.replicas.describe({tp.topic for tp in results}) if results else {}
 
@@ -81,3 +88,18 @@ async def _elect(
         }
         for tp, error in sorted(results.items())
     ]
+
+
+def _check_partitions(
+    topics: list[str], described: "Collection[TopicPartition]", wanted: set[int]
+) -> None:
+    """Every topic must have every partition that was asked for.  Raises KafkaError."""
+    from sparklog.errors import ErrorCode, KafkaError
+
+    for topic in topics:
+        numbers = {tp.partition for tp in described if tp.topic == topic}
+        for missing in sorted(wanted - numbers):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic} has {len(numbers)} partitions and no partition {missing}",
+            )

@@ -8,14 +8,22 @@ from dataclasses import dataclass
 from sparklog.client.connection import DEFAULT_FRAME_BYTES_MAX
 from sparklog.driver.controller.assignments import CLUSTER_PARTITIONS_MAX, TOPIC_PARTITIONS_MAX
 from sparklog.driver.controller.brokers import BROKERS_MAX
+from sparklog.driver.handlers.create_topics import REQUEST_PARTITIONS_MAX
 from sparklog.driver.journal import FILE_BYTES_MAX
+from sparklog.executors.batch_validation import QUEUED_BYTES_MAX
 from sparklog.executors.handlers.fetch import WAIT_MS_MAX
+from sparklog.executors.log.record_search import SEARCH_BYTES_MAX
+from sparklog.executors.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.metadata.topic_names import NAME_LENGTH_MAX
+from sparklog.slices import ITEMS_AT_ONCE
 from sparklog.transport.channel import UNSENT_BYTES_MAX
-from sparklog.transport.server import DOOR_CONNECTIONS_MAX, PARKED_REPLIES_MAX
+from sparklog.transport.door import DOOR_CONNECTIONS_MAX
+from sparklog.transport.queued_requests import FREE_BYTES
+from sparklog.transport.server_connection import PARKED_REPLIES_MAX
+from sparklog.transport.turns import WORKS_MAX
+from sparklog.transport.unsent_answers import ALL_UNSENT_BYTES_MAX
 from sparklog.wire.codec import MAX_REQUEST_ITEMS
 from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES
-from sparklog.wire.frames import TRUSTED_BYTES
 from sparklog.wire.primitives import MAX_STRING_BYTES
 
 
@@ -37,16 +45,34 @@ LIMITS: tuple[Limit, ...] = (
         beyond="the connection is closed before objects are made of them",
     ),
     Limit(
+        name="items of a request that are decoded, handled and answered at once",
+        value=ITEMS_AT_ONCE,
+        unit="items",
+        beyond="the request is worked on in slices, by turns with those of other connections",
+    ),
+    Limit(
+        name="long requests of clients that a node works on by turns",
+        value=WORKS_MAX,
+        unit="requests",
+        beyond="it waits, undecoded, until another one is done",
+    ),
+    Limit(
+        name="partitions that one CreateTopics request may create",
+        value=REQUEST_PARTITIONS_MAX,
+        unit="partitions",
+        beyond="POLICY_VIOLATION",
+    ),
+    Limit(
         name="a string of the older message formats",
         value=MAX_STRING_BYTES,
         unit="bytes",
         beyond="cannot be told in its two length bytes; newer formats end with the frame",
     ),
     Limit(
-        name="memory for a frame that is announced and has not arrived",
-        value=TRUSTED_BYTES,
+        name="bytes of an unfinished request that are free",
+        value=FREE_BYTES,
         unit="bytes",
-        beyond="more is taken as bytes arrive, up to socket.request.max.bytes",
+        beyond="the request counts for queued.max.request.bytes, and waits when that is used up",
     ),
     Limit(
         name="an answer, at a client of this library",
@@ -59,6 +85,30 @@ LIMITS: tuple[Limit, ...] = (
         value=MAX_UNCOMPRESSED_BYTES,
         unit="bytes",
         beyond="the reader refuses the batch",
+    ),
+    Limit(
+        name="records that one lookup by timestamp looks through, decompressed",
+        value=SEARCH_BYTES_MAX,
+        unit="bytes",
+        beyond="the answer is a lower bound: the first offset that was not looked at",
+    ),
+    Limit(
+        name="lookups by timestamp that decode at once",
+        value=SEARCHES_AT_ONCE,
+        unit="lookups",
+        beyond="a lookup waits, at a broker and behind those of its own connection",
+    ),
+    Limit(
+        name="lookups by timestamp that run or wait at a broker",
+        value=SEARCHES_MAX,
+        unit="lookups",
+        beyond="REQUEST_TIMED_OUT",
+    ),
+    Limit(
+        name="batches that wait for sparklog.validate.batches=records at a broker",
+        value=QUEUED_BYTES_MAX,
+        unit="bytes",
+        beyond="REQUEST_TIMED_OUT, and the producer sends the batch again",
     ),
     Limit(
         name="the name of a topic",
@@ -96,6 +146,12 @@ LIMITS: tuple[Limit, ...] = (
         value=UNSENT_BYTES_MAX,
         unit="bytes",
         beyond="the connection is not read from until it takes them",
+    ),
+    Limit(
+        name="bytes of answers in memory that all clients have not taken",
+        value=ALL_UNSENT_BYTES_MAX,
+        unit="bytes",
+        beyond="clients that take nothing for seconds are closed; at twice that, the largest",
     ),
     Limit(
         name="connections over max.connections that may prove to be a member's",

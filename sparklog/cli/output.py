@@ -10,18 +10,37 @@ from typing import Annotated, Any
 
 import typer
 
+BOOTSTRAP_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVERS"
 BootstrapOption = Annotated[
     str,
     typer.Option(
         "--bootstrap",
+        "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
-        envvar="SPARKLOG_BOOTSTRAP_SERVERS",
+        envvar=BOOTSTRAP_VARIABLE,
         help="A node of the cluster, or several with commas between them.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_REACHED = 3
+#: What every command's exit codes mean; the page docs/cli.md has it too.
+EXIT_CODES = {
+    0: "done",
+    EXIT_FAILED: "refused or failed: the cluster refused it, a file is damaged, a part failed",
+    EXIT_USAGE: "wrong usage: an option or argument that is unknown, missing or out of range",
+    EXIT_NOT_REACHED: "no node of the cluster could be reached",
+}
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code for what went wrong."""
+    from sparklog.errors import ConnectError
+
+    return EXIT_NOT_REACHED if isinstance(error, ConnectError) else EXIT_FAILED
 
 
 def fail(message: str, code: int) -> int:
@@ -40,6 +59,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else 500)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -47,7 +67,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(row[name]) for name in columns))
+        table.add_row(*(Text(_cell(row[name])) for name in columns))  # no markup
     console.print(table)
 
 

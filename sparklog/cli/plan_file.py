@@ -6,10 +6,15 @@ know where it comes from.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from sparklog.errors import ConfigError
-from sparklog.types import TopicPartition
+from sparklog.types import MAX_INT32, TopicPartition
+
+#: What an error shows of a plan.
+SHOWN_MAX = 200
+#: A topic's name is a string of the protocol; which names are taken, the cluster says.
+TOPIC_BYTES_MAX = 2**15 - 1
 
 
 def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
@@ -21,16 +26,22 @@ def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
     return json.dumps({"version": 1, "partitions": partitions})
 
 
-def read_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
+def read_plan(data: str | bytes) -> dict[TopicPartition, tuple[int, ...]]:
     """Raises ConfigError, which says what is wrong."""
     try:
-        document = json.loads(text)
+        document = json.loads(data)
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the plan is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from None
+    except RecursionError:
+        raise ConfigError("the plan is not JSON of a plan: it is nested too deeply") from None
     except ValueError as error:
         raise ConfigError(f"the plan is not JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
         raise ConfigError('the plan has no "partitions"')
     if document.get("version", 1) != 1:
-        raise ConfigError(f"the plan is of version {document['version']}, 1 is known here")
+        raise ConfigError(f"the plan is of version {_shown(document['version'])}, 1 is known here")
     plan: dict[TopicPartition, tuple[int, ...]] = {}
     for row in document["partitions"]:
         tp, replicas = _read_row(row)
@@ -42,10 +53,26 @@ def read_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
 
 def _read_row(row: Any) -> tuple[TopicPartition, tuple[int, ...]]:
     if not isinstance(row, dict):
-        raise ConfigError(f"{row!r} in the plan is not a partition")
+        raise ConfigError(f"{_shown(row)} in the plan is not a partition")
     topic, partition, replicas = (row.get(name) for name in ("topic", "partition", "replicas"))
-    if not isinstance(topic, str) or not isinstance(partition, int):
-        raise ConfigError(f"{json.dumps(row)} in the plan lacks a topic or a partition")
-    if not isinstance(replicas, list) or not all(isinstance(each, int) for each in replicas):
+    if not isinstance(topic, str) or not _is_number(partition):
+        raise ConfigError(f"{_shown(row)} in the plan lacks a topic or a partition")
+    if len(topic.encode(errors="replace")) > TOPIC_BYTES_MAX or not topic.isprintable():
+        raise ConfigError(f"{_shown(topic)} in the plan is not the name of a topic")
+    if not isinstance(replicas, list) or not all(map(_is_number, replicas)):
         raise ConfigError(f"{topic}-{partition} in the plan has no list of broker ids as replicas")
     return TopicPartition(topic, partition), tuple(replicas)
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    """Whether it can be a partition's number or a broker's id."""
+    return type(value) is int and 0 <= value <= MAX_INT32
+
+
+def _shown(value: Any) -> str:
+    """JSON as it stood in the plan, cut."""
+    try:
+        text = json.dumps(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
+        return "something"
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."

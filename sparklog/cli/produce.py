@@ -3,8 +3,10 @@
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,14 +14,22 @@ from sparklog.cli.output import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     JsonOption,
+    exit_code,
+    fail,
     parse_bootstrap,
     print_json,
 )
+from sparklog.errors import ConfigError
+from sparklog.types import MAX_INT32
 
 if TYPE_CHECKING:
     from sparklog.client.producer import ProducerOptions
 
 READ_BYTES = 64 * 1024
+#: ``socket.request.max.bytes`` by default: no broker takes more in one request.
+LINE_BYTES_MAX = 100 * 1024 * 1024
+#: Numbers of lines that ``--json`` names.
+FAILED_LINES_MAX = 1_000
 
 
 class Codec(StrEnum):
@@ -43,7 +53,9 @@ def produce(
         str | None,
         typer.Option("--key-separator", "-K", help="Text between key and value.", metavar="TEXT"),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, max=MAX_INT32)
+    ] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z")] = Codec.NONE,
     acks: Annotated[Acks, typer.Option(help="Whose acknowledgement counts.")] = Acks.ALL,
     create: Annotated[
@@ -60,15 +72,39 @@ def produce(
     if key_separator == "":
         raise typer.BadParameter("it is empty", param_hint="--key-separator")
     separator = None if key_separator is None else key_separator.encode()
-    sent, failed = asyncio.run(
+    outcome = asyncio.run(
         _produce(bootstrap, topic, separator, partition, _options(compression, acks, create))
     )
     if as_json:
-        print_json({"topic": topic, "produced": sent - len(failed), "failed": len(failed)})
+        counts = {"topic": topic, "produced": outcome.produced, "failed": len(outcome.failed)}
+        lines = {"failed_lines": sorted(outcome.failed)[:FAILED_LINES_MAX]}
+        print_json(counts | (lines if outcome.failed else {}))
     else:
-        typer.echo(f"Produced {sent - len(failed)} of {sent} records to {topic}.")
-    if failed:
-        raise failed[0]
+        typer.echo(f"Produced {outcome.produced} of {outcome.sent} records to {topic}.")
+    if outcome.failed:
+        raise typer.Exit(fail(_first_failure(outcome.failed), exit_code(outcome.first_error)))
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """``failed`` are the errors by the number of the input's line, from 1."""
+
+    sent: int = 0
+    failed: dict[int, BaseException] = field(default_factory=dict)
+
+    @property
+    def produced(self) -> int:
+        return self.sent - len(self.failed)
+
+    @property
+    def first_error(self) -> BaseException:
+        return self.failed[min(self.failed)]
+
+
+def _first_failure(failed: dict[int, BaseException]) -> str:
+    first = min(failed)
+    others = f" ({len(failed) - 1} more lines failed)" if len(failed) > 1 else ""
+    return f"line {first} of the input: {failed[first]}{others}"
 
 
 def _options(compression: Codec, acks: Acks, create: bool) -> "ProducerOptions":
@@ -89,30 +125,34 @@ async def _produce(
     separator: bytes | None,
     partition: int | None,
     options: "ProducerOptions",
-) -> tuple[int, list[BaseException]]:
+) -> _Outcome:
     """How many records were sent, and the errors of those that did not arrive."""
+    import asyncio
     from contextlib import suppress
 
     from sparklog.client.cluster_client import ClusterClient
     from sparklog.client.producer import Producer
     from sparklog.errors import SparklogError
 
-    sent = 0
-    failed: list[BaseException] = []
+    outcome = _Outcome()
+
+    def settle(number: int, done: "asyncio.Future[Any]") -> None:
+        error = done.exception()
+        if error is not None:
+            outcome.failed[number] = error
+
     async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
         producer = Producer(cluster, options)
         try:
             async for line in read_lines(sys.stdin.fileno()):
                 key, value = split_line(line, separator)
                 delivery = await producer.send(topic, value, key, partition=partition)
-                delivery.add_done_callback(
-                    lambda done: failed.append(error) if (error := done.exception()) else None
-                )
-                sent += 1
+                outcome.sent += 1
+                delivery.add_done_callback(partial(settle, outcome.sent))
         finally:  # after a Ctrl-C too
-            with suppress(SparklogError):  # every failure is in ``failed``
+            with suppress(SparklogError):  # every failure is in the outcome
                 await producer.close()
-    return sent, failed
+    return outcome
 
 
 def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
@@ -124,14 +164,33 @@ def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, byte
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[bytes]:
-    """Lines as soon as they are there, without their ends."""
-    rest = b""
+    """Lines as soon as they are there, without their ends.
+
+    Raises ConfigError for a line of more than ``LINE_BYTES_MAX`` bytes, naming its number.
+    """
+    number, parts, size = 1, [b""], 0
     while data := await _read(descriptor):
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield line
-    if rest:
-        yield rest
+        first, *others = data.split(b"\n")
+        parts.append(first)
+        size += len(first)
+        _check_size(number, size)
+        if others:
+            *whole, rest = b"".join(parts), *others
+            for line in whole:
+                _check_size(number, len(line))
+                yield line
+                number += 1
+            parts, size = [rest], len(rest)
+    if size:
+        yield b"".join(parts)
+
+
+def _check_size(number: int, size: int) -> None:
+    if size > LINE_BYTES_MAX:
+        raise ConfigError(
+            f"line {number} of the input is longer than {LINE_BYTES_MAX} bytes, the most that a "
+            "request can have"
+        )
 
 
 async def _read(descriptor: int) -> bytes:

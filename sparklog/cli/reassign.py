@@ -16,6 +16,7 @@ from sparklog.cli.output import (
 )
 from sparklog.cli.plan_file import read_plan, write_plan
 from sparklog.cli.topics import with_admin
+from sparklog.types import MAX_INT16, MAX_INT64
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,7 +45,8 @@ def plan(
         typer.Option(metavar="ID,ID,...", help="Who may have replicas.", show_default="all alive"),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", min=1, show_default="as it is")
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, max=MAX_INT16, show_default="as it is"),
     ] = None,
 ) -> None:
     """Print a plan that spreads replicas and leaders evenly and moves as little as it can."""
@@ -77,6 +79,7 @@ def run(
         int | None,
         typer.Option(
             min=1,
+            max=MAX_INT64,
             metavar="BYTES_PER_SECOND",
             help="What a broker may send, and fetch, for it; taken away at the end.",
         ),
@@ -217,16 +220,15 @@ async def _watch(admin: "Admin", partitions: "Collection[TopicPartition]") -> No
 
 
 def _read(path: str) -> "dict[TopicPartition, tuple[int, ...]]":
-    if path == "-":
-        return read_plan(sys.stdin.read())
     try:
-        return read_plan(Path(path).read_text())
-    except OSError as error:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise typer.BadParameter(str(error), param_hint="PLAN") from None
+    return read_plan(data)
 
 
 def _parse_ids(text: str) -> set[int]:
-    try:
-        return {int(part) for part in text.split(",")}
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not ID,ID,...", param_hint="--brokers") from None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+        raise typer.BadParameter(f"{text!r} is not ID,ID,...", param_hint="--brokers")
+    return {int(part) for part in parts}

@@ -14,6 +14,7 @@ from sparklog.cli.output import (
     print_json,
     print_table,
 )
+from sparklog.types import MAX_INT16, MAX_INT32
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
@@ -64,10 +65,14 @@ def create(
     name: NameArgument,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, show_default="the cluster's")
+        int | None,
+        typer.Option("--partitions", "-p", min=1, max=MAX_INT32, show_default="the cluster's"),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", min=1, show_default="the cluster's")
+        int | None,
+        typer.Option(
+            "--replication-factor", "-r", min=1, max=MAX_INT16, show_default="the cluster's"
+        ),
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -111,6 +116,8 @@ def describe(
 ) -> None:
     """Show partitions: who leads, which replicas are in sync, from where to where records are.
 
+    With a topic's name also the settings in force for it, and where they come from.
+
     In sync (isr): has every acknowledged record.  Eligible: has left the isr since, and has them
     all the same.
     """
@@ -123,6 +130,9 @@ def describe(
         id_and_settings = f"id {document['topic_id']}, settings: {settings or 'all default'}"
         typer.echo(f"Topic {document['topic']}, {id_and_settings}")
         print_table(_PARTITION_COLUMNS, document["partitions"])
+        if name is not None:
+            typer.echo()
+            print_table(("setting", "value", "from"), _setting_rows(document["effective_configs"]))
     if not documents:
         typer.echo("There are none.")
 
@@ -188,6 +198,7 @@ async def _describe(
 async def _topic_document(
     admin: "Admin", topic: "TopicView", rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
+    from sparklog.cli.configs import SOURCES
     from sparklog.types import ConfigSource
 
     configs = await admin.describe_topic_configs(topic.name)
@@ -199,8 +210,16 @@ async def _topic_document(
             for c in configs.values()
             if c.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
         },
+        "effective_configs": {
+            c.name: {"value": c.value, "from": SOURCES.get(c.source, str(c.source))}
+            for c in sorted(configs.values(), key=lambda c: c.name)
+        },
         "partitions": rows,
     }
+
+
+def _setting_rows(effective: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"setting": setting, **each} for setting, each in effective.items()]
 
 
 def _partition_row(
@@ -221,7 +240,7 @@ def _partition_row(
 
 
 def _state(replicas: "ReplicasDescription", moving: "Reassignment | None") -> str:
-    if replicas.leader < 0:
+    if replicas.leader < 0 or replicas.leader in replicas.offline:
         return "offline"
     if moving is not None:
         return "moving"

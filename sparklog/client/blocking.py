@@ -18,8 +18,10 @@ from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import TopicView
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
+from sparklog.client.fetched_records import SkippedRecords
 from sparklog.client.loop_thread import DEFAULT_TIMEOUT_S, GRACE_S
 from sparklog.client.producer import Headers, Producer, ProducerOptions
+from sparklog.errors import ClosedError
 from sparklog.types import Endpoint, OffsetSpec, TopicPartition
 
 T = TypeVar("T")
@@ -122,6 +124,7 @@ class BlockingProducer:
 
     def __init__(self, client: BlockingClient, options: ProducerOptions | None) -> None:
         self._client = client
+        self._closed = False
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
         self._producer: Producer = client.run(_make(Producer, client.cluster, options), GRACE_S)
 
@@ -141,7 +144,9 @@ class BlockingProducer:
         timestamp: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Queue a record; see ``Producer.send``."""
+        """Queue a record; see ``Producer.send``.  Raises ClosedError after ``close``."""
+        if self._closed:
+            raise ClosedError("the producer is closed; make a new one")
         options = {"partition": partition, "timestamp": timestamp, "headers": headers}
         self._waiting.append(((topic, value, key), options))
         if len(self._waiting) >= _HAND_OVER:
@@ -157,6 +162,7 @@ class BlockingProducer:
         """Flush and stop."""
         limit = self._client.timeout_s if timeout_s is None else timeout_s
         self._hand_over()
+        self._closed = True
         self._client.run(self._producer.close(limit), limit)
 
     def _hand_over(self) -> None:
@@ -195,6 +201,11 @@ class BlockingConsumer:
 
     def position(self, tp: TopicPartition) -> int:
         return self._consumer.position(tp)
+
+    @property
+    def skipped(self) -> SkippedRecords:
+        """See ``Consumer.skipped``."""
+        return self._consumer.skipped
 
     def poll(self, timeout_s: float = 1.0, max_records: int = 500) -> list[ConsumedRecord]:
         """See ``Consumer.poll``."""

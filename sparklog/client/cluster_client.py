@@ -15,7 +15,8 @@ from typing import Any, Final, Self, TypeVar
 from sparklog.client.cluster_view import ClusterView, TopicView
 from sparklog.client.connection import DEFAULT_FRAME_BYTES_MAX, Connection
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Backoff, Deadline, retry
-from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
+from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError, ProtocolError
+from sparklog.plurals import counted
 from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.messages.metadata import (
@@ -105,9 +106,8 @@ class ClusterClient:
                 opened.close()
 
     async def connect(self, endpoint: Endpoint, deadline: Deadline, lane: str = "") -> Connection:
-        """The open connection of a lane, or a new one.  Raises ConnectError."""
-        if self._closed:
-            raise ConnectError("the client is closed")
+        """The open connection of a lane, or a new one.  Raises ConnectError, ClosedError."""
+        self._check_open()
         key = (endpoint, lane)
         task = self._connections.get(key)
         if task is None or _is_spent(task):
@@ -128,6 +128,14 @@ class ClusterClient:
             return await asyncio.wait_for(asyncio.shield(task), max(deadline.left_s, 0.001))
         except TimeoutError:
             raise ConnectError(f"{endpoint} did not answer in time") from None
+        except asyncio.CancelledError:
+            if task.cancelled():  # ``close`` cancelled the attempt, not the caller
+                self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed; make a new one")
 
     async def connect_node(self, node_id: int, deadline: Deadline, lane: str = "") -> Connection:
         """Raises KafkaError(BROKER_NOT_AVAILABLE) for a node that is not in the metadata."""
@@ -150,6 +158,8 @@ class ClusterClient:
         for endpoint in candidates:
             try:
                 return await self.connect(endpoint, deadline)
+            except ClosedError:
+                raise
             except (ConnectError, ProtocolError, KafkaError) as error:
                 failures.append(str(error))
         raise ConnectError(f"no node of the cluster can be reached: {'; '.join(failures)}")
@@ -233,6 +243,7 @@ class ClusterClient:
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION once nobody has known it for a moment (with
         ``create``: the cluster creates no topics), INVALID_TOPIC_EXCEPTION at once.
         """
+        self._check_open()
         found = self.view.topics.get(name)
         asked = self._asked.get(name)
         if found is not None and asked is not None and not asked.expired:
@@ -324,6 +335,8 @@ class ClusterClient:
         for name in sorted({tp.topic for tp in items} - self.view.topics.keys()):
             try:
                 await self.topic(name, deadline, create=create)
+            except ClosedError:
+                raise
             except KafkaError as error:
                 unknown[name] = error
             except ConnectError as error:
@@ -340,7 +353,7 @@ class ClusterClient:
             elif topic is not None and tp.partition not in topic.partitions:
                 final[tp] = KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {tp.topic!r} has {len(topic.partitions)} partitions, "
+                    f"topic {tp.topic!r} has {counted(len(topic.partitions), 'partition')}, "
                     f"no number {tp.partition}",
                 )
             else:
@@ -356,6 +369,8 @@ async def _guarded(
 ) -> Mapping[TopicPartition, ResultT | KafkaError]:
     try:
         return await call(node_id, group, deadline)
+    except ClosedError:
+        raise
     except KafkaError as error:
         return dict.fromkeys(group, error)
     except ConnectError as error:

@@ -1,45 +1,44 @@
 """A consumer of single records from assigned partitions.
 
-Owns: positions, fetches under way (one per leader) and what was fetched but not taken yet.  Must
-not know groups (positions are the caller's), nor Arrow: bulk readers use ``raw``.
+Owns: positions, fetches under way (one per leader) and what was fetched but not taken yet, which
+``fetched_records`` decodes as it is taken.  Must not know groups (positions are the caller's), nor
+Arrow: bulk readers use ``raw``.
 """
 
 import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.damaged_ranges import end_of_answer, find_readable
 from sparklog.client.deadline import Deadline
+from sparklog.client.fetched_records import REMEDY, ConsumedRecord, FetchedRecords, SkippedRecords
 from sparklog.client.raw import Fetched, FetchFrom, RawClient, value_or_raise
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import NO_NODE, Isolation, OffsetSpec, TimestampType, TopicPartition
-from sparklog.wire.aborted import AbortedFilter
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import iter_records
+from sparklog.errors import (
+    ClosedError,
+    CorruptBatchError,
+    DecodeError,
+    ErrorCode,
+    KafkaError,
+    SparklogError,
+)
+from sparklog.types import NO_NODE, Isolation, OffsetSpec, TopicPartition
+
+__all__ = ["ConsumedRecord", "Consumer", "ConsumerOptions"]
 
 _Answers = tuple[Mapping[TopicPartition, FetchFrom], Mapping[TopicPartition, Fetched | KafkaError]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumedRecord:
-    """A record and where it was; timestamp in milliseconds."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: TimestampType
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """``on_out_of_range``: where to go on when the position is gone; None raises."""
+    """``on_out_of_range``: where to go on when the position is gone; None raises.
+
+    ``skip_undecodable``: records that cannot be read are left out, told of in a warning and counted
+    (``Consumer.skipped``); otherwise they are raised as CorruptBatchError.
+    """
 
     isolation: Isolation = Isolation.READ_COMMITTED
     max_wait_ms: int = 500
@@ -48,6 +47,7 @@ class ConsumerOptions:
     fetch_bytes_max: int = 50 * 1024 * 1024
     on_out_of_range: OffsetSpec | None = None
     request_timeout_s: float = 30.0
+    skip_undecodable: bool = False
 
 
 class Consumer:
@@ -59,7 +59,11 @@ class Consumer:
         self._raw = RawClient(cluster)
         self._lane = cluster.new_lane()
         self._positions: dict[TopicPartition, int] = {}
-        self._ready: deque[ConsumedRecord] = deque()
+        self._ready: deque[FetchedRecords] = deque()
+        #: Until when a partition may go on giving nothing although there is something.
+        self._stalled: dict[TopicPartition, Deadline] = {}
+        #: What was left out because it could not be read (``skip_undecodable``).
+        self.skipped = SkippedRecords()
         self._fetches: dict[int, asyncio.Task[_Answers]] = {}
         self._closed = False
 
@@ -86,6 +90,7 @@ class Consumer:
 
         An offset may also be an ``OffsetSpec``.  Raises KafkaError for an unknown partition.
         """
+        self._check_open()
         wanted = (
             dict(partitions)
             if isinstance(partitions, Mapping)
@@ -104,14 +109,18 @@ class Consumer:
 
     def position(self, tp: TopicPartition) -> int:
         """The offset of the next record of a partition that ``poll`` will give."""
-        for record in self._ready:
-            if record.topic == tp.topic and record.partition == tp.partition:
-                return record.offset
+        for fetched in self._ready:
+            if fetched.topic_partition == tp and not fetched.done:
+                return fetched.position
         return self._positions[tp]
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._positions)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed; make a new one")
 
     async def _resolve(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         specs = {tp: offset for tp, offset in wanted.items() if offset < 0}
@@ -125,11 +134,14 @@ class Consumer:
     async def poll(self, timeout_s: float = 1.0, max_records: int = 500) -> list[ConsumedRecord]:
         """The next records; none when there are none within the time.
 
-        Raises KafkaError: OFFSET_OUT_OF_RANGE unless the options say where to go on, and what is
-        still wrong with a partition after ``request_timeout_s``.
+        Raises ClosedError after ``close``.  Raises KafkaError: OFFSET_OUT_OF_RANGE unless the
+        options say where to go on, and what is still wrong with a partition after
+        ``request_timeout_s``.  Raises CorruptBatchError, at every call until a ``seek``, for
+        records that cannot be read, unless the options skip them.
         """
+        self._check_open()
         deadline = Deadline(timeout_s)
-        while not self._ready and self._positions and not self._closed:
+        while not self._has_ready() and self._positions and not self._closed:
             self._start_fetches()
             done, _ = await asyncio.wait(
                 self._fetches.values(),
@@ -139,8 +151,25 @@ class Consumer:
             await self._take(done)
             if deadline.expired:
                 break
-        count = min(max_records, len(self._ready))
-        return [self._ready.popleft() for _ in range(count)]
+        return self._take_ready(max_records)
+
+    def _has_ready(self) -> bool:
+        """Whether there is a record to take, or an error to raise."""
+        while self._ready and self._ready[0].done:
+            self._ready.popleft()
+        return bool(self._ready)
+
+    def _take_ready(self, max_records: int) -> list[ConsumedRecord]:
+        found: list[ConsumedRecord] = []
+        while len(found) < max_records and self._has_ready():
+            try:
+                found += self._ready[0].take(max_records - len(found))
+            except CorruptBatchError:
+                if found:
+                    break  # the next call raises it
+                self._ready.rotate(-1)  # the other partitions' records come first next time
+                raise
+        return found
 
     async def records(self) -> AsyncIterator[ConsumedRecord]:
         """Records without end; ``break`` when you have enough."""
@@ -181,11 +210,16 @@ class Consumer:
         self._fetches = {node: task for node, task in self._fetches.items() if task not in done}
         for task in finished:  # in the order of asking: that of a set is another in every run
             group, answers = task.result()
+            given = sum(len(a.records) for a in answers.values() if isinstance(a, Fetched))
             for tp, answer in answers.items():
                 if self._positions.get(tp) == group[tp].offset:
-                    await self._take_partition(tp, answer)
+                    # A partition may give nothing because others have filled the answer.
+                    has_room = given < self.options.fetch_bytes_max // 2
+                    await self._take_partition(tp, answer, has_room)
 
-    async def _take_partition(self, tp: TopicPartition, answer: Fetched | KafkaError) -> None:
+    async def _take_partition(
+        self, tp: TopicPartition, answer: Fetched | KafkaError, has_room: bool
+    ) -> None:
         if (
             isinstance(answer, KafkaError)
             and answer.code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -193,38 +227,57 @@ class Consumer:
         ):
             self._positions |= await self._resolve({tp: self.options.on_out_of_range})
             return
-        fetched = value_or_raise(tp, answer)
         position = self._positions[tp]
-        aborted = AbortedFilter(fetched.aborted)
-        for header, start in iter_batches(fetched.records, partial_tail=True):
-            dropped = aborted.drops(fetched.records, start, header)
-            if header.next_offset <= position:
-                continue
-            if not (dropped or header.is_control):
-                self._ready.extend(
-                    ConsumedRecord(
-                        topic=tp.topic,
-                        partition=tp.partition,
-                        offset=record.offset,
-                        timestamp=record.timestamp,
-                        timestamp_type=header.timestamp_type,
-                        key=record.key,
-                        value=record.value,
-                        headers=record.headers,
-                    )
-                    for record in iter_records(fetched.records, start, header)
-                    if record.offset >= position
-                )
-            position = header.next_offset
-        self._positions[tp] = position
+        if isinstance(answer, KafkaError) and answer.code == ErrorCode.CORRUPT_MESSAGE:
+            await self._pass_damage(tp, position, answer)
+            return
+        fetched = value_or_raise(tp, answer)
+        if not fetched.records:
+            self._check_stall(tp, position, fetched, has_room)
+            return
+        self._stalled.pop(tp, None)
+        try:
+            end, size = end_of_answer(fetched, position)
+        except (DecodeError, KafkaError) as error:
+            await self._pass_damage(tp, position, error)
+            return
+        skipped = self.skipped if self.options.skip_undecodable else None
+        whole = replace(fetched, records=fetched.records[:size])
+        self._ready.append(FetchedRecords(tp, whole, position, end, skipped))
+        self._positions[tp] = end
+
+    async def _pass_damage(self, tp: TopicPartition, position: int, error: SparklogError) -> None:
+        """Nothing can be read at the position: raise that, or go on behind it."""
+        if not self.options.skip_undecodable:
+            raise CorruptBatchError(str(tp), position, position, str(error), REMEDY) from error
+        found = await find_readable(self._raw, tp, position, isolation=self.options.isolation)
+        self.skipped.count(tp, position, found - 1, error)
+        if self._positions.get(tp) == position:
+            self._positions[tp] = found
+
+    def _check_stall(
+        self, tp: TopicPartition, position: int, fetched: Fetched, has_room: bool
+    ) -> None:
+        """Raise REQUEST_TIMED_OUT for a partition that has records and goes on giving none."""
+        committed = self.options.isolation is Isolation.READ_COMMITTED
+        readable = fetched.last_stable_offset if committed else fetched.high_watermark
+        if fetched.closer_replica != NO_NODE or position >= readable or not has_room:
+            self._stalled.pop(tp, None)
+            return
+        timeout_s = self.options.request_timeout_s
+        if self._stalled.setdefault(tp, Deadline(timeout_s)).expired:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{tp} gave no records from offset {position} for {timeout_s:g} s, although its "
+                f"log is readable up to {readable}: look for errors in the log of its leader",
+            )
 
     async def _forget(self, tp: TopicPartition | None = None) -> None:
         """Drop what was fetched (of one partition); answers under way will not fit any more."""
         self._ready = deque(
-            record
-            for record in self._ready
-            if tp is not None and (record.topic, record.partition) != (tp.topic, tp.partition)
+            fetched for fetched in self._ready if tp is not None and fetched.topic_partition != tp
         )
+        self._stalled = {} if tp is None else {t: d for t, d in self._stalled.items() if t != tp}
         if tp is None:
             tasks, self._fetches = list(self._fetches.values()), {}
             for task in tasks:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeVar
 
 from sparklog.client.pauses import GrowingPauses
-from sparklog.errors import ConnectError, ErrorCode, KafkaError
+from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
 from sparklog.surroundings import clock_s
 
 T = TypeVar("T")
@@ -93,7 +93,9 @@ async def retry(
 
 def is_retriable(error: Exception) -> bool:
     """Whether the same request may succeed later."""
-    return isinstance(error, ConnectError) or (isinstance(error, KafkaError) and error.retriable)
+    if isinstance(error, KafkaError):
+        return error.retriable
+    return isinstance(error, ConnectError) and not isinstance(error, ClosedError)
 
 
 def kafka_error(code: int, message: str | None = None) -> KafkaError:

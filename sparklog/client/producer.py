@@ -10,7 +10,7 @@ batch is unknown at its deadline, the partition moves to a fresh producer id.
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -19,7 +19,7 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
 from sparklog.client.raw import ACKS_ALL, Produced, ProducerIdentity, RawClient
-from sparklog.errors import ErrorCode, KafkaError, SparklogError
+from sparklog.errors import ClosedError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -116,7 +116,7 @@ class Producer:
         partition until a batch is full.  Waits while ``buffer_bytes`` are queued.
         """
         if self._closed:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
+            raise ClosedError("the producer is closed; make a new one")
         tp = await self._partition(topic, key, partition)
         record = Record(
             key=key,
@@ -239,7 +239,28 @@ class Producer:
             self._space.notify_all()
 
     async def _deliver(self, tp: TopicPartition, queue: _Queue, batch: _Batch) -> None:
+        """Send a batch, in halves where the leader finds it too large.  Every future of it is done
+        afterwards, also when this is cancelled."""
+        parts = deque((batch,))
+        try:
+            while parts:
+                halves = await self._send_batch(tp, queue, parts[0])
+                parts.popleft()
+                parts.extendleft(reversed(halves))
+        except asyncio.CancelledError:
+            for part in parts:
+                self._fail(part, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{tp}: fate unknown"))
+            raise
+        except Exception as error:  # such as a record that is not of bytes
+            for part in parts:
+                self._fail(part, error)
+
+    async def _send_batch(
+        self, tp: TopicPartition, queue: _Queue, batch: _Batch
+    ) -> tuple[_Batch, ...]:
+        """Send one batch; its halves when those are to be sent instead."""
         options = self.options
+        sends: Counter[TopicPartition] = Counter()
         try:
             produced = await self._raw.produce(
                 tp,
@@ -247,17 +268,20 @@ class Producer:
                 acks=options.acks,
                 timeout_s=options.delivery_timeout_s,
                 create=options.create_topics,
+                sends=sends,
             )
         except SparklogError as error:
             # Whether the batch was written may be unknown: its sequence must not be used again.
             queue.identity, queue.shares_identity = None, False
+            if _is_too_large(error) and len(batch.records) > 1 and sends[tp] == 1:
+                # As Java's producer does; one record that is too large does not fail the others.
+                # An earlier request may have been written while the topic took larger batches.
+                return _halves(batch)
             self._fail(batch, error)
-        except asyncio.CancelledError:
-            self._fail(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{tp}: fate unknown"))
-            raise
         else:
             queue.next_sequence = add_sequence(queue.next_sequence, len(batch.records))
             self._succeed(tp, batch, produced)
+        return ()
 
     async def _encode(self, queue: _Queue, batch: _Batch) -> bytes:
         if not self._idempotent:
@@ -308,6 +332,20 @@ class Producer:
                         ),
                     )
                 )
+
+
+def _is_too_large(error: SparklogError) -> bool:
+    """Whether the leader refused a batch for its size; nothing of it was written then."""
+    return isinstance(error, KafkaError) and error.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def _halves(batch: _Batch) -> tuple[_Batch, _Batch]:
+    """The first half of a batch's records, and the others.  Their bytes stay reserved as one."""
+    middle = len(batch.records) // 2
+    return (
+        _Batch(records=batch.records[:middle], futures=batch.futures[:middle]),
+        _Batch(records=batch.records[middle:], futures=batch.futures[middle:]),
+    )
 
 
 def _record_size(record: Record) -> int:

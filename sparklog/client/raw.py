@@ -4,6 +4,7 @@ Owns: the requests that carry data, their versions and their results.  Must not 
 batches pass through as bytes, fetched ones as views of what was received.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
@@ -212,10 +213,15 @@ class RawClient:
         acks: int = ACKS_ALL,
         timeout_s: float = 60.0,
         create: bool = False,
+        sends: "Counter[TopicPartition] | None" = None,
     ) -> Produced:
-        """Encoded batches (usually one) to one partition.  Raises KafkaError."""
+        """Encoded batches (usually one) to one partition.  Raises KafkaError.
+
+        ``sends`` counts the requests that carried the batches.  After more than one, an error does
+        not mean that nothing was written: the answer to an earlier request may be lost.
+        """
         answers = await self.produce_each(
-            {tp: batches}, acks=acks, timeout_s=timeout_s, create=create
+            {tp: batches}, acks=acks, timeout_s=timeout_s, create=create, sends=sends
         )
         return value_or_raise(tp, answers[tp])
 
@@ -226,11 +232,12 @@ class RawClient:
         acks: int = ACKS_ALL,
         timeout_s: float = 60.0,
         create: bool = False,
+        sends: "Counter[TopicPartition] | None" = None,
     ) -> dict[TopicPartition, Produced | KafkaError]:
         """Encoded batches to many partitions, one request per leader; an entry for each.
 
         What fails retriably is sent again unchanged, so batches without a producer id may be
-        written twice when an answer is lost.
+        written twice when an answer is lost.  ``sends``: see ``produce``.
         """
 
         async def call(
@@ -245,6 +252,8 @@ class RawClient:
             )
             correlation_id = connection.next_correlation_id()
             payload = encode_produce_request(version, correlation_id, connection.client_id, request)
+            if sends is not None:
+                sends.update(group.keys())
             if acks == 0:
                 await connection.send(payload)
                 return dict.fromkeys(group, Produced())
@@ -354,7 +363,10 @@ class RawClient:
             for part in topic.partitions:
                 tp = TopicPartition(name, part.partition_index)
                 if part.error_code:
-                    results[tp] = kafka_error(part.error_code, f"fetch from {tp} refused")
+                    at = group[tp].offset if tp in group else NO_OFFSET
+                    results[tp] = kafka_error(
+                        part.error_code, f"the fetch from {tp} at offset {at} was refused"
+                    )
                 else:
                     results[tp] = Fetched(
                         records=records_view(part.records),

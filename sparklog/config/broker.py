@@ -6,35 +6,19 @@ between settings.  Must not know who uses a setting.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
 from typing import Any
 
 from sparklog.config.foreign import find_foreign
 from sparklog.config.replication import REPLICATION_SETTINGS
 from sparklog.config.setting import Setting, require_setting
+from sparklog.config.setting_lists import (
+    check_overrides,
+    check_partitions,
+    parse_overrides,
+)
 from sparklog.config.topic import TOPIC_SETTINGS
 from sparklog.errors import ConfigError
 from sparklog.types import MAX_INT32, MAX_INT64
-
-
-def _parse_overrides(text: str) -> dict[str, int]:
-    """``address:count`` pairs.  Raises ValueError."""
-    counts: dict[str, int] = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        address, _, count = pair.rpartition(":")
-        counts[str(ip_address(address.strip("[] ")))] = int(count)
-    if any(count < 0 for count in counts.values()):
-        raise ValueError(text)
-    return counts
-
-
-def _check_overrides(text: str) -> str | None:
-    try:
-        _parse_overrides(text)
-    except ValueError:
-        return "pairs of an address and a number, such as 127.0.0.1:200,10.0.0.7:5"
-    return None
-
 
 BROKER_SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -70,6 +54,18 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         maximum=MAX_INT32,
         dynamic=False,
         doc="Largest request frame; a larger one closes its connection.",
+    ),
+    Setting(
+        name="queued.max.request.bytes",
+        kind="LONG",
+        default=268_435_456,
+        minimum=-1,
+        maximum=MAX_INT64,
+        dynamic=False,
+        doc="Memory for requests of clients that have not wholly arrived, or wait to be handled; "
+        "when it is used up, connections are not read from until there is some, and a request that "
+        "does not arrive while others wait costs its connection. One request of "
+        "socket.request.max.bytes is always possible; -1 for no limit (the default in Kafka).",
     ),
     Setting(
         name="socket.listen.backlog.size",
@@ -121,7 +117,7 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         name="max.connections.per.ip.overrides",
         kind="STRING",
         default="",
-        check=_check_overrides,
+        check=check_overrides,
         doc="Numbers for single addresses (not host names) in place of max.connections.per.ip, "
         "such as 127.0.0.1:200,10.0.0.7:5.",
     ),
@@ -225,6 +221,26 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Log files and index maps kept open; the least recently used is closed (not in Kafka).",
     ),
     Setting(
+        name="log.dir.check.interval.ms",
+        kind="LONG",
+        default=1_000,
+        minimum=10,
+        maximum=MAX_INT64,
+        dynamic=False,
+        doc="Time between two looks whether the files of logs are still there, which finds folders "
+        "that were deleted, moved or replaced: of up to 256 logs that were appended to, and of 32 "
+        "others in turn (not in Kafka).",
+    ),
+    Setting(
+        name="lost.logs.accept",
+        kind="STRING",
+        default="",
+        check=check_partitions,
+        doc="Partitions, such as orders-0,orders-11, whose log is lost, of which no other replica "
+        "was to be kept, and that may go on with an empty log. A name accepts one loss; take it "
+        "out to name it again (not in Kafka).",
+    ),
+    Setting(
         name="log.direct.append.bytes",
         kind="INT",
         default=524_288,
@@ -233,6 +249,23 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         dynamic=False,
         doc="Appends of at least so many bytes that nobody reads along go to the disk without the "
         "page cache while that is not much slower; 0 for never (not in Kafka).",
+    ),
+    Setting(
+        name="log.scrub.interval.ms",
+        kind="LONG",
+        default=86_400_000,
+        minimum=-1,
+        maximum=MAX_INT64,
+        doc="Time between two begins of a check of every sealed segment for damage; the first one "
+        "begins after this time or ten minutes, whichever is shorter; -1 for never (not in Kafka).",
+    ),
+    Setting(
+        name="log.scrub.io.max.bytes.per.second",
+        kind="LONG",
+        default=10_485_760,
+        minimum=1024,
+        maximum=MAX_INT64,
+        doc="Bytes a second that a broker reads to check its segments for damage (not in Kafka).",
     ),
     Setting(
         name="num.recovery.threads.per.data.dir",
@@ -306,6 +339,7 @@ class BrokerConfig:
     num_partitions: int = 1
     default_replication_factor: int = 1
     socket_request_max_bytes: int = 104_857_600
+    queued_max_request_bytes: int = 268_435_456
     socket_listen_backlog_size: int = 1024
     socket_receive_buffer_bytes: int = -1
     socket_send_buffer_bytes: int = -1
@@ -323,7 +357,11 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
     log_open_files_max: int = 400
+    log_dir_check_interval_ms: int = 1_000
+    lost_logs_accept: str = ""
     log_direct_append_bytes: int = 524_288
+    log_scrub_interval_ms: int = 86_400_000
+    log_scrub_io_max_bytes_per_second: int = 10_485_760
     num_recovery_threads_per_data_dir: int = 2
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
@@ -346,13 +384,15 @@ class BrokerConfig:
 
     @property
     def connections_max_by_address(self) -> dict[str, int]:
-        return _parse_overrides(self.max_connections_per_ip_overrides)
+        return parse_overrides(self.max_connections_per_ip_overrides)
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str]) -> "BrokerConfig":
         """Settings by Kafka's names -> values.  Raises ConfigError naming the wrong one."""
         config = cls(**_read(overrides))
         config._check()
+        if "queued.max.request.bytes" in overrides:
+            config._check_queued_bytes()
         return config
 
     def overlay(self, overrides: Mapping[str, str]) -> "BrokerConfig":
@@ -367,6 +407,15 @@ class BrokerConfig:
         config = replace(self, **{**changed, **kept})
         config._check()
         return config
+
+    def _check_queued_bytes(self) -> None:
+        """Kafka's rule; the default gives way to larger requests instead."""
+        queued, largest = self.queued_max_request_bytes, self.socket_request_max_bytes
+        if 0 <= queued < largest:
+            raise ConfigError(
+                f"queued.max.request.bytes={queued} is less than socket.request.max.bytes="
+                f"{largest}; expected at least that, or -1 for no limit"
+            )
 
     def _check(self) -> None:
         """The rules between settings."""
@@ -411,7 +460,7 @@ def _topic_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         for synonym in setting.synonyms:
             if synonym.name in given:
                 value = given[synonym.name]
-                scaled = value * synonym.factor if synonym.factor > 1 and value > 0 else value
-                found[setting.field] = scaled
+                has_unit = synonym.factor > 1 and value > 0
+                found[setting.field] = value * synonym.factor if has_unit else value
                 break
     return found

@@ -33,7 +33,7 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
             """
             background.threads num.io.threads
             num.network.threads queued.max.requests
-            queued.max.request.bytes num.replica.alter.log.dirs.threads
+            num.replica.alter.log.dirs.threads
             fetch.purgatory.purge.interval.requests log.initial.task.delay.ms
             producer.purgatory.purge.interval.requests request.timeout.ms
             delete.records.purgatory.purge.interval.requests

@@ -207,6 +207,15 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         doc="Span of record timestamps after which a segment is rolled.",
     ),
     Setting(
+        name="sparklog.validate.batches",
+        kind="STRING",
+        default="header",
+        choices=("header", "records"),
+        doc="What is checked of a batch before it is appended. header: the header, the CRC, and "
+        "that the record count is possible for the size. records: also that every record can be "
+        "decoded, in worker threads; a batch that cannot is refused with INVALID_RECORD.",
+    ),
+    Setting(
         name="unclean.leader.election.enable",
         kind="BOOLEAN",
         default=False,
@@ -251,6 +260,7 @@ class TopicConfig:
     segment_index_bytes: int = 10_485_760
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * DAY_MS
+    sparklog_validate_batches: str = "header"
     unclean_leader_election_enable: bool = False
 
     @property

@@ -6,16 +6,17 @@ own that see neither the session's settings nor the environment of the user's dr
 from that JVM, and so find it.  A driver that is killed leaves its file behind, and its process id
 is given to another process some day: one that started at another time is not meant.
 The JVM's own part of a write finds the servers in a system property.
-Must not know what starts a cluster.
+Must not know what starts a cluster, or which folders are private (``private_folder.py``).
 """
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from sparklog.dataframe.private_folder import PrivateFolder, make_private_folder, private_folders
 
 #: Of the driver's JVM: what ``announce`` said last.
 ANNOUNCED_PROPERTY: Final = "sparklog.bootstrap.servers"
@@ -42,46 +43,39 @@ def announce(jvm_pid: int, bootstrap_servers: str) -> None:
     process = _process(jvm_pid)
     if process is None:
         raise ProcessLookupError(f"process {jvm_pid} cannot be seen")
-    folder = _folder()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    temporary = folder / f".{jvm_pid}.{os.getpid()}"
-    temporary.write_text(f"{bootstrap_servers}\n{process.start}")
-    temporary.replace(folder / str(jvm_pid))
+    with make_private_folder() as folder:
+        folder.write(str(jvm_pid), f"{bootstrap_servers}\n{process.start}")
 
 
 def withdraw(jvm_pid: int, bootstrap_servers: str) -> None:
     """Take an announcement back, unless another cluster's has replaced it."""
-    file = _folder() / str(jvm_pid)
-    with suppress(FileNotFoundError):
-        if file.read_text().partition("\n")[0] == bootstrap_servers:
-            file.unlink()
+    for folder in private_folders():
+        with folder, suppress(OSError):
+            if folder.read(str(jvm_pid)).partition("\n")[0] == bootstrap_servers:
+                folder.remove(str(jvm_pid))
 
 
 def find_bootstrap_servers() -> str | None:
     """What the nearest ancestor process announced, or None."""
-    folder = _folder()
-    if not _is_ours(folder):
-        return None
-    for pid, process in _ancestors():
-        try:
-            servers, _, start = (folder / str(pid)).read_text().partition("\n")
-        except OSError:
-            continue
-        if start == process.start:
-            return servers
+    folders = list(private_folders())
+    try:
+        for pid, process in _ancestors() if folders else ():
+            for folder in folders:
+                servers = _announced(folder, pid, process)
+                if servers is not None:
+                    return servers
+    finally:
+        for folder in folders:
+            folder.close()
     return None
 
 
-def _folder() -> Path:
-    return Path(tempfile.gettempdir()) / f"sparklog-{os.getuid()}"
-
-
-def _is_ours(folder: Path) -> bool:
-    """Nobody else may tell us where our cluster is."""
+def _announced(folder: PrivateFolder, pid: int, process: _Process) -> str | None:
     try:
-        return folder.stat().st_uid == os.getuid()
+        servers, _, start = folder.read(str(pid)).partition("\n")
     except OSError:
-        return False
+        return None
+    return servers if start == process.start else None
 
 
 def _ancestors() -> Iterator[tuple[int, _Process]]:

@@ -8,15 +8,17 @@ was deleted are.  Must not know what is in a batch, or Spark.
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.damaged_ranges import end_of_answer, find_readable
 from sparklog.client.deadline import Backoff, Deadline
 from sparklog.client.raw import Fetched
+from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.plan import OffsetRange
-from sparklog.errors import DataLossError, ErrorCode, KafkaError
+from sparklog.errors import DataLossError, DecodeError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import Isolation, OffsetSpec
-from sparklog.wire.columns import next_offset
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ FIRST_FETCH_BYTES = 1024 * 1024
 #: What every later fetch asks for at least.
 FETCH_BYTES_MIN = 64 * 1024
 
+#: What a leader answers where its log is damaged, and what other message formats are told as.
+_DAMAGED = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -32,10 +36,17 @@ class RangeFetches:
     """The next fetch is in flight while the caller works on one.
 
     Iterating raises DataLossError, unless the options let records go; KafkaError when the cluster
-    gives nothing in time.
+    gives nothing in time.  ``corrupt`` is told of offsets from which no sound batch header comes.
     """
 
-    def __init__(self, client: BlockingDataClient, item: OffsetRange, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        client: BlockingDataClient,
+        item: OffsetRange,
+        options: ReadOptions,
+        corrupt: CorruptBatches,
+    ) -> None:
+        self._corrupt = corrupt
         self._client = client
         self._range = item
         self._options = options
@@ -48,13 +59,22 @@ class RangeFetches:
         waiting = Backoff(Deadline(self._client.timeout_s))
         try:
             while offset < end:
-                fetched = self._take(offset)
-                after = None if fetched is None else next_offset(fetched.records)
-                if fetched is None or after is None:
-                    offset = self._look_again(offset, fetched, waiting)
+                try:
+                    fetched = self._take(offset)
+                    if fetched is None or not fetched.records:
+                        offset = self._look_again(offset, fetched, waiting)
+                        if offset < end:
+                            self._pending = self._fetch(offset)
+                        continue
+                    after, size = end_of_answer(fetched, offset)
+                except (DecodeError, KafkaError) as error:
+                    if isinstance(error, KafkaError) and error.code not in _DAMAGED:
+                        raise
+                    offset = self._pass(offset, error)
                     if offset < end:
                         self._pending = self._fetch(offset)
                     continue
+                fetched = replace(fetched, records=fetched.records[:size])
                 self._adapt(len(fetched.records), after - offset, end - after)
                 start, offset = offset, after
                 if offset < end:
@@ -79,6 +99,16 @@ class RangeFetches:
             self._lose(offset, "the topic was deleted and created again")
             return None
         return fetched
+
+    def _pass(self, offset: int, error: SparklogError) -> int:
+        """Behind what cannot be read at ``offset``, if the options let it go."""
+        tp, isolation = self._range.topic_partition, self._options.isolation
+        if self._corrupt.fail:
+            self._corrupt.meet(offset, offset, error)
+        find = find_readable(self._client.raw, tp, offset, isolation=isolation)
+        found = min(self._client.run(find), self._range.end)
+        self._corrupt.meet(offset, found - 1, error)
+        return found
 
     def _look_again(self, offset: int, fetched: Fetched | None, waiting: Backoff) -> int:
         """Where to go on after an answer without batches: there, or behind what is lost.

@@ -65,7 +65,7 @@ READ_OPTIONS = frozenset(
         *SELECTIONS,
         *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
         *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
-        *("startingOffsetsByTimestampStrategy", "failOnDataLoss"),
+        *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "failOnCorruptBatch"),
         *("minPartitions", "maxRecordsPerPartition", "includeHeaders"),
         *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
         *("groupIdPrefix", *STREAM_OPTIONS),
@@ -86,6 +86,55 @@ WRITE_OPTIONS = frozenset(
         *WRITE_WITHOUT_EFFECT,
     }
 )
+
+
+#: Table properties that Spark adds to the options of a table whose columns CREATE TABLE leaves out.
+_TABLE_PROPERTIES = frozenset({"owner", "is_managed_location", "external"})
+#: The remedy for tables of Spark's catalog.
+NO_TABLES = (
+    "Spark hands the options of CREATE TABLE to no source that is made in Python: use "
+    "CREATE TEMPORARY VIEW name USING sparklog OPTIONS (subscribe 'TOPIC', topic 'TOPIC')"
+)
+
+
+def table_hint(options: Mapping[str, str]) -> str:
+    """What to add to an error about a missing option where no option is given at all."""
+    given = {name.lower() for name in options} - {OWN_SCAN_OPTION, PACKED_OPTION}
+    return "" if given else f"; if this is a table: {NO_TABLES}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """What options are given for: their names, and how errors call them."""
+
+    name: str
+    options: frozenset[str]
+    #: What to say of an option that is for the other use.
+    other: str
+
+
+_READ = _Use(
+    name="read",
+    options=READ_OPTIONS,
+    other="is for writes; a read names its topics with subscribe, assign or subscribePattern, "
+    "and a view that reads and inserts has one of them and topic",
+)
+_WRITE = _Use(
+    name="write",
+    options=WRITE_OPTIONS,
+    other="is for reads; a write names its topic with topic, and a view that reads and inserts "
+    "has topic and one of subscribe, assign and subscribePattern",
+)
+
+
+def is_two_way(options: Mapping[str, str]) -> bool:
+    """Whether options are one set for reads and inserts, as those of a view.
+
+    They name what is read and where writes go.  A read then ignores the options of writes, and a
+    write ignores those of reads.
+    """
+    names = {name.lower() for name in options}
+    return "topic" in names and any(name.lower() in names for name in SELECTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +180,7 @@ class ReadOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
+    fail_on_corrupt_batch: bool = True
     include_headers: bool = False
     isolation: Isolation = Isolation.READ_COMMITTED
     poll_timeout_ms: int = 120_000
@@ -161,7 +211,7 @@ class WriteOptions:
 
 def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) -> ReadOptions:
     """Raises ConfigError naming the option and what it should be."""
-    given = _Given(options, READ_OPTIONS, "read")
+    given = _Given(options, _READ, _WRITE)
     for name in filter(given.has, STREAM_OPTIONS):
         log.warning("option %s is for streams; this batch read ignores it", name)
     _check_selection(given)
@@ -179,6 +229,7 @@ def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) 
         min_partitions=given.optional("minPartitions", int32),
         max_records_per_partition=given.optional("maxRecordsPerPartition", positive_int),
         fail_on_data_loss=given.get("failOnDataLoss", boolean, True),
+        fail_on_corrupt_batch=given.get("failOnCorruptBatch", boolean, True),
         include_headers=given.get("includeHeaders", boolean, False),
         isolation=given.get("kafka.isolation.level", isolation, Isolation.READ_COMMITTED),
         poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", int32, 120_000),
@@ -196,7 +247,7 @@ def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) 
 
 def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None) -> WriteOptions:
     """Raises ConfigError naming the option and what it should be."""
-    given = _Given(options, WRITE_OPTIONS, "write")
+    given = _Given(options, _WRITE, _READ)
     acks = given.get("kafka.acks", acknowledgements, -1)
     idempotent = given.get("kafka.enable.idempotence", boolean, acks == -1)
     if idempotent and acks != -1:
@@ -220,9 +271,13 @@ def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None)
 class _Given:
     """The options as given: names are case-insensitive in Spark, values are text."""
 
-    def __init__(self, options: Mapping[str, str], known: frozenset[str], use: str) -> None:
+    def __init__(self, options: Mapping[str, str], use: _Use, other: _Use) -> None:
         self._texts = {name.lower(): text for name, text in options.items()}
-        self._check_names(options, known, use)
+        self._check_names(options, use, other)
+
+    @property
+    def table_hint(self) -> str:
+        return table_hint(self._texts)
 
     def has(self, name: str) -> bool:
         return name.lower() in self._texts
@@ -241,16 +296,25 @@ class _Given:
         return default if value is None else value
 
     @staticmethod
-    def _check_names(options: Mapping[str, str], known: frozenset[str], use: str) -> None:
-        known_lower = {name.lower(): name for name in known}
+    def _check_names(options: Mapping[str, str], use: _Use, other: _Use) -> None:
+        known = {name.lower(): name for name in use.options}
+        known_there = {name.lower() for name in other.options}
+        if _TABLE_PROPERTIES & options.keys():
+            raise ConfigError(f"CREATE TABLE is not supported: {NO_TABLES}")
+        two_way = is_two_way(options)
         for name, text in options.items():
             why = refusal(name.lower(), text)
             if why is not None:
                 raise ConfigError(f"option {name} is not supported: {why}")
-            if name.lower() not in known_lower:
-                near = nearest(name.lower(), known_lower)
-                hint = f"; did you mean {known_lower[near]}?" if near else ""
-                raise ConfigError(f"unknown option {name!r} for a batch {use}{hint}")
+            if name.lower() in known:
+                continue
+            if name.lower() not in known_there:
+                near = nearest(name.lower(), known)
+                hint = f"; did you mean {known[near]}?" if near else ""
+                raise ConfigError(f"unknown option {name!r} for a batch {use.name}{hint}")
+            if not two_way:
+                raise ConfigError(f"option {name!r} {use.other}")
+            log.info("option %s is for a batch %s; this %s ignores it", name, other.name, use.name)
 
 
 def _bootstrap(given: _Given, found: str | None) -> tuple[Endpoint, ...]:
@@ -272,7 +336,7 @@ def _check_selection(given: _Given) -> None:
         found = " and ".join(chosen) or "none"
         raise ConfigError(
             "exactly one of the options assign, subscribe and subscribePattern is needed, "
-            f"found {found}"
+            f"found {found}{given.table_hint}"
         )
 
 

@@ -9,7 +9,9 @@ apart by the row.  Where the strategy can, it puts an operator above the scan, w
 partition says what it gives in a text that the JVM finds in the pickled partition, so batches are
 given to the operator alone.  It can where the scan is marked as one of its own (``own_scans``), all
 columns are ours and may hold nulls, as they do unless a schema says otherwise, the headers are not
-among them, and one of them has bytes: that one carries the batches.  Filters are pushed into the
+among them, and one of them has bytes: that one carries the batches.  Reads that leave out what
+cannot be decoded (``failOnCorruptBatch=false``) are Python's, so that one decoder decides what that
+is.  Filters are pushed into the
 scan as always, before all this.
 
 Where it cannot, or cannot be installed (Spark Connect), Python makes the rows.
@@ -22,6 +24,7 @@ import json
 import logging
 from typing import Any, Final
 
+from sparklog.dataframe.corrupt_batches import OPTION as CORRUPT_OPTION
 from sparklog.dataframe.jvm_class import PLANNER_STRATEGY, SessionExtension, filled
 from sparklog.dataframe.options import OWN_SCAN_OPTION
 from sparklog.dataframe.record_unpacker import COLUMNS, GIVE_BATCHES, GIVE_ROWS, UNPACKER
@@ -96,7 +99,12 @@ PLANNER_STRATEGY
     return scan.scan() instanceof PythonScan
         && "sparklog".equalsIgnoreCase(scan.relation().table().name())
         && scan.relation().options().containsKey("MARK")
+        && !"false".equalsIgnoreCase(trimmed(scan.relation().options().get("FAIL")))
         && new Columns(scan.output()).known();
+  }
+
+  private static String trimmed(String text) {
+    return text == null ? "" : text.trim();
   }
 
   private static class Unpacking extends scala.runtime.AbstractPartialFunction {
@@ -279,6 +287,7 @@ def _java() -> str:
         "SETTING": PACKED_CONF,
         "WITHOUT": _WITHOUT,
         "MARK": OWN_SCAN_OPTION,
+        "FAIL": CORRUPT_OPTION,
         "TYPES": "; ".join(f"{name} {types[name]}" for name in COLUMNS),
         "GIVE_ROWS": GIVE_ROWS,
         "GIVE_BATCHES": GIVE_BATCHES,

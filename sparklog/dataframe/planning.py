@@ -24,6 +24,7 @@ from sparklog.dataframe.plan import (
 from sparklog.dataframe.pushdown import Narrowing
 from sparklog.dataframe.topic_pattern import topic_matcher
 from sparklog.errors import ConfigError, ConnectError, ErrorCode, KafkaError
+from sparklog.plurals import counted
 from sparklog.types import NO_OFFSET, OffsetSpec, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -97,8 +98,8 @@ class _Planning:
             return [TopicPartition(name, n) for name in wanted for n in known[name]]
         for tp in options.assigned:
             if tp.partition not in known[tp.topic]:
-                count = len(known[tp.topic])
-                raise ConfigError(f"assign names {tp}, but topic {tp.topic} has {count} partitions")
+                held = counted(len(known[tp.topic]), "partition")
+                raise ConfigError(f"assign names {tp}, but topic {tp.topic} has {held}")
         return list(options.assigned)
 
     async def _known(self, name: str) -> list[int]:

@@ -17,13 +17,14 @@ from pyspark.sql.types import StructType
 
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.dataframe.clients import borrowed_client
+from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.fetches import RangeFetches
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.plan import OffsetRange
 from sparklog.dataframe.planning import plan_read
 from sparklog.dataframe.pushdown import Narrowing, narrowing
 from sparklog.dataframe.record_unpacker import BOUNDS, GIVE_BATCHES, GIVE_ROWS
-from sparklog.dataframe.worker_process import settle_process
+from sparklog.dataframe.worker_process import plain_errors, settle_process
 from sparklog.wire.batch import Buffer, read_header
 from sparklog.wire.columns import decode_columns
 from sparklog.wire.plain_batches import plain_batches
@@ -51,7 +52,7 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         settle_process()
-        with _client(self.options) as client:
+        with plain_errors(), _client(self.options) as client:
             ranges = client.run(plan_read(client.raw, self.options, self.narrowing))
         return [RangePartition(item) for item in ranges or (None,)]
 
@@ -63,13 +64,15 @@ class TopicReader(DataSourceReader):
         assert isinstance(partition, RangePartition)
         schema = to_arrow_schema(self.read_schema, timezone="UTC")
         give = self._batches if partition.gives == GIVE_BATCHES else self._rows
-        yield from give(item, schema)
+        with plain_errors():
+            yield from give(item, schema)
 
     def _rows(self, item: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         columns = frozenset(schema.names) - set(_CONSTANT)
         shape = _Shape(schema, item)
+        corrupt = self._corrupt_batches(item)
         with _client(self.options) as client:
-            for start, fetched in RangeFetches(client, item, self.options):
+            for start, fetched in RangeFetches(client, item, self.options, corrupt):
                 for batch in decode_columns(
                     fetched.records,
                     start_offset=start,
@@ -77,15 +80,19 @@ class TopicReader(DataSourceReader):
                     columns=columns,
                     aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
+                    on_fault=corrupt.meet,
+                    believe_counts=corrupt.fail,
                 ):
                     yield shape.apply(batch)
+        corrupt.tell()
 
     def _batches(self, item: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Record batches, for ``record_unpacker``: in a column of bytes, all others have nulls."""
         carrier = _Carrier(schema)
         told = False
+        corrupt = self._corrupt_batches(item)
         with _client(self.options) as client:
-            for start, fetched in RangeFetches(client, item, self.options):
+            for start, fetched in RangeFetches(client, item, self.options, corrupt):
                 if not told or read_header(fetched.records).base_offset < start:
                     told = True
                     yield carrier.bounds(item, start)
@@ -95,8 +102,13 @@ class TopicReader(DataSourceReader):
                     end_offset=item.end,
                     aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
+                    on_fault=corrupt.meet,
                 ):
                     yield carrier.carry(pieces.data, pieces.edges)
+
+    def _corrupt_batches(self, item: OffsetRange) -> CorruptBatches:
+        fail = self.options.fail_on_corrupt_batch
+        return CorruptBatches(item.topic_partition, item.start, item.end, fail=fail)
 
 
 class _Carrier:

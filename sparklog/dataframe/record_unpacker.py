@@ -11,6 +11,8 @@ in ``wire.columns_decode``, which gives the same rows.
 import struct
 from typing import Final
 
+from sparklog.dataframe.corrupt_batches import REMEDY
+
 #: First offset, offset behind the last, partition; the name of the topic follows.
 BOUNDS: Final = struct.Struct(">qqi")
 #: What a partition of a scan gives, as its text says; no topic has such a name.
@@ -76,7 +78,12 @@ final class Unpacker extends org.apache.spark.sql.execution.BufferedRowIterator 
   protected void processNext() {}
 
   public boolean hasNext() {
-    if (!ready) ready = advance();
+    if (ready) return true;
+    try {
+      ready = advance();
+    } catch (ArrayIndexOutOfBoundsException error) {
+      throw wrong("a record goes on out of bounds of its batch");
+    }
     return ready;
   }
 
@@ -216,8 +223,9 @@ final class Unpacker extends org.apache.spark.sql.execution.BufferedRowIterator 
     return Math.max(-MILLISECONDS_MAX, Math.min(MILLISECONDS_MAX, milliseconds)) * 1000L;
   }
 
-  private static RuntimeException wrong(String why) {
-    return new IllegalStateException(why);
+  private RuntimeException wrong(String why) {
+    return new IllegalStateException(topic + "-" + partition + ": records of the batch at offset "
+        + baseOffset + " cannot be read: " + why + ". REMEDY");
   }
 }
-"""
+""".replace("REMEDY", REMEDY)

@@ -6,6 +6,7 @@ record).  Must not know clusters or topics: it only changes DataFrames, also ove
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -50,7 +51,8 @@ def to_records(
     they stay in the value too.  A key is written as text, or as JSON where it has fields.
 
     ``arrow``: up to 1,000 rows per record, as an Arrow IPC stream: smaller and faster, keeps every
-    type, and is read by ``from_records``, Arrow and pandas.  Such records have no key.
+    type, and is read by ``from_records``, Arrow and pandas.  Such records have no key.  It needs
+    pandas on the driver (``pip install 'sparklog[arrow]'``).
 
     Raises ConfigError.
     """
@@ -62,6 +64,7 @@ def to_records(
                 f"{', '.join(given)}: an Arrow record holds many rows, and so has none; "
                 "leave it out, or use format='json'"
             )
+        _require_pandas()
         return frame.mapInArrow(_to_arrow, "value binary")
     _check_format(format)
     columns = [_own_column(frame, name, column).alias(name) for name, column in given.items()]
@@ -93,6 +96,7 @@ def from_records(
     if twice:
         raise ConfigError(f"the rows have a column {twice[0]} too: rename the record's before")
     if format == "arrow":
+        _require_pandas()
         kept = records.select(*keep, "value")
         whole = StructType([*kept.select(*keep).schema.fields, *fields.fields])
         return kept.mapInArrow(_from_arrow(tuple(keep), fields), whole)
@@ -160,6 +164,15 @@ def _is_object(text: str) -> bool:
 def _check_format(format: str) -> None:
     if format not in ("json", "arrow"):
         raise ConfigError(f"format={format!r}: expected json or arrow")
+
+
+def _require_pandas() -> None:
+    """PySpark refuses ``mapInArrow`` without pandas, although Arrow batches need none."""
+    if find_spec("pandas") is None:
+        raise ConfigError(
+            "format='arrow' needs pandas, because PySpark's mapInArrow asks for it: "
+            "pip install 'sparklog[arrow]'"
+        )
 
 
 def _to_arrow(batches: Batches) -> Batches:

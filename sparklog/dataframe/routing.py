@@ -22,6 +22,7 @@ from sparklog.client.column_partitioner import (
 )
 from sparklog.dataframe.partitioners import DEFAULT, Hash, Partitioner
 from sparklog.errors import ConfigError
+from sparklog.plurals import counted
 from sparklog.types import MAX_INT32
 
 #: Keyless rows are spread over fewer partitions rather than in smaller batches than this.
@@ -100,7 +101,7 @@ class Router:
         if len(wrong):
             raise ConfigError(
                 f"the column partition has {int(wrong[0])}, but topic {self._topic} has "
-                f"{self._count} partitions (0 to {self._count - 1})"
+                f"{counted(self._count, 'partition')} (0 to {self._count - 1})"
             )
         numbers[chosen] = given
 

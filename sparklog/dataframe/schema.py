@@ -5,7 +5,7 @@ columns of a DataFrame that is written.  Must not know the client.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -37,6 +37,8 @@ _READ_TYPES: dict[str, DataType] = {
 }
 #: Spark would believe a schema that denies them, and answer wrongly.
 _NULLABLE = frozenset({"key", "value", "headers"})
+#: Columns that the log gives a value.  Rows of an INSERT have nulls in them.
+LOG_COLUMNS: Final = ("offset", "timestampType")
 _TEXT = (StringType(), BinaryType())
 _WRITE_TYPES: dict[str, tuple[DataType, ...]] = {
     "key": _TEXT,
@@ -72,9 +74,18 @@ def check_read_schema(schema: StructType) -> None:
             raise ConfigError(f"column {field.name} may hold nulls: leave NOT NULL out")
 
 
-def check_write_schema(schema: StructType, topic_option: str | None) -> None:
-    """Raises ConfigError naming the column and the remedy, before anything is written."""
+def check_write_schema(
+    schema: StructType, topic_option: str | None, *, two_way: bool = False, hint: str = ""
+) -> None:
+    """Raises ConfigError naming the column and the remedy, before anything is written.
+
+    ``two_way``: rows for a view that also reads.  An INSERT fills the columns that it leaves out
+    with nulls, so that rows have the columns of a read; see ``LOG_COLUMNS``.  ``hint`` ends the
+    message about a missing topic.
+    """
     for field in schema.fields:
+        if two_way and field.name in LOG_COLUMNS:
+            continue
         if field.name not in _WRITE_TYPES:
             raise ConfigError(
                 f"unknown column {field.name!r}{_hint(field.name, _WRITE_TYPES)}; "
@@ -94,7 +105,7 @@ def check_write_schema(schema: StructType, topic_option: str | None) -> None:
     if "value" not in names:
         raise ConfigError("the column value is missing: a record needs one (it may be null)")
     if topic_option is None and "topic" not in names:
-        raise ConfigError("no topic: give option('topic', NAME) or a column topic")
+        raise ConfigError(f"no topic: give option('topic', NAME) or a column topic{hint}")
 
 
 def _is_writable(field: StructField) -> bool:

@@ -10,7 +10,13 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe.discovery import find_bootstrap_servers
@@ -19,11 +25,13 @@ from sparklog.dataframe.options import (
     OWN_SCAN_OPTION,
     PACKED_OPTION,
     ReadOptions,
+    is_two_way,
     parse_read_options,
     parse_write_options,
+    table_hint,
 )
 from sparklog.dataframe.schema import check_read_schema, check_write_schema, read_schema
-from sparklog.dataframe.worker_process import settle_process
+from sparklog.dataframe.worker_process import plain_errors, settle_process
 from sparklog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,23 +50,44 @@ class SparklogDataSource(DataSource):
     def schema(self) -> StructType:
         """Also where Spark hears at ``load()`` of options that are wrong."""
         settle_process()
-        return read_schema(self._read_options().include_headers)
+        with plain_errors():
+            return read_schema(self._read_options().include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._read_options()
-        check_read_schema(schema)
+        with plain_errors():
+            options = self._read_options()
+            check_read_schema(schema)
         return _reader_class(OWN_SCAN_OPTION in self.options)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        with plain_errors():
+            return self._writer(schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's)
+        """Spark's runner needs a reader, whose first call it then hands the error of."""
+        from sparklog.dataframe.streams import RefusedStreamReader
+
+        return RefusedStreamReader()
+
+    def streamWriter(  # noqa: N802 (Spark's name)
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from sparklog.dataframe.streams import no_stream_writes
+
+        with plain_errors():
+            raise no_stream_writes()
+
+    def _writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
-            raise ConfigError("a topic cannot be overwritten: use mode('append')")
+            raise ConfigError("a topic cannot be overwritten: use mode('append') or INSERT INTO")
         from sparklog.dataframe.writer import PackedTopicWriter, TopicWriter
 
         settle_process()
         options = parse_write_options(self.options, self._found_bootstrap())
         packed = self.options.get(PACKED_OPTION)
         if packed is None:
-            check_write_schema(schema, options.topic)
+            two_way, hint = is_two_way(self.options), table_hint(self.options)
+            check_write_schema(schema, options.topic, two_way=two_way, hint=hint)
             return TopicWriter(options)
         check_write_schema(StructType.fromJson(json.loads(packed)), options.topic)
         return PackedTopicWriter(options)

@@ -15,7 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.worker_process import settle_process
+from sparklog.dataframe.schema import LOG_COLUMNS
+from sparklog.dataframe.worker_process import plain_errors, settle_process
+from sparklog.errors import ConfigError
 
 if TYPE_CHECKING:
     from sparklog.dataframe.sender import Sender
@@ -48,8 +50,9 @@ class TopicWriter(DataSourceArrowWriter):
         if first is None:
             return RowsWritten(0)
         rows = 0
-        with _sender(self.options) as sending:
+        with plain_errors(), _sender(self.options) as sending:
             for group in chain((first,), waiting):
+                _check_log_columns(group)
                 sending.send(group)
                 rows += group.num_rows
         return RowsWritten(rows)
@@ -73,7 +76,7 @@ class PackedTopicWriter(TopicWriter):
 
         settle_process()
         records = 0
-        with ExitStack() as ending:
+        with plain_errors(), ExitStack() as ending:
             sending: Sender | None = None
             for batch in map(packed_batch, iterator):
                 records += batch.records
@@ -83,6 +86,16 @@ class PackedTopicWriter(TopicWriter):
                     sending = ending.enter_context(_sender(self.options))
                 sending.send_packed(batch)
         return RowsWritten(records)
+
+
+def _check_log_columns(group: pa.Table) -> None:
+    """Raises ConfigError for rows that bring what only the log gives."""
+    for name in LOG_COLUMNS:
+        if name in group.column_names and group.column(name).null_count < group.num_rows:
+            raise ConfigError(
+                f"the column {name} has values, and only the log gives them: name the columns to "
+                "insert, as in INSERT INTO view (key, value) SELECT ..."
+            )
 
 
 def _sender(options: WriteOptions) -> "AbstractContextManager[Sender]":

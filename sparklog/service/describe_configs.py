@@ -5,9 +5,12 @@ start), else Kafka's default; synonyms list all of them, the one in force first 
 Kafka, a default that is told in hours is not among the synonyms of a setting in milliseconds.
 A broker answers for itself and, with an empty name, for what all brokers were given at run time.
 No setting is sensitive.
+
+Deviation: a resource that is named several times is answered once, with all settings that were
+asked for; Kafka answers it as often as it is named.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Final
@@ -16,7 +19,8 @@ from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTINGS, BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import check_topic_name
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
+from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import ConfigSource, ResourceType
 from sparklog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -38,6 +42,11 @@ _TYPES: Final[Mapping[str, int]] = {
 }
 
 
+#: Units of describing one topic or broker, and of refusing one that is not there.
+_RESOURCE_UNITS: Final = 250
+_REFUSAL_UNITS: Final = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
     """Texts by setting name, and what they are."""
@@ -51,22 +60,54 @@ def handler(
 ) -> ApiHandler:
     """``settings`` are those that the node was started with, by Kafka's names."""
 
-    def handle(_context: RequestContext, request: DescribeConfigsRequest) -> object:
+    def handle(
+        _context: RequestContext, request: DescribeConfigsRequest
+    ) -> Slices[DescribeConfigsResponse]:
+        wanted = yield from _wanted(request)
         levels = _broker_levels(image(), node_id, settings)
-        return DescribeConfigsResponse(
-            results=tuple(
-                _describe(image(), node_id, levels, request, resource)
-                for resource in request.resources
-            )
-        )
+        results: list[DescribeConfigsResult] = []
+        spent = 0
+        for (resource_type, name), names in wanted.items():
+            result = _describe(image(), node_id, levels, request, resource_type, name, names)
+            results.append(result)
+            spent += _REFUSAL_UNITS if result.error_code else _RESOURCE_UNITS
+            if spent >= SLICE_UNITS:
+                yield spent
+                spent = 0
+        yield spent
+        return DescribeConfigsResponse(results=tuple(results))
 
     return ApiHandler(
         api_key=DescribeConfigsRequest.API_KEY,
         min_version=DescribeConfigsRequest.MIN_VERSION,
         max_version=DescribeConfigsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=_error_response,
     )
+
+
+def _wanted(
+    request: DescribeConfigsRequest,
+) -> Slices[dict[tuple[int, str], set[str] | None]]:
+    """The settings that are asked for by type and name of the resource, each resource once; None
+    means all settings."""
+    wanted: dict[tuple[int, str], set[str] | None] = {}
+    spent = 0
+    for resource in request.resources:
+        key, names = (resource.resource_type, resource.resource_name), resource.configuration_keys
+        if not names or wanted.get(key, ()) is None:
+            wanted[key] = None
+        else:
+            found = wanted.setdefault(key, set())
+            assert found is not None
+            found.update(names)
+        spent += 1 + len(names or ()) // 16
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
+    yield spent
+    return wanted
 
 
 def _broker_levels(
@@ -86,18 +127,19 @@ def _describe(
     node_id: int,
     levels: tuple[_Level, ...],
     request: DescribeConfigsRequest,
-    resource: DescribeConfigsResource,
+    resource_type: int,
+    name: str,
+    wanted: Collection[str] | None,
 ) -> DescribeConfigsResult:
     try:
-        entries = _entries(image, node_id, levels, resource)
+        entries = _entries(image, node_id, levels, resource_type, name)
     except KafkaError as error:
-        return _refused(resource, error)
-    wanted = set(resource.configuration_keys or ())
+        return _refused(resource_type, name, error)
     return DescribeConfigsResult(
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+        resource_type=resource_type,
+        resource_name=name,
         configs=tuple(
-            _shown(entry, request) for entry in entries if not wanted or entry.name in wanted
+            [_shown(entry, request) for entry in entries if wanted is None or entry.name in wanted]
         ),
     )
 
@@ -106,10 +148,10 @@ def _entries(
     image: ClusterImage,
     node_id: int,
     levels: tuple[_Level, ...],
-    resource: DescribeConfigsResource,
+    resource_type: int,
+    name: str,
 ) -> Iterable[DescribeConfigsResourceResult]:
-    name = resource.resource_name
-    match resource.resource_type:
+    match resource_type:
         case ResourceType.TOPIC:
             check_topic_name(name)
             if image.topic(name) is None:
@@ -133,9 +175,7 @@ def _entries(
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"this is node {node_id}; ask node {name!r} itself"
             )
-    raise KafkaError(
-        ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings"
-    )
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings")
 
 
 def _topic_entry(
@@ -232,16 +272,20 @@ def _shown(
     )
 
 
-def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+def _refused(resource_type: int, name: str, error: KafkaError) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=error.code,
         error_message=error.message or error.code.name,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+        resource_type=resource_type,
+        resource_name=name,
     )
 
 
-def _error_response(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=tuple(_refused(resource, error) for resource in request.resources)
-    )
+def _error_response(
+    request: DescribeConfigsRequest, error: KafkaError
+) -> Slices[DescribeConfigsResponse]:
+    def refused(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        return _refused(resource.resource_type, resource.resource_name, error)
+
+    results = yield from in_slices(refused, request.resources, _REFUSAL_UNITS)
+    return DescribeConfigsResponse(results=tuple(results))

@@ -7,12 +7,15 @@ access rules.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.metadata import TOPIC_OPERATIONS
+from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import NO_NODE
 from sparklog.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -21,13 +24,25 @@ from sparklog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
+    TopicRequest,
 )
 
+#: Units of finding one topic, and of telling one partition.
+_TOPIC_UNITS: Final = 4
+_PARTITION_UNITS: Final = 4
 
-def handler(image: Callable[[], ClusterImage], partitions_max: int) -> ApiHandler:
+#: Whether a replica is known not to work although its broker lives: broker, topic id, partition.
+HasFailed: TypeAlias = Callable[[int, UUID, int], bool]
+
+
+def handler(
+    image: Callable[[], ClusterImage], partitions_max: int, has_failed: HasFailed
+) -> ApiHandler:
     """``partitions_max`` is the most that one answer holds, whatever the client asks for."""
 
-    def handle(_context: RequestContext, request: DescribeTopicPartitionsRequest) -> object:
+    def handle(
+        _context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> Slices[DescribeTopicPartitionsResponse]:
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:
             raise KafkaError(
@@ -35,23 +50,33 @@ def handler(image: Callable[[], ClusterImage], partitions_max: int) -> ApiHandle
                 f"the cursor begins at partition {cursor.partition_index}",
             )
         limit = max(min(partitions_max, request.response_partition_limit), 1)
-        return _page(image(), request, cursor or Cursor(), limit)
+        return (yield from _page(image(), request, cursor or Cursor(), limit, has_failed))
 
     return ApiHandler(
         api_key=DescribeTopicPartitionsRequest.API_KEY,
         min_version=DescribeTopicPartitionsRequest.MIN_VERSION,
         max_version=DescribeTopicPartitionsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
         error_response=_error_response,
     )
 
 
 def _page(
-    image: ClusterImage, request: DescribeTopicPartitionsRequest, start: Cursor, limit: int
-) -> DescribeTopicPartitionsResponse:
+    image: ClusterImage,
+    request: DescribeTopicPartitionsRequest,
+    start: Cursor,
+    limit: int,
+    has_failed: HasFailed,
+) -> Slices[DescribeTopicPartitionsResponse]:
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     left = limit
+    spent = 0
     for name in _names(image, request, start):
+        spent += _TOPIC_UNITS
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
         if not left:
             return _ended(topics, ResponseCursor(topic_name=name))
         topic = image.topic(name)
@@ -60,11 +85,13 @@ def _page(
             continue
         first = start.partition_index if name == start.topic_name else 0
         numbers = range(first, min(first + left, len(topic.partitions)))
-        topics.append(_topic(image, topic, numbers))
+        spent += len(numbers) * _PARTITION_UNITS
+        topics.append(_topic(image, topic, numbers, has_failed))
         left -= len(numbers)
         if first + len(numbers) < len(topic.partitions):
             next_one = ResponseCursor(topic_name=name, partition_index=first + len(numbers))
             return _ended(topics, next_one)
+    yield spent
     return _ended(topics, None)
 
 
@@ -82,19 +109,26 @@ def _ended(
 
 
 def _topic(
-    image: ClusterImage, topic: TopicImage, numbers: range
+    image: ClusterImage, topic: TopicImage, numbers: range, has_failed: HasFailed
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=tuple(_partition(image, n, topic.partitions[n]) for n in numbers),
+        partitions=tuple(
+            _partition(image, topic, number, topic.partitions[number], has_failed)
+            for number in numbers
+        ),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
 def _partition(
-    image: ClusterImage, number: int, state: PartitionImage
+    image: ClusterImage,
+    topic: TopicImage,
+    number: int,
+    state: PartitionImage,
+    has_failed: HasFailed,
 ) -> DescribeTopicPartitionsResponsePartition:
     """Of those that were last known to have everything, only the ones that lost it since."""
     known = (*state.isr, *state.eligible)
@@ -106,7 +140,11 @@ def _partition(
         isr_nodes=state.isr,
         eligible_leader_replicas=state.eligible,
         last_known_elr=tuple(r for r in state.last_known if r not in known),
-        offline_replicas=tuple(r for r in state.replicas if not image.is_alive(r)),
+        offline_replicas=tuple(
+            replica
+            for replica in state.replicas
+            if not image.is_alive(replica) or has_failed(replica, topic.topic_id, number)
+        ),
     )
 
 
@@ -129,10 +167,11 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 
 def _error_response(
     request: DescribeTopicPartitionsRequest, error: KafkaError
-) -> DescribeTopicPartitionsResponse:
+) -> Slices[DescribeTopicPartitionsResponse]:
     """Nothing was looked up, so nothing is said about what may be done."""
-    refused = (
-        DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
-        for topic in request.topics
-    )
-    return _ended(refused, None)
+
+    def refused(topic: TopicRequest) -> DescribeTopicPartitionsResponseTopic:
+        return DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
+
+    topics = yield from in_slices(refused, request.topics, 2)
+    return _ended(topics, None)

@@ -1,7 +1,12 @@
 """From a frame to a handler and back: header, version, authority, decoding, errors, encoding.
 
-Owns: the only place where errors become bytes.  Must not know sockets, event loops, or what any
-API means.
+Owns: the only place where errors become bytes, and the one rule about how long a request may hold
+the loop (see ``service.handler``).  Must not know sockets, event loops, or what any API means.
+
+A request of few items is decoded, handled and answered at receipt.  Where there are more than
+``ITEMS_AT_ONCE``, or where the handler gives slices that have not ended after ``UNITS_AT_ONCE``,
+the rest is a long answer: the transport makes it by turns with everything else that the node does,
+and handles no further request of that connection until then.
 """
 
 import dataclasses
@@ -13,16 +18,20 @@ from typing import Any, Final
 
 from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service import api_versions
-from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.transport import Answer, Parked, Reply, ServerConnection
+from sparklog.service.handler import NO_BODY, ApiHandler, Handled, Repeats, RequestContext
+from sparklog.slices import ITEMS_AT_ONCE, Slices, are_slices
+from sparklog.transport import Answer, LongAnswer, Owed, Parked, Reply, ServerConnection
 from sparklog.wire.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
+    decode_request_in_slices,
     encode_response,
+    encode_response_in_slices,
     response_type,
 )
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.primitives import TooManyItemsError
 from sparklog.wire.private import MemberHelloRequest, MemberProofRequest
 
 __all__ = ["ApiHandler", "Dispatcher", "RequestContext"]
@@ -33,6 +42,15 @@ logger = logging.getLogger(__name__)
 _DOOR_KEYS: Final = frozenset(
     message.API_KEY for message in (ApiVersionsRequest, MemberHelloRequest, MemberProofRequest)
 )
+
+
+#: Units of work (see ``sparklog.slices``) that a request may take at receipt.
+UNITS_AT_ONCE: Final = 2_000
+#: Units of the least request, and of one that repeats another.
+_REQUEST_UNITS: Final = 40
+_REPEAT_UNITS: Final = 15
+#: Bytes of a frame that cost a unit: their checksum, and their way to the disk.
+_BYTES_PER_UNIT_SHIFT: Final = 10
 
 
 class Dispatcher:
@@ -69,6 +87,7 @@ class Dispatcher:
         connection.
         """
         frame = frames.popleft()
+        connection.units_spent += _REQUEST_UNITS + (len(frame) >> _BYTES_PER_UNIT_SHIFT)
         try:
             header, offset = decode_request_header(frame)
             handler = self._handlers.get(header.api_key)
@@ -76,11 +95,23 @@ class Dispatcher:
                 raise FrameError(f"api key {header.api_key} is not served here")
             if not handler.min_version <= header.api_version <= handler.max_version:
                 return (_unsupported(handler, header),)
-            context = RequestContext(header=header, connection=connection)
-            answers = self._repeated(handler, context, frame, frames)
-            if answers is not None:
-                return answers
-            request = (handler.decode or decode_request)(header, frame[offset:])
+            context = RequestContext(header, connection, NO_BODY)
+            if handler.repeats is not None:
+                answers = self._repeated(handler, handler.repeats, context, frame, frames)
+                if answers is not None:
+                    return answers
+            body = frame[offset:]
+            if handler.needs_body:
+                context = context._replace(body=body)
+            mended = body if handler.mend_body is None else handler.mend_body(header, body)
+            items_max = handler.items_max
+            try:
+                at_once = items_max if items_max < ITEMS_AT_ONCE else ITEMS_AT_ONCE
+                request = decode_request(header, mended, at_once)
+            except TooManyItemsError:
+                if items_max <= ITEMS_AT_ONCE:
+                    raise
+                return (self._long(handler, context, mended),)
         except (DecodeError, FrameError):
             self.undecodable += 1
             raise
@@ -88,7 +119,53 @@ class Dispatcher:
         response = self._handle(handler, context, request)
         if handler.repeats is not None:
             handler.repeats.learn(context, frame, request)
-        return (self._answer(handler, header, request, response),)
+        answer = self._answer(handler, header, request, response, connection)
+        if isinstance(answer, LongAnswer):
+            answer = dataclasses.replace(answer, request_bytes=len(frame))
+        return (answer,)
+
+    def _long(
+        self, handler: ApiHandler, context: RequestContext, body: bytes | memoryview
+    ) -> LongAnswer:
+        """A request of many items; its bytes are copied, because the frame does not stay valid."""
+        owned = memoryview(bytes(body))
+        if handler.needs_body:
+            context = context._replace(body=owned)
+        return LongAnswer(self._decoded(handler, context, owned), len(owned))
+
+    def _decoded(
+        self, handler: ApiHandler, context: RequestContext, body: memoryview
+    ) -> Slices[Answer]:
+        """A request of many items, decoded, handled and answered in slices."""
+        header = context.header
+        try:
+            request = yield from decode_request_in_slices(header, body, handler.items_max)
+        except DecodeError:
+            self.undecodable += 1
+            raise
+        self.requests[header.api_key] += 1
+        response = self._handle(handler, context, request)
+        return (yield from self._through(handler, header, request, response))
+
+    def _through(
+        self, handler: ApiHandler, header: RequestHeader, request: Any, response: Handled
+    ) -> Slices[Answer]:
+        """The answer that a response comes to, or that slices come to which end with one."""
+        try:
+            while are_slices(response):
+                response = yield from response
+        except Exception as error:
+            response = self._refusal(handler, request, error)
+            while are_slices(response):
+                response = yield from response
+        if handler.keep is not None and hasattr(response, "__await__"):
+            request = handler.keep(request)
+            if are_slices(request):
+                request = yield from request
+            waited_for: Any = response
+            return Parked(waited_for, partial(self._finish, handler, header, request))
+        answer = self._answer(handler, header, request, response)
+        return (yield from answer.slices) if isinstance(answer, LongAnswer) else answer
 
     def at_door(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         """The transport's door: nothing but a member's proof is handled.
@@ -106,21 +183,21 @@ class Dispatcher:
     def _repeated(
         self,
         handler: ApiHandler,
+        repeats: Repeats,
         context: RequestContext,
         frame: memoryview,
         frames: deque[memoryview],
     ) -> Sequence[Answer] | None:
         """The answers to requests that repeat earlier ones of the connection, if this one does."""
-        if handler.repeats is None:
-            return None
         try:
             answer = partial(self._answer, handler)
-            answers = handler.repeats.handle(context, frame, frames, answer)
+            answers = repeats.handle(context, frame, frames, answer)
         except Exception:
             self.errors += 1  # how many answers are owed is not known: the connection ends
             raise
         if answers is not None:
             self.requests[handler.api_key] += len(answers)
+            context.connection.units_spent += _REPEAT_UNITS * len(answers)
         return answers
 
     def _handle(self, handler: ApiHandler, context: RequestContext, request: Any) -> Handled:
@@ -135,10 +212,18 @@ class Dispatcher:
             return self._refusal(handler, request, error)
 
     def _answer(
-        self, handler: ApiHandler, header: RequestHeader, request: Any, response: Handled
+        self,
+        handler: ApiHandler,
+        header: RequestHeader,
+        request: Any,
+        response: Handled,
+        connection: ServerConnection | None = None,
     ) -> Answer:
+        """The answer to a request; what its slices cost at once goes to the ``connection``."""
         if response is None:
             return None
+        if are_slices(response):
+            return _at_once(self._through(handler, header, request, response), connection)
         if hasattr(response, "__await__"):
             kept = request if handler.keep is None else handler.keep(request)
             return Parked(response, partial(self._finish, handler, header, kept))
@@ -146,7 +231,7 @@ class Dispatcher:
 
     def _finish(
         self, handler: ApiHandler, header: RequestHeader, request: Any, future: Any
-    ) -> Reply | None:
+    ) -> Reply | LongAnswer | None:
         if future.cancelled():
             error: BaseException | None = KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, "the node is stopping"
@@ -154,7 +239,9 @@ class Dispatcher:
         else:
             error = future.exception()
         response = future.result() if error is None else self._refusal(handler, request, error)
-        return None if response is None else _encode(handler, header, response)
+        answer = self._answer(handler, header, request, response)
+        assert not isinstance(answer, Parked | Owed), "nobody waits twice for an answer"
+        return answer
 
     def _refusal(self, handler: ApiHandler, request: Any, error: BaseException) -> Any:
         if not isinstance(error, KafkaError):
@@ -174,11 +261,34 @@ def _unsupported(handler: ApiHandler, header: RequestHeader) -> Reply:
     )
 
 
-def _encode(handler: ApiHandler, header: RequestHeader, response: Any) -> Reply:
+def _encode(handler: ApiHandler, header: RequestHeader, response: Any) -> Reply | LongAnswer:
     if handler.encode is not None:
-        return handler.encode(header, response)
-    payload = encode_response(header.api_key, header.api_version, response, header.correlation_id)
-    return (payload,)
+        reply: Any = handler.encode(header, response)
+        return LongAnswer(reply) if are_slices(reply) else reply
+    version, correlation_id = header.api_version, header.correlation_id
+    try:
+        return (encode_response(header.api_key, version, response, correlation_id, ITEMS_AT_ONCE),)
+    except TooManyItemsError:
+        return LongAnswer(_encoded(version, correlation_id, response))
+
+
+def _encoded(version: int, correlation_id: int, response: Any) -> Slices[Reply]:
+    return ((yield from encode_response_in_slices(version, response, correlation_id)),)
+
+
+def _at_once(slices: Slices[Answer], connection: ServerConnection | None) -> Answer:
+    """The answer, if the slices come to it soon; otherwise they are a long answer."""
+    units = UNITS_AT_ONCE
+    try:
+        while units > 0:
+            spent = next(slices)
+            units -= spent
+            if connection is not None:
+                connection.units_spent += spent
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+    return LongAnswer(slices)
 
 
 def _with_error_response(handler: ApiHandler) -> ApiHandler:

@@ -8,8 +8,9 @@ that advertise it.
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.transactions import transactions_refused
+from sparklog.slices import Slices, in_slices
 from sparklog.types import NO_NODE
 from sparklog.wire.messages.find_coordinator import (
     Coordinator,
@@ -23,6 +24,8 @@ _NO_GROUPS: Final = KafkaError(
     "consumer groups are not available yet; assign partitions instead",
 )
 _NO_PORT: Final = -1
+#: Units of answering one key.
+_KEY_UNITS: Final = 3
 
 
 def handler() -> ApiHandler:
@@ -30,21 +33,28 @@ def handler() -> ApiHandler:
         api_key=FindCoordinatorRequest.API_KEY,
         min_version=FindCoordinatorRequest.MIN_VERSION,
         max_version=FindCoordinatorRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=_handle,
     )
 
 
-def _handle(_context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def _handle(
+    _context: RequestContext, request: FindCoordinatorRequest
+) -> Slices[FindCoordinatorResponse]:
+    """A key that is named several times is answered once."""
+
+    def answer(key: str) -> Coordinator:
+        return _no_coordinator(key, _refusal(request.key_type, key))
+
     single = _refusal(request.key_type, request.key)
+    keys = dict.fromkeys(request.coordinator_keys)
+    coordinators = yield from in_slices(answer, keys, _KEY_UNITS)
     return FindCoordinatorResponse(
         error_code=single.code,
         error_message=single.message,
         node_id=NO_NODE,
         port=_NO_PORT,
-        coordinators=tuple(
-            _no_coordinator(key, _refusal(request.key_type, key))
-            for key in request.coordinator_keys
-        ),
+        coordinators=tuple(coordinators),
     )
 
 

@@ -4,21 +4,22 @@ Topics by name (all: null, in v0 an empty list), from v12 also by id.  A topic t
 created when client and node allow it; until the image has it the answer is LEADER_NOT_AVAILABLE,
 which clients retry.  The control plane is node 0 and named as controller.
 A leader whose connections have just ended is not named as one (``doubts``).
+A topic that is named several times is answered once, as in Kafka.
 Deviation: authorized operations are all of them, because there are no access rules.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from sparklog.service.doubts import Doubts
-from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
+from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import CONTROLLER_NODE_ID, NO_NODE
-from sparklog.wire.codec import RequestHeader, decode_request
+from sparklog.wire.codec import RequestHeader
 from sparklog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -27,12 +28,11 @@ from sparklog.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from sparklog.wire.schema import Request
 
 #: Creates a topic with the cluster's defaults, or raises KafkaError.
 CreateTopic = Callable[[str], Awaitable[None]]
 #: As things are now; topics that could not be created have an error.
-Answer = Callable[[RequestContext, MetadataRequest, dict[str, ErrorCode]], MetadataResponse]
+Answer = Callable[[RequestContext, MetadataRequest, dict[str, ErrorCode]], Slices[MetadataResponse]]
 
 #: Bits of ``AclOperation`` that a topic, or the cluster, has at all.
 TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -42,6 +42,9 @@ _IDS_FROM: Final = 12
 _FLEXIBLE_FROM: Final = MetadataRequest.FLEXIBLE_FROM
 #: Topics that one request may create.
 _CREATE_MAX: Final = 1000
+#: Units of looking at one topic, and at one partition.
+_TOPIC_UNITS: Final = 4
+_PARTITION_UNITS: Final = 3
 
 
 def handler(
@@ -53,44 +56,46 @@ def handler(
 
     def answer(
         context: RequestContext, request: MetadataRequest, refusals: dict[str, ErrorCode]
-    ) -> MetadataResponse:
-        return _without_doubted(_response(image(), context, request, refusals), image(), doubts)
+    ) -> Slices[MetadataResponse]:
+        return _response(_View(image(), doubts, request, refusals), context, request)
 
-    def handle(context: RequestContext, request: MetadataRequest) -> Handled:
+    def handle(context: RequestContext, request: MetadataRequest) -> Slices[Handled]:
         if context.version < _IDS_FROM:
-            _check_names(request)
+            yield from _check_names(request)
         wait_ms = doubts.hesitation_ms(context.connection.state) if doubts is not None else 0
-        names = _missing_names(image(), context, request) if create_topic is not None else []
-        if names and create_topic is not None:
-            return _create_and_answer(answer, create_topic, names, context, request)
+        if create_topic is not None:
+            names = yield from _missing_names(image(), context, request)
+            if names:
+                return _create_and_answer(answer, create_topic, names, context, request)
         if wait_ms:
             return _answer_later(wait_ms, answer, context, request)
-        return answer(context, request, {})
+        return (yield from answer(context, request, {}))
 
     return ApiHandler(
         api_key=MetadataRequest.API_KEY,
         min_version=MetadataRequest.MIN_VERSION,
         max_version=MetadataRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
         handle=handle,
-        decode=_decode,
+        mend_body=_mend_body,
         error_response=_error_response,
     )
 
 
-def _decode(header: RequestHeader, body: memoryview) -> Request:
-    """The request; librdkafka's "all topics" of flexible versions is repaired first.
+def _mend_body(header: RequestHeader, body: memoryview) -> bytes | memoryview:
+    """Repairs librdkafka's "all topics" of flexible versions.
 
     It reserves four bytes for the number of topics and writes the one byte of a null array, so
     three bytes too many follow; brokers that ignore trailing bytes never noticed.
     """
     if header.api_version >= _FLEXIBLE_FROM and len(body) > 6 and body[:4] == bytes(4):
-        return decode_request(header, bytes(body[:1]) + bytes(body[4:]))
-    return decode_request(header, body)
+        return bytes(body[:1]) + bytes(body[4:])
+    return body
 
 
 async def _answer_later(
     wait_ms: int, answer: Answer, context: RequestContext, request: MetadataRequest
-) -> MetadataResponse:
+) -> Slices[MetadataResponse]:
     await asyncio.sleep(wait_ms / 1000)
     return answer(context, request, {})
 
@@ -101,7 +106,7 @@ async def _create_and_answer(
     names: list[str],
     context: RequestContext,
     request: MetadataRequest,
-) -> MetadataResponse:
+) -> Slices[MetadataResponse]:
     refusals: dict[str, ErrorCode] = {}
     for name in names:
         refusals[name] = ErrorCode.LEADER_NOT_AVAILABLE  # until the image has it
@@ -113,42 +118,110 @@ async def _create_and_answer(
     return answer(context, request, refusals)
 
 
-def _check_names(request: MetadataRequest) -> None:
+def _check_names(request: MetadataRequest) -> Slices[None]:
     """The fields are there from v10 on, but mean something only from v12 on (KIP-516)."""
-    for topic in request.topics or ():
-        if topic.name is None or topic.topic_id is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"topics are named by id from v{_IDS_FROM} on"
-            )
+    yield from in_slices(_check_name, request.topics or (), 1)
+
+
+def _check_name(topic: MetadataRequestTopic) -> None:
+    if topic.name is None or topic.topic_id is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"topics are named by id from v{_IDS_FROM} on")
 
 
 def _missing_names(
     image: ClusterImage, context: RequestContext, request: MetadataRequest
-) -> list[str]:
+) -> Slices[list[str]]:
     """The topics to create."""
     if not request.topics or not (request.allow_auto_topic_creation or context.version < 4):
         return []
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.topic_id is None)
-    missing = [name for name in names if name is not None and image.topic(name) is None]
-    return [
-        name for name in missing[:_CREATE_MAX] if name not in INTERNAL_TOPICS and _is_legal(name)
-    ]
+    missing: dict[str, None] = {}
+
+    def look(topic: MetadataRequestTopic) -> None:
+        name = topic.name
+        is_missing = topic.topic_id is None and name is not None and image.topic(name) is None
+        if is_missing and name is not None and len(missing) < _CREATE_MAX:
+            missing[name] = None
+
+    yield from in_slices(look, request.topics, 1)
+    return [name for name in missing if name not in INTERNAL_TOPICS and _is_legal(name)]
+
+
+class _View:
+    """What one request is told about topics, from one image."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        doubts: Doubts | None,
+        request: MetadataRequest,
+        refusals: dict[str, ErrorCode],
+    ) -> None:
+        self.image = image
+        self._refusals = refusals
+        self._operations = (
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        )
+        #: Nobody is told to write to a leader whose connections have just ended.
+        self._doubted = {
+            broker_id
+            for broker_id, broker in (image.brokers.items() if doubts else ())
+            if doubts is not None and doubts.about(broker)
+        }
+
+    def wanted(self, wanted: MetadataRequestTopic) -> "TopicImage | MetadataResponseTopic":
+        """A topic that a request names, or its refusal."""
+        image = self.image
+        if wanted.topic_id is not None:
+            return image.topic_by_id(wanted.topic_id) or _refused(
+                wanted, ErrorCode.UNKNOWN_TOPIC_ID
+            )
+        if wanted.name is None:
+            return _refused(wanted, ErrorCode.INVALID_REQUEST)
+        found = image.topic(wanted.name)
+        if found is not None:
+            return found
+        if not _is_legal(wanted.name):
+            return _refused(wanted, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        code = self._refusals.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _refused(wanted, code)
+
+    def topic(
+        self, topic: TopicImage, partitions: Iterable[MetadataResponsePartition]
+    ) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=tuple(partitions),
+            topic_authorized_operations=self._operations,
+        )
+
+    def partition(self, entry: tuple[int, PartitionImage]) -> MetadataResponsePartition:
+        """A partition by its number and state."""
+        number, state = entry
+        is_alive = self.image.is_alive
+        led = is_alive(state.leader) and state.leader not in self._doubted
+        return MetadataResponsePartition(
+            error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=number,
+            leader_id=state.leader if led else NO_NODE,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.isr,
+            offline_replicas=tuple([r for r in state.replicas if not is_alive(r)]),
+        )
 
 
 def _response(
-    image: ClusterImage,
-    context: RequestContext,
-    request: MetadataRequest,
-    refusals: dict[str, ErrorCode],
-) -> MetadataResponse:
-    operations = request.include_topic_authorized_operations
+    view: _View, context: RequestContext, request: MetadataRequest
+) -> Slices[MetadataResponse]:
+    image = view.image
+    wanted: Iterable[TopicImage | MetadataResponseTopic]
     if request.topics is None or (context.version == 0 and not request.topics):
-        topics = tuple(_topic(image, topic, operations) for topic in image.topics.values())
+        wanted = list(image.topics.values())
     else:
-        topics = tuple(
-            _wanted_topic(image, wanted, refusals, operations)
-            for wanted in dict.fromkeys(request.topics)
-        )
+        wanted = yield from _wanted_topics(view, request.topics)
+    topics = yield from _topics(view, wanted)
     return MetadataResponse(
         brokers=_nodes(image),
         cluster_id=image.cluster_id or None,
@@ -158,6 +231,52 @@ def _response(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
         ),
     )
+
+
+def _wanted_topics(
+    view: _View, named: Iterable[MetadataRequestTopic]
+) -> "Slices[list[TopicImage | MetadataResponseTopic]]":
+    """Each once, in the order of the request."""
+    seen: set[object] = set()
+    found: list[TopicImage | MetadataResponseTopic] = []
+    spent = 0
+    for wanted in named:
+        key = wanted.topic_id or wanted.name
+        spent += 1
+        if key not in seen:
+            seen.add(key)
+            found.append(view.wanted(wanted))
+            spent += _TOPIC_UNITS
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
+    if spent:
+        yield spent
+    return found
+
+
+def _topics(
+    view: _View, wanted: "Iterable[TopicImage | MetadataResponseTopic]"
+) -> Slices[tuple[MetadataResponseTopic, ...]]:
+    topics: list[MetadataResponseTopic] = []
+    spent = 0
+    for each in wanted:
+        if isinstance(each, MetadataResponseTopic):
+            topics.append(each)
+            spent += 1
+        elif len(each.partitions) * _PARTITION_UNITS < SLICE_UNITS:
+            topics.append(view.topic(each, map(view.partition, each.partitions.items())))
+            spent += _TOPIC_UNITS + len(each.partitions) * _PARTITION_UNITS
+        else:
+            entries = list(each.partitions.items())
+            partitions = yield from in_slices(view.partition, entries, _PARTITION_UNITS)
+            topics.append(view.topic(each, partitions))
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
+    if spent:
+        yield spent
+    return tuple(topics)
 
 
 def _nodes(image: ClusterImage) -> tuple[MetadataResponseBroker, ...]:
@@ -180,27 +299,6 @@ def _nodes(image: ClusterImage) -> tuple[MetadataResponseBroker, ...]:
     return tuple(nodes)
 
 
-def _wanted_topic(
-    image: ClusterImage,
-    wanted: MetadataRequestTopic,
-    refusals: dict[str, ErrorCode],
-    operations: bool,
-) -> MetadataResponseTopic:
-    if wanted.topic_id is not None:
-        found = image.topic_by_id(wanted.topic_id)
-        if found is None:
-            return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _topic(image, found, operations)
-    if wanted.name is None:
-        return _refused(wanted, ErrorCode.INVALID_REQUEST)
-    found = image.topic(wanted.name)
-    if found is not None:
-        return _topic(image, found, operations)
-    if not _is_legal(wanted.name):
-        return _refused(wanted, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return _refused(wanted, refusals.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-
-
 def _refused(wanted: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
     by_id = wanted.topic_id is not None
     return MetadataResponseTopic(
@@ -211,53 +309,6 @@ def _refused(wanted: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseT
     )
 
 
-def _topic(image: ClusterImage, topic: TopicImage, operations: bool) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=tuple(
-            _partition(image, number, state) for number, state in topic.partitions.items()
-        ),
-        topic_authorized_operations=TOPIC_OPERATIONS if operations else _NOT_ASKED,
-    )
-
-
-def _partition(
-    image: ClusterImage, number: int, state: PartitionImage
-) -> MetadataResponsePartition:
-    led = image.is_alive(state.leader)
-    return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=number,
-        leader_id=state.leader if led else NO_NODE,
-        leader_epoch=state.leader_epoch,
-        replica_nodes=state.replicas,
-        isr_nodes=state.isr,
-        offline_replicas=tuple(r for r in state.replicas if not image.is_alive(r)),
-    )
-
-
-def _without_doubted(
-    response: MetadataResponse, image: ClusterImage, doubts: Doubts | None
-) -> MetadataResponse:
-    """Nobody is told to write to a leader whose connections have just ended."""
-    if doubts is None or not doubts:
-        return response
-    doubted = {id_ for id_, broker in image.brokers.items() if doubts.about(broker)}
-    topics = tuple(
-        replace(topic, partitions=tuple(_unless(doubted, p) for p in topic.partitions))
-        for topic in response.topics
-    )
-    return replace(response, topics=topics) if doubted else response
-
-
-def _unless(doubted: set[int], partition: MetadataResponsePartition) -> MetadataResponsePartition:
-    if partition.leader_id not in doubted:
-        return partition
-    return replace(partition, error_code=ErrorCode.LEADER_NOT_AVAILABLE, leader_id=NO_NODE)
-
-
 def _is_legal(name: str) -> bool:
     try:
         check_topic_name(name)
@@ -266,13 +317,11 @@ def _is_legal(name: str) -> bool:
     return True
 
 
-def _error_response(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
-    return MetadataResponse(
-        topics=tuple(
-            MetadataResponseTopic(
-                error_code=error.code, name=topic.name or "", topic_id=topic.topic_id
-            )
-            for topic in request.topics or ()
-        ),
-        error_code=error.code,
-    )
+def _error_response(request: MetadataRequest, error: KafkaError) -> Slices[MetadataResponse]:
+    def refused(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            error_code=error.code, name=topic.name or "", topic_id=topic.topic_id
+        )
+
+    topics = yield from in_slices(refused, request.topics or (), 2)
+    return MetadataResponse(topics=tuple(topics), error_code=error.code)

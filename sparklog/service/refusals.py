@@ -2,12 +2,15 @@
 
 Owns: the shape of these answers, for the node that decides or leads and for those that pass
 requests on or lead nothing.  Must not know why a request is refused.
+
+Answers with an error for every item are made in slices.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.slices import Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET
 from sparklog.wire.messages import alter_configs, incremental_alter_configs
 from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -18,9 +21,11 @@ from sparklog.wire.messages.alter_partition_reassignments import (
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from sparklog.wire.messages.create_topics import (
+    CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -80,47 +85,58 @@ _ALTER_CONFIGS_ANSWERS: Final[Mapping[type, tuple[Any, Any]]] = {
 }
 
 
-def refuse_create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
-    return CreateTopicsResponse(
-        topics=tuple(
-            CreatableTopicResult(
-                name=topic.name, error_code=error.code, error_message=error.message
-            )
-            for topic in request.topics
+#: Units of refusing one item.
+REFUSAL_UNITS: Final = 2
+
+
+def refuse_create_topics(
+    request: CreateTopicsRequest, error: KafkaError
+) -> Slices[CreateTopicsResponse]:
+    def refused(topic: CreatableTopic) -> CreatableTopicResult:
+        return CreatableTopicResult(
+            name=topic.name, error_code=error.code, error_message=error.message
         )
-    )
+
+    topics = yield from in_slices(refused, request.topics, REFUSAL_UNITS)
+    return CreateTopicsResponse(topics=tuple(topics))
 
 
-def topics_to_delete(request: DeleteTopicsRequest) -> tuple[DeleteTopicState, ...]:
+def topics_to_delete(request: DeleteTopicsRequest) -> Slices[tuple[DeleteTopicState, ...]]:
     """The topics in the form of v6; earlier versions give names alone."""
-    return request.topics + tuple(DeleteTopicState(name=name) for name in request.topic_names)
+    named = yield from in_slices(_topic_named, request.topic_names, 1)
+    return (*request.topics, *named)
 
 
-def refuse_delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=tuple(
-            DeletableTopicResult(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                error_code=error.code,
-                error_message=error.message,
-            )
-            for topic in topics_to_delete(request)
+def _topic_named(name: str) -> DeleteTopicState:
+    return DeleteTopicState(name=name)
+
+
+def refuse_delete_topics(
+    request: DeleteTopicsRequest, error: KafkaError
+) -> Slices[DeleteTopicsResponse]:
+    def refused(topic: DeleteTopicState) -> DeletableTopicResult:
+        return DeletableTopicResult(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_code=error.code,
+            error_message=error.message,
         )
-    )
+
+    topics = yield from topics_to_delete(request)
+    responses = yield from in_slices(refused, topics, REFUSAL_UNITS)
+    return DeleteTopicsResponse(responses=tuple(responses))
 
 
 def refuse_create_partitions(
     request: CreatePartitionsRequest, error: KafkaError
-) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        results=tuple(
-            CreatePartitionsTopicResult(
-                name=topic.name, error_code=error.code, error_message=error.message
-            )
-            for topic in request.topics
+) -> Slices[CreatePartitionsResponse]:
+    def refused(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        return CreatePartitionsTopicResult(
+            name=topic.name, error_code=error.code, error_message=error.message
         )
-    )
+
+    results = yield from in_slices(refused, request.topics, REFUSAL_UNITS)
+    return CreatePartitionsResponse(results=tuple(results))
 
 
 def refuse_reassignments(
@@ -143,8 +159,21 @@ def refuse_unregister_broker(
 
 def refuse_alter_configs(
     request: AnyAlterConfigsRequest, error: KafkaError
-) -> AnyAlterConfigsResponse:
-    return answer_alter_configs(request, [error] * len(request.resources))
+) -> Slices[AnyAlterConfigsResponse]:
+    response_type, result_type = _ALTER_CONFIGS_ANSWERS[type(request)]
+
+    def refused(resource: Any) -> Any:
+        return result_type(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+
+    resources: Sequence[Any] = request.resources
+    responses = yield from in_slices(refused, resources, REFUSAL_UNITS)
+    response: AnyAlterConfigsResponse = response_type(responses=tuple(responses))
+    return response
 
 
 def answer_alter_configs(
@@ -167,75 +196,60 @@ def answer_alter_configs(
     return response
 
 
-def refuse_elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+def refuse_elect_leaders(
+    request: ElectLeadersRequest, error: KafkaError
+) -> Slices[ElectLeadersResponse]:
     """v0 has no error of the whole, so every partition carries it too."""
-    return ElectLeadersResponse(
-        error_code=error.code,
-        replica_election_results=tuple(
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=tuple(
-                    PartitionResult(
-                        partition_id=number, error_code=error.code, error_message=error.message
-                    )
-                    for number in topic.partitions
-                ),
-            )
-            for topic in request.topic_partitions or ()
+    results = yield from in_groups(
+        request.topic_partitions or (),
+        lambda topic: topic.partitions,
+        lambda _, number: PartitionResult(
+            partition_id=number, error_code=error.code, error_message=error.message
         ),
+        lambda topic, parts: ReplicaElectionResult(topic=topic.topic, partition_result=parts),
+        REFUSAL_UNITS,
     )
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 
-def refuse_list_offsets(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    ListOffsetsPartitionResponse(
-                        partition_index=part.partition_index, error_code=error.code
-                    )
-                    for part in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
+def refuse_list_offsets(
+    request: ListOffsetsRequest, error: KafkaError
+) -> Slices[ListOffsetsResponse]:
+    topics = yield from in_groups(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda _, part: ListOffsetsPartitionResponse(
+            partition_index=part.partition_index, error_code=error.code
+        ),
+        lambda topic, parts: ListOffsetsTopicResponse(name=topic.name, partitions=parts),
+        REFUSAL_UNITS,
     )
+    return ListOffsetsResponse(topics=topics)
 
 
 def refuse_delete_records(
     request: DeleteRecordsRequest, error: KafkaError
-) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    DeleteRecordsPartitionResult(
-                        partition_index=part.partition_index,
-                        low_watermark=NO_OFFSET,
-                        error_code=error.code,
-                    )
-                    for part in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
+) -> Slices[DeleteRecordsResponse]:
+    topics = yield from in_groups(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda _, part: DeleteRecordsPartitionResult(
+            partition_index=part.partition_index, low_watermark=NO_OFFSET, error_code=error.code
+        ),
+        lambda topic, parts: DeleteRecordsTopicResult(name=topic.name, partitions=parts),
+        REFUSAL_UNITS,
     )
+    return DeleteRecordsResponse(topics=topics)
 
 
 def refuse_offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, error: KafkaError
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(
-                    EpochEndOffset(partition=part.partition, error_code=error.code)
-                    for part in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
+) -> Slices[OffsetForLeaderEpochResponse]:
+    topics = yield from in_groups(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda _, part: EpochEndOffset(partition=part.partition, error_code=error.code),
+        lambda topic, parts: OffsetForLeaderTopicResult(topic=topic.topic, partitions=parts),
+        REFUSAL_UNITS,
     )
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -31,6 +31,7 @@ def server_limits(config: BrokerConfig, descriptors: int) -> ServerLimits:
     affordable = max(left // _DESCRIPTORS_PER_CONNECTION, _CONNECTIONS_MIN)
     return ServerLimits(
         frame_bytes_max=config.socket_request_max_bytes,
+        queued_bytes_max=config.queued_max_request_bytes,
         backlog=config.socket_listen_backlog_size,
         receive_buffer_bytes=config.socket_receive_buffer_bytes,
         send_buffer_bytes=config.socket_send_buffer_bytes,

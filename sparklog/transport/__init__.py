@@ -8,8 +8,9 @@ means.
 from sparklog.transport.client import ClientConnection, connect
 from sparklog.transport.limits import ServerLimits
 from sparklog.transport.outbox import Reply, reply_size
-from sparklog.transport.owed import Owed
-from sparklog.transport.server import Answer, Handler, Parked, Server, ServerConnection, serve
+from sparklog.transport.owed import LongAnswer, Owed, Parked
+from sparklog.transport.server import Server, serve
+from sparklog.transport.server_connection import Answer, Handler, ServerConnection
 from sparklog.transport.wire import Buffer
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Buffer",
     "ClientConnection",
     "Handler",
+    "LongAnswer",
     "Owed",
     "Parked",
     "Reply",

@@ -25,6 +25,8 @@ class Decoder(Protocol):
 
     def buffer_updated(self, byte_count: int, /) -> list[memoryview]: ...
 
+    def close(self) -> None: ...
+
 
 class Channel(asyncio.BufferedProtocol):
     """One end of a connection."""
@@ -53,9 +55,12 @@ class Channel(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Let go of all memory, and of what refers back here: no garbage collection is needed."""
         self.closed = True
         if self._out is not None:
             self._out.close()
+        self._transport = None
+        self._decoder.close()
 
     def abort(self) -> None:
         """Close now; unsent bytes are lost."""

@@ -13,19 +13,23 @@ from sparklog.types import MAX_INT32
 
 DEFAULT_FRAME_BYTES_MAX: Final = 104_857_600
 DEFAULT_IDLE_MS: Final = 600_000
+DEFAULT_QUEUED_BYTES_MAX: Final = 268_435_456
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
     """``idle_ms_max`` negative: connections may be idle for ever.
 
-    Buffers of the kernel that are not positive are the system's choice; they, and ``backlog``,
-    count when a server begins to listen.
+    ``queued_bytes_max`` negative: requests may hold any memory while they arrive.
+
+    Buffers of the kernel that are not positive are the system's choice; they, ``backlog``
+    and ``queued_bytes_max`` count when a server begins to listen.
 
     ``connections_max_by_address`` overrides ``connections_per_address_max``.
     """
 
     frame_bytes_max: int = DEFAULT_FRAME_BYTES_MAX
+    queued_bytes_max: int = DEFAULT_QUEUED_BYTES_MAX
     backlog: int = 1024
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1

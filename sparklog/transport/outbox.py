@@ -24,13 +24,14 @@ TURN_BYTES_MAX = 4 * 1024 * 1024
 _BUFFERS_PER_CALL = 512  # below IOV_MAX of every Linux
 #: What is cheaper to copy than to send as a buffer of its own.
 _SMALL_BYTES = 4096
+_BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Outbox:
     """The unsent bytes of one connection, in order, and the calls that send them."""
 
     __slots__ = ("_items", "_on_error", "_on_writable", "_region_sent", "_watched", "_wire",
-                 "unsent")  # fmt: skip
+                 "unsent", "unsent_regions")  # fmt: skip
 
     def __init__(
         self,
@@ -38,7 +39,9 @@ class Outbox:
         on_writable: Callable[[], None],
         on_error: Callable[[OSError], None],
     ) -> None:
+        #: Bytes that have not been sent, and those of them that are regions of files.
         self.unsent = 0
+        self.unsent_regions = 0
         self._wire = wire
         self._items: deque[Buffer | Region] = deque()
         self._region_sent = 0
@@ -61,6 +64,7 @@ class Outbox:
             else:
                 _release(item)
         self.unsent += size + 4
+        self.unsent_regions += region_bytes(reply)
 
     def flush(self) -> None:
         """Send what the socket takes now; the rest leaves when it takes more."""
@@ -69,7 +73,7 @@ class Outbox:
         try:
             while items and budget > 0:
                 head = items[0]
-                if isinstance(head, (bytes, bytearray, memoryview)):
+                if isinstance(head, _BUFFERS):
                     budget -= self._send_buffers()
                 else:
                     budget -= self._send_region(head)
@@ -85,9 +89,11 @@ class Outbox:
             self._wire.unwatch()
 
     def close(self) -> None:
-        """Forget what is unsent."""
+        """Forget what is unsent, and whoever is told of sending."""
         self._wire.close()
-        self.unsent = 0
+        self._on_writable = _nothing
+        self._on_error = _nothing
+        self.unsent = self.unsent_regions = 0
         for item in self._items:
             _release(item)
         self._items.clear()
@@ -123,6 +129,7 @@ class Outbox:
         if sent == 0:
             raise OSError(errno.EIO, "a file is shorter than the region that was promised")
         self.unsent -= sent
+        self.unsent_regions -= sent
         if sent < left:
             self._region_sent = done + sent
         else:
@@ -146,15 +153,26 @@ def reply_size(reply: Iterable[Buffer | Region]) -> int:
     return sum([size_of(item) for item in reply])
 
 
+def region_bytes(reply: Reply) -> int:
+    """Bytes of the file regions in an answer."""
+    if len(reply) == 1 and type(reply[0]) is bytes:
+        return 0
+    return sum([size_of(item) for item in reply if not isinstance(item, _BUFFERS)])
+
+
 def size_of(item: Buffer | Region) -> int:
-    return len(item) if isinstance(item, (bytes, bytearray, memoryview)) else item.size
+    return len(item) if isinstance(item, _BUFFERS) else item.size
 
 
 def _release(item: Buffer | Region) -> None:
-    if not isinstance(item, (bytes, bytearray, memoryview)):
+    if not isinstance(item, _BUFFERS):
         item.release()
 
 
 def release_all(reply: Reply | None) -> None:
     for item in reply or ():
         _release(item)
+
+
+def _nothing(*_arguments: object) -> None:
+    """The connection has ended."""

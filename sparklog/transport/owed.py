@@ -1,13 +1,39 @@
-"""The place of one answer in the order of a connection's answers.
+"""The place of one answer in the order of a connection's answers, and answers that come later.
 
-Owns: what is known of it.  Must not know sockets, or what makes the answer.
+Owns: what is known of an answer.  Must not know sockets, or what makes the answer.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
+from sparklog.slices import Slices
 from sparklog.transport.outbox import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer:
+    """An answer that is made in slices, by turns with everything else that a server does.
+
+    The slices end with an answer, and the connection handles no further request until then.  The
+    frame of the request does not stay valid: whoever makes the slices owns what they read.
+    ``request_bytes`` is the size of that, which counts as memory of requests.
+    """
+
+    slices: Slices[Any]
+    request_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """An answer that is not known yet.
+
+    ``finish`` is called with the finished future of ``awaitable``; it must not raise.
+    """
+
+    awaitable: Awaitable[Any]
+    finish: "Callable[[asyncio.Future[Any]], Reply | LongAnswer | None]"
 
 
 class Owed:

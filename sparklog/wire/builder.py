@@ -31,7 +31,8 @@ from sparklog.wire.batch import (
     pack_attributes,
     pack_batch,
 )
-from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES, compress, decompress
+from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES, compress
+from sparklog.wire.record_slices import RecordSlice, record_slices
 from sparklog.wire.zigzag import MAX_VARLONG_BYTES, decode_varint, encode_varint
 
 
@@ -124,17 +125,37 @@ def decode_batch(
 
 
 def iter_records(
-    buf: Buffer, start: int, header: BatchHeader, *, limit_bytes: int = MAX_UNCOMPRESSED_BYTES
+    buf: Buffer,
+    start: int,
+    header: BatchHeader,
+    *,
+    limit_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    from_offset: int | None = None,
 ) -> Iterator[Record]:
-    """The records of one batch, one by one.  Raises DecodeError, also after some were given."""
-    if header.record_count < 0:
-        raise DecodeError(f"a batch cannot have {header.record_count} records")
+    """The records of one batch, one by one; no more is decompressed than is taken.
+
+    Records below ``from_offset`` may be left out.  Raises DecodeError, also after some were given.
+    """
     if header.record_count == 0 and header.size == BATCH_OVERHEAD:
         return  # compaction left it; there is nothing to decompress
     packed = memoryview(buf)[start + BATCH_OVERHEAD : start + header.size]
-    section = memoryview(decompress(header.compression, packed, limit_bytes))
+    # Without gaps the number of a record says its offset.
+    gapless = header.record_count == header.last_offset_delta + 1
+    skip_below = from_offset if gapless else None
+    behind = header.base_offset
+    for part in record_slices(
+        header.compression, packed, header.record_count, limit_bytes=limit_bytes
+    ):
+        behind += part.count
+        if skip_below is None or behind > skip_below:
+            yield from iter_slice(part, header)
+
+
+def iter_slice(part: RecordSlice, header: BatchHeader) -> Iterator[Record]:
+    """The records of a slice of a batch.  Raises DecodeError, also after some were given."""
+    section = memoryview(part.data)
     position = 0
-    for _ in range(header.record_count):
+    for _ in range(part.count):
         length, position = decode_varint(section, position)
         if not 0 <= length <= len(section) - position:
             raise DecodeError(f"record of {length} bytes where {len(section) - position} remain")
@@ -142,6 +163,11 @@ def iter_records(
         position += length
     if position != len(section):
         raise DecodeError(f"{len(section) - position} bytes after the last record of a batch")
+
+
+def check_record(body: memoryview) -> None:
+    """Raises DecodeError for a record (without its length) that ``iter_records`` refuses."""
+    _decode_fields(body)
 
 
 def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
@@ -163,13 +189,7 @@ def _encode_bytes(value: bytes | None) -> bytes:
 
 
 def _decode_record(body: memoryview, header: BatchHeader) -> Record:
-    timestamp_delta, position = decode_varint(body, 1, MAX_VARLONG_BYTES)
-    offset_delta, position = decode_varint(body, position)
-    key, position = _decode_bytes(body, position)
-    value, position = _decode_bytes(body, position)
-    headers, position = _decode_headers(body, position)
-    if position != len(body):
-        raise DecodeError(f"{len(body) - position} bytes left over in a record")
+    timestamp_delta, offset_delta, key, value, headers = _decode_fields(body)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         timestamp = header.max_timestamp
     else:
@@ -181,6 +201,20 @@ def _decode_record(body: memoryview, header: BatchHeader) -> Record:
         offset=header.base_offset + offset_delta,
         headers=headers,
     )
+
+
+def _decode_fields(
+    body: memoryview,
+) -> tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
+    """Timestamp delta, offset delta, key, value and headers."""
+    timestamp_delta, position = decode_varint(body, 1, MAX_VARLONG_BYTES)
+    offset_delta, position = decode_varint(body, position)
+    key, position = _decode_bytes(body, position)
+    value, position = _decode_bytes(body, position)
+    headers, position = _decode_headers(body, position)
+    if position != len(body):
+        raise DecodeError(f"{len(body) - position} bytes left over in a record")
+    return timestamp_delta, offset_delta, key, value, headers
 
 
 def _decode_bytes(body: memoryview, position: int) -> tuple[bytes | None, int]:

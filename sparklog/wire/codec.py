@@ -13,16 +13,34 @@ from importlib import import_module
 from typing import Any, Final, TypeVar, cast
 
 from sparklog.errors import DecodeError
+from sparklog.slices import ITEMS_AT_ONCE, Slices
 from sparklog.types import MAX_INT64
 from sparklog.wire import messages
-from sparklog.wire.decoders import Decoder, compile_decoder
-from sparklog.wire.encoders import Encoder, compile_encoder
-from sparklog.wire.primitives import end_of, skip_tagged_fields, write_string
+from sparklog.wire.decoders import (
+    Decoder,
+    SlicedDecoder,
+    compile_decoder,
+    compile_sliced_decoder,
+)
+from sparklog.wire.encoders import (
+    Encoder,
+    SlicedEncoder,
+    compile_encoder,
+    compile_sliced_encoder,
+)
+from sparklog.wire.primitives import (
+    TooManyItemsError,
+    end_of,
+    skip_tagged_fields,
+    write_string,
+)
 from sparklog.wire.private import PRIVATE_MESSAGES
 from sparklog.wire.schema import NEVER_FLEXIBLE, Message, Request, Response, remembered, thawed_type
 
 #: Items of all arrays of one request: a few bytes on the wire become an object each.
 MAX_REQUEST_ITEMS: Final = 100_000
+#: Unknown tagged fields of one header.
+_MAX_HEADER_TAGS: Final = 100
 
 Buffer = bytes | bytearray | memoryview
 MessageT = TypeVar("MessageT", bound=Message)
@@ -119,15 +137,32 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 def _end_of_header_tags(view: memoryview, offset: int, known: bool) -> int:
     # A future header may go on otherwise; nobody will read the body behind it.
-    return skip_tagged_fields(view, offset) if known else len(view)
+    return skip_tagged_fields(view, offset, [_MAX_HEADER_TAGS, 0]) if known else len(view)
 
 
-def decode_request(header: RequestHeader, body: Buffer) -> Request:
+def decode_request(
+    header: RequestHeader, body: Buffer, items_max: int = MAX_REQUEST_ITEMS
+) -> Request:
     """The request behind the header; records in it are views of ``body``.
 
-    Raises DecodeError; trailing bytes are refused.
+    Raises TooManyItemsError, or another DecodeError; trailing bytes are refused.
     """
-    return decode_body(request_type(header.api_key), header.api_version, memoryview(body))
+    return decode_body(
+        request_type(header.api_key), header.api_version, memoryview(body), items_max=items_max
+    )
+
+
+def decode_request_in_slices(
+    header: RequestHeader, body: Buffer, items_max: int = MAX_REQUEST_ITEMS
+) -> Slices[Request]:
+    """``decode_request`` in slices; ``body`` must stay as it is until they are through."""
+    message_type, version, view = request_type(header.api_key), header.api_version, memoryview(body)
+    decode = _sliced_decoder(message_type, version)
+    try:
+        message, end = yield from decode(view, 0, [items_max, ITEMS_AT_ONCE])
+    except (DecodeError, *_MALFORMED) as error:
+        raise _malformed(message_type, version, error) from None
+    return cast(Request, _whole(message, view, end))
 
 
 def encode_request(
@@ -136,7 +171,7 @@ def encode_request(
     """Header and body, without the length in front."""
     out = bytearray(request_header_bytes(request.API_KEY, version, correlation_id, client_id))
     try:
-        _encoder(type(request), version)(out, request)
+        _encoder(type(request), version)(out, request, _no_limit())
     except _UNFIT as error:
         raise _unfit(request, version, error) from error
     return bytes(out)
@@ -154,19 +189,39 @@ def request_header_bytes(
 
 
 def encode_response(
-    api: int | type[Response], version: int, response: Response, correlation_id: int
+    api: int | type[Response],
+    version: int,
+    response: Response,
+    correlation_id: int,
+    items_max: int = MAX_INT64,
 ) -> bytes:
-    """Header and body, without the length in front.  ``api`` is a key or a response class."""
+    """Header and body, without the length in front.  ``api`` is a key or a response class.
+
+    Raises TooManyItemsError when the arrays of structs and strings have more than ``items_max``.
+    """
     api_key = api if isinstance(api, int) else api.API_KEY
     assert api_key == response.API_KEY, f"{response!r} does not answer {api}"
     encode, header_end = _response_encoder(type(response), version)
     out = bytearray(_pack_int32(correlation_id))
     out += header_end
     try:
-        encode(out, response)
+        encode(out, response, [items_max, 0])
     except _UNFIT as error:
         raise _unfit(response, version, error) from error
     return bytes(out)
+
+
+def encode_response_in_slices(
+    version: int, response: Response, correlation_id: int
+) -> Slices[bytearray]:
+    """``encode_response`` in slices, without a limit."""
+    encode = _sliced_encoder(type(response), version)
+    out = bytearray(response_header_bytes(response.API_KEY, version, correlation_id))
+    try:
+        yield from encode(out, response, _no_limit())
+    except _UNFIT as error:
+        raise _unfit(response, version, error) from error
+    return out
 
 
 def response_header_bytes(api_key: int, version: int, correlation_id: int) -> bytes:
@@ -181,7 +236,7 @@ def read_response_header(api_key: int, version: int, payload: memoryview) -> tup
     try:
         (correlation_id,) = _INT32.unpack_from(payload, 0)
         if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE) and api_key != _API_VERSIONS_KEY:
-            return correlation_id, skip_tagged_fields(payload, _INT32.size)
+            return correlation_id, skip_tagged_fields(payload, _INT32.size, [_MAX_HEADER_TAGS, 0])
     except _MALFORMED as error:
         raise DecodeError(f"malformed response header: {error}") from None
     return correlation_id, _INT32.size
@@ -200,21 +255,45 @@ def decode_response(
 
 
 def decode_body(
-    message_type: type[MessageT], version: int, view: memoryview, offset: int = 0
+    message_type: type[MessageT],
+    version: int,
+    view: memoryview,
+    offset: int = 0,
+    items_max: int | None = None,
 ) -> MessageT:
-    """What stands in ``view`` from ``offset`` to its end.  Raises DecodeError."""
+    """What stands in ``view`` from ``offset`` to its end.
+
+    Raises TooManyItemsError, or another DecodeError.  Without ``items_max`` a request may have
+    ``MAX_REQUEST_ITEMS``, and a response any number of items.
+    """
     decode, item_limit = _decoder(message_type, version)
     try:
-        message, end = decode(view, offset, [item_limit])
+        message, end = decode(view, offset, [item_limit if items_max is None else items_max, 0])
     except (DecodeError, *_MALFORMED) as error:
-        raise DecodeError(f"malformed {message_type.__name__} v{version}: {error}") from None
+        raise _malformed(message_type, version, error) from None
+    return cast(MessageT, _whole(message, view, end))
+
+
+def _malformed(message_type: type[Message], version: int, error: Exception) -> DecodeError:
+    kind = TooManyItemsError if isinstance(error, TooManyItemsError) else DecodeError
+    return kind(f"malformed {message_type.__name__} v{version}: {error}")
+
+
+def _whole(message: Message, view: memoryview, end: int) -> Message:
     if end != len(view):
-        raise DecodeError(f"{len(view) - end} bytes are left after a {message_type.__name__}")
-    return cast(MessageT, message)
+        raise DecodeError(f"{len(view) - end} bytes are left after a {type(message).__name__}")
+    return message
+
+
+def _no_limit() -> list[int]:
+    return [MAX_INT64, ITEMS_AT_ONCE]
 
 
 def _unfit(message: Message, version: int, error: Exception) -> ValueError:
-    return ValueError(f"{message!r} does not fit version {version} of its schema: {error}")
+    # Without the message itself, which may be of any length.
+    return ValueError(
+        f"a {type(message).__name__} does not fit version {version} of its schema: {error}"
+    )
 
 
 @remembered
@@ -224,6 +303,18 @@ def _decoder(message_type: type[Message], version: int) -> tuple[Decoder, int]:
     item_limit = MAX_REQUEST_ITEMS if issubclass(message_type, Request) else MAX_INT64
     decode = compile_decoder(message_type, version, version >= message_type.FLEXIBLE_FROM)
     return decode, item_limit
+
+
+@remembered
+def _sliced_decoder(message_type: type[Message], version: int) -> SlicedDecoder:
+    _check_version(message_type, version)
+    return compile_sliced_decoder(message_type, version, version >= message_type.FLEXIBLE_FROM)
+
+
+@remembered
+def _sliced_encoder(message_type: type[Message], version: int) -> SlicedEncoder:
+    _check_version(message_type, version)
+    return compile_sliced_encoder(message_type, version, version >= message_type.FLEXIBLE_FROM)
 
 
 @remembered

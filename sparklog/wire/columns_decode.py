@@ -5,14 +5,16 @@ columns.
 
 Batches are collected in groups of a few megabytes, however many they are; the record sections of
 a group are laid end to end and decoded in one pass: ``record_starts`` finds the records, then
-NumPy reads one field of all records at a time.  Every position that bytes claim is held against
-the end of its record before anything is read there, and the sections are padded, so that lies end
-in DecodeError.
+NumPy reads one field of all records at a time.  A batch that decompresses to more than a group
+comes in slices, so that memory is bounded by the group and not by what a batch holds.  Every
+position that bytes claim is held against the end of its record before anything is read there, and
+the sections are padded, so that lies end in DecodeError.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +22,14 @@ import pyarrow as pa
 
 from sparklog.errors import DecodeError
 from sparklog.types import MAX_INT32, MAX_INT64
-from sparklog.wire.batch import Buffer, batch_size, read_header
+from sparklog.wire.batch import BATCH_OVERHEAD, Buffer, batch_size, read_header
 from sparklog.wire.columns_headers import HEADERS_TYPE, read_headers
 from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES
 from sparklog.wire.messages.fetch import AbortedTransaction
+from sparklog.wire.readable_records import readable_records
+from sparklog.wire.record_slices import RecordSlice, check_plausible_count
 from sparklog.wire.record_starts import record_starts
-from sparklog.wire.sections import Section, wanted_sections
+from sparklog.wire.sections import OnFault, Section, wanted_sections
 from sparklog.wire.spans import Span, gather, read_span
 from sparklog.wire.varints import PADDING_BYTES, Ints, read_varints
 from sparklog.wire.zigzag import MAX_VARLONG_BYTES
@@ -40,10 +44,20 @@ COLUMN_TYPES: Final[dict[str, Any]] = {
     "timestampType": pa.int32(),
     "headers": HEADERS_TYPE,
 }
-#: Uncompressed bytes of records that are decoded in one pass, unless a single batch has more.
+#: Uncompressed bytes of records that are decoded in one pass, unless a single record has more.
 GROUP_BYTES: Final = 4 * 1024 * 1024
+#: Rows of one Arrow batch where rows are only counted.
+COUNTED_ROWS_MAX: Final = 128 * 1024
 
 _MAX_MILLISECONDS: Final = MAX_INT64 // 1000
+
+
+class _Part(NamedTuple):
+    """Records of a batch, and how many there are before them in their batch."""
+
+    section: Section
+    slice: RecordSlice
+    before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,8 @@ def decode_columns(
     check_crc: bool = True,
     limit_bytes: int = MAX_UNCOMPRESSED_BYTES,
     group_bytes: int = GROUP_BYTES,
+    on_fault: OnFault | None = None,
+    believe_counts: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The records with start_offset <= offset < end_offset, in as few Arrow batches as sensible.
 
@@ -83,9 +99,12 @@ def decode_columns(
     ``limit_bytes`` bounds what one batch may hold when decompressed.
 
     Without any column the rows are only counted: a batch that lies in the range is believed its
-    count, and not decompressed.
+    count, if that is plausible, and not decompressed.
 
-    Raises DecodeError for bytes that are no batches, KafkaError for a wrong CRC or magic.
+    Raises DecodeError for bytes that are no batches, KafkaError for a wrong CRC or magic.  With
+    ``on_fault``, which is told of them, records that cannot be read are left out: those of a batch
+    with a wrong CRC, and else those from the first that cannot be decoded to the end of its batch.
+    Without ``believe_counts`` as many rows are counted as could be decoded.
     """
     wanted = frozenset(COLUMN_TYPES) if columns is None else columns
     unknown = wanted - COLUMN_TYPES.keys()
@@ -99,15 +118,27 @@ def decode_columns(
         aborted=aborted,
         min_timestamp=min_timestamp,
         check_crc=check_crc,
+        on_fault=on_fault,
     )
-    if not wanted:
-        sections, counted = _count_whole(sections, start_offset, end_offset)
-        if counted:
-            yield _rows_only(counted)
-    for group, parts in _groups(sections, limit_bytes, group_bytes):
-        found = _decode_group(group, parts, start_offset, end_offset, wanted)
-        if found.num_rows:
-            yield found
+    if not wanted and believe_counts:
+        sections, counted = _count_whole(sections, start_offset, end_offset, on_fault)
+        for first in range(0, counted, COUNTED_ROWS_MAX):
+            yield _rows_only(min(counted - first, COUNTED_ROWS_MAX))
+    #: Where the batches begin whose records could not all be decoded.
+    given_up: set[int] = set()
+    for group in _groups(sections, limit_bytes, group_bytes, on_fault):
+        if given_up:
+            group = [part for part in group if part.section.start not in given_up]
+        try:
+            decoded = [_decode_group(group, start_offset, end_offset, wanted)]
+        except DecodeError:
+            if on_fault is None:
+                raise
+            decode = partial(
+                _decode_group, start_offset=start_offset, end_offset=end_offset, wanted=wanted
+            )
+            decoded = list(_decode_each(group, decode, on_fault, given_up))
+        yield from (found for found in decoded if found.num_rows)
 
 
 def next_offset(batches: Buffer) -> int | None:
@@ -121,7 +152,7 @@ def next_offset(batches: Buffer) -> int | None:
 
 
 def _count_whole(
-    sections: Iterable[Section], start_offset: int, end_offset: int
+    sections: Iterable[Section], start_offset: int, end_offset: int, on_fault: OnFault | None
 ) -> tuple[list[Section], int]:
     """The batches that only partly lie in the range, and how many records the others have."""
     partly: list[Section] = []
@@ -129,14 +160,25 @@ def _count_whole(
     for section in sections:
         if section.base_offset < start_offset or section.last_offset >= end_offset:
             partly.append(section)
-        elif 0 <= section.record_count <= section.last_offset - section.base_offset + 1:
-            counted += section.record_count
-        else:
-            raise DecodeError(
-                f"batch of offsets {section.base_offset} to {section.last_offset} says "
-                f"{section.record_count} records"
-            )
+            continue
+        try:
+            counted += _believed_count(section)
+        except DecodeError as error:
+            if on_fault is None:
+                raise
+            on_fault(section.base_offset, section.last_offset, error)
     return partly, counted
+
+
+def _believed_count(section: Section) -> int:
+    """The record count of the header.  Raises DecodeError for one that cannot be true."""
+    count, offsets = section.record_count, section.last_offset - section.base_offset + 1
+    if not 0 <= count <= offsets:
+        raise DecodeError(
+            f"batch of offsets {section.base_offset} to {section.last_offset} says {count} records"
+        )
+    check_plausible_count(count, section.compression, section.end - section.start - BATCH_OVERHEAD)
+    return count
 
 
 def _rows_only(count: int) -> pa.RecordBatch:
@@ -145,42 +187,62 @@ def _rows_only(count: int) -> pa.RecordBatch:
 
 
 def _groups(
-    sections: Iterable[Section], limit_bytes: int, group_bytes: int
-) -> Iterator[tuple[list[Section], list[Buffer]]]:
+    sections: Iterable[Section], limit_bytes: int, group_bytes: int, on_fault: OnFault | None
+) -> Iterator[list[_Part]]:
     """Sections and their plain bytes, in groups that are decoded together."""
-    group: list[Section] = []
-    parts: list[Buffer] = []
+    group: list[_Part] = []
     size = 0
     for section in sections:
-        plain = section.plain(limit_bytes)
-        if group and size + len(plain) > group_bytes:
-            yield group, parts
-            group, parts, size = [], [], 0
-        group.append(section)
-        parts.append(plain)
-        size += len(plain)
+        given = 0
+        for part in section.slices(limit_bytes, group_bytes, on_fault):
+            if group and size + len(part.data) > group_bytes:
+                yield group
+                group, size = [], 0
+            group.append(_Part(section, part, given))
+            size += len(part.data)
+            given += part.count
     if group:
-        yield group, parts
+        yield group
 
 
 def _decode_group(
-    group: list[Section],
-    parts: list[Buffer],
-    start_offset: int,
-    end_offset: int,
-    wanted: frozenset[str],
+    group: list[_Part], start_offset: int, end_offset: int, wanted: frozenset[str]
 ) -> pa.RecordBatch:
-    data = b"".join((*parts, bytes(PADDING_BYTES)))
+    data = b"".join((*[part.slice.data for part in group], bytes(PADDING_BYTES)))
     if len(data) > MAX_INT32:
         raise DecodeError(f"{len(data)} bytes of records are too many to decode at once")
-    counts = np.array([section.record_count for section in group], np.int64)
-    sizes = np.array([len(part) for part in parts], np.int64)
-    fields = _read_fields(group, data, counts, sizes)
+    counts = np.array([part.slice.count for part in group], np.int64)
+    sizes = np.array([len(part.slice.data) for part in group], np.int64)
+    fields = _read_fields([part.section for part in group], data, counts, sizes)
     rows = _selected_rows(fields.offset, start_offset, end_offset)
     arrays = {name: _BUILDERS[name](fields, rows) for name in COLUMN_TYPES if name in wanted}
     if not arrays:
         return _rows_only(len(fields.offset) if rows is None else len(rows))
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _decode_each(
+    group: list[_Part],
+    decode: Callable[[list[_Part]], pa.RecordBatch],
+    on_fault: OnFault,
+    given_up: set[int],
+) -> Iterator[pa.RecordBatch]:
+    """The parts of a group one by one, each up to the first record that cannot be decoded.
+
+    Where a batch has such a record, its start is added to ``given_up``.
+    """
+    for part in group:
+        section = part.section
+        if section.start in given_up:
+            continue
+        try:
+            yield decode([part])
+        except DecodeError as error:
+            given_up.add(section.start)
+            readable = readable_records(part.slice)
+            first = section.base_offset + part.before + readable.count
+            on_fault(min(first, section.last_offset), section.last_offset, error)
+            yield decode([part._replace(slice=readable)])
 
 
 def _read_fields(group: list[Section], data: bytes, counts: Ints, sizes: Ints) -> _Fields:

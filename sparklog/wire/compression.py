@@ -7,7 +7,7 @@ blocks, and all read raw snappy, which librdkafka sends too.
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,8 +16,23 @@ from sparklog.types import Compression
 
 Buffer = bytes | bytearray | memoryview
 
+
+class TooLargeError(DecodeError):
+    """Data that decompresses to more than its reader takes; it may be well-formed."""
+
+
 #: What one batch may hold when its reader names no other bound.
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+
+#: Bytes that one compressed byte can stand for at most, by the format of each codec: a deflate
+#: match is 258 bytes in 2 bits, a snappy copy 64 in 3 bytes, a zstd block 128 KiB in 4 bytes.
+MAX_RATIOS: Final[dict[int, int]] = {
+    Compression.NONE: 1,
+    Compression.GZIP: 1032,
+    Compression.SNAPPY: 32,
+    Compression.LZ4: 255,
+    Compression.ZSTD: 32768,
+}
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
@@ -60,51 +75,92 @@ def decompress(
         if len(data) > limit_bytes:
             raise _too_large(limit_bytes)
         return memoryview(data)
+    parts: list[bytes | memoryview] = []
     try:
-        return _DECOMPRESSORS[codec](data, limit_bytes)
-    except (_arrow().ArrowException, OSError, zlib.error, struct.error, ValueError) as error:
-        raise DecodeError(f"malformed {codec.name.lower()} data: {error}") from error
-
-
-def _decompress_gzip(data: Buffer, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    rest: Buffer = data
-    while len(rest):
-        worker = zlib.decompressobj(_GZIP_WINDOW)
-        parts.append(worker.decompress(rest, limit + 1 - size))
-        size += len(parts[-1])
-        if size > limit:
-            raise _too_large(limit)
-        if not worker.eof:
-            raise DecodeError("gzip data is cut off")
-        rest = worker.unused_data
-    if not parts:
-        raise DecodeError("gzip data is empty")
+        parts += _DECOMPRESSORS[codec](data, limit_bytes, None)
+    except _malformed() as error:
+        raise _is_malformed(codec, error) from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decompress_snappy(data: Buffer, limit: int) -> bytes:
+def decompress_parts(
+    codec: Compression,
+    data: Buffer,
+    limit_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    part_bytes_max: int | None = None,
+) -> Iterator[bytes | memoryview]:
+    """What was compressed, part by part in order: only what is taken is decompressed.
+
+    A part has at most ``part_bytes_max`` bytes; None leaves the size to the codec.  A block of raw
+    snappy is an exception: it is decompressed as one part.  Raises ``TooLargeError`` before the
+    part that exceeds ``limit_bytes``, and DecodeError where the data is malformed.
+    """
+    if codec is Compression.NONE:
+        if len(data) > limit_bytes:
+            raise _too_large(limit_bytes)
+        yield memoryview(data)
+        return
+    try:
+        yield from _DECOMPRESSORS[codec](data, limit_bytes, part_bytes_max)
+    except _malformed() as error:
+        raise _is_malformed(codec, error) from error
+
+
+def _malformed() -> tuple[type[Exception], ...]:
+    """What the codecs raise; asked for when something was raised."""
+    return (_arrow().ArrowException, OSError, zlib.error, struct.error, ValueError)
+
+
+def _is_malformed(codec: Compression, error: Exception) -> DecodeError:
+    return DecodeError(f"malformed {codec.name.lower()} data: {error}")
+
+
+def _gzip_parts(data: Buffer, limit: int, part_bytes_max: int | None) -> Iterator[bytes]:
+    size = 0
+    rest: Buffer = data
+    if not len(rest):
+        raise DecodeError("gzip data is empty")
+    while len(rest):
+        worker = zlib.decompressobj(_GZIP_WINDOW)
+        ended = False
+        while not ended:
+            room = limit + 1 - size
+            part = worker.decompress(rest, room if part_bytes_max is None else part_bytes_max)
+            ended = worker.eof
+            rest = worker.unused_data if ended else worker.unconsumed_tail
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            if part:
+                yield part
+            elif not ended:
+                raise DecodeError("gzip data is cut off")
+    if not size:
+        yield b""
+
+
+def _snappy_parts(data: Buffer, limit: int, part_bytes_max: int | None) -> Iterator[bytes]:
+    del part_bytes_max
     if len(data) > _XERIAL_HEADER_BYTES and bytes(data[:8]) == _XERIAL_MAGIC:
-        return _decompress_xerial(data, limit)
-    return _decompress_snappy_block(data, limit)
+        yield from _xerial_parts(data, limit)
+    else:
+        yield _decompress_snappy_block(data, limit)
 
 
-def _decompress_xerial(data: Buffer, limit: int) -> bytes:
+def _xerial_parts(data: Buffer, limit: int) -> Iterator[bytes]:
     """xerial's stream: a 16-byte header, then blocks of (i32 length, raw snappy)."""
     view = memoryview(data)
     position = _XERIAL_HEADER_BYTES
-    parts: list[bytes] = []
     left = limit
     while position < len(view):
         (length,) = _INT32.unpack_from(view, position)
         position += _INT32.size
         if not 0 < length <= len(view) - position:
             raise DecodeError(f"snappy block of {length} bytes where {len(view) - position} remain")
-        parts.append(_decompress_snappy_block(view[position : position + length], left))
-        left -= len(parts[-1])
+        part = _decompress_snappy_block(view[position : position + length], left)
+        left -= len(part)
         position += length
-    return b"".join(parts)
+        yield part
 
 
 def _decompress_snappy_block(data: Buffer, limit: int) -> bytes:
@@ -128,34 +184,36 @@ def _snappy_size(data: Buffer) -> int:
     raise DecodeError("snappy data has no size")
 
 
-def _decompress_lz4(data: Buffer, limit: int) -> bytes | memoryview:
-    return _decompress_stream("lz4", data, limit)
+def _lz4_parts(data: Buffer, limit: int, part_bytes_max: int | None) -> Iterator[memoryview]:
+    return _stream_parts("lz4", data, limit, part_bytes_max)
 
 
-def _decompress_zstd(data: Buffer, limit: int) -> bytes | memoryview:
-    return _decompress_stream("zstd", data, limit)
+def _zstd_parts(data: Buffer, limit: int, part_bytes_max: int | None) -> Iterator[memoryview]:
+    return _stream_parts("zstd", data, limit, part_bytes_max)
 
 
-def _decompress_stream(name: str, data: Buffer, limit: int) -> bytes | memoryview:
+def _stream_parts(
+    name: str, data: Buffer, limit: int, part_bytes_max: int | None
+) -> Iterator[memoryview]:
     """Read piece by piece, so that memory follows what is there and not what the data claims.
 
     Into Arrow's buffers: ``read`` would leak its bytes whenever it meets malformed data.
     """
-    parts: list[memoryview] = []
     size = 0
     pa = _arrow()
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
         step = max(_FIRST_CHUNK_BYTES, 4 * len(data))
         while True:
+            if part_bytes_max is not None:
+                step = min(step, part_bytes_max)
             part = memoryview(stream.read_buffer(min(step, limit + 1 - size))).cast("B")
             if not part:
                 break
-            parts.append(part)
             size += len(part)
             if size > limit:
                 raise _too_large(limit)
+            yield part
             step = max(step, size)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -190,13 +248,14 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _too_large(limit: int) -> DecodeError:
-    return DecodeError(f"a batch holds more than {limit} bytes when decompressed")
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"a batch holds more than {limit} bytes when decompressed")
 
 
-_DECOMPRESSORS: Final[dict[Compression, Callable[[Buffer, int], bytes | memoryview]]] = {
-    Compression.GZIP: _decompress_gzip,
-    Compression.SNAPPY: _decompress_snappy,
-    Compression.LZ4: _decompress_lz4,
-    Compression.ZSTD: _decompress_zstd,
+_Parts = Iterator[bytes] | Iterator[memoryview]
+_DECOMPRESSORS: Final[dict[Compression, Callable[[Buffer, int, int | None], _Parts]]] = {
+    Compression.GZIP: _gzip_parts,
+    Compression.SNAPPY: _snappy_parts,
+    Compression.LZ4: _lz4_parts,
+    Compression.ZSTD: _zstd_parts,
 }

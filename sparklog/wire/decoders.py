@@ -1,8 +1,11 @@
 """Makes decoders, ``(buffer, offset, budget) -> (value, next offset)``, one per struct and version.
 
 Owns: reading fields in order, tagged fields, and the bounds of arrays: a count is checked against
-the bytes that are left, and against the budget, a list of one number that says how many items the
-whole message may still have.  Must not know headers or any particular message.
+the bytes that are left, and against the budget.  Must not know headers or any particular message.
+
+The budget is a list of two numbers: how many items (of arrays, and unknown tagged fields) the whole
+message may still have, and how many are left of the present slice.  Only decoders that work in
+slices look at the second one: they are generators with the same arguments and result.
 
 Malformed bytes make a decoder raise DecodeError, IndexError, struct.error or UnicodeDecodeError;
 ``wire.codec`` turns all of them into DecodeError.
@@ -14,9 +17,11 @@ from struct import calcsize, unpack_from
 from typing import Any, Final
 
 from sparklog.errors import DecodeError
+from sparklog.slices import ITEMS_AT_ONCE, Slices
 from sparklog.wire.layout import (
     FIXED,
     FunctionSource,
+    has_arrays,
     is_fixed,
     items_form,
     least_item_size,
@@ -25,6 +30,10 @@ from sparklog.wire.layout import (
 from sparklog.wire.schema import Struct, WireField, remembered, thawed_type, wire_fields
 
 Decoder = Callable[[memoryview, int, list[int]], tuple[Any, int]]
+SlicedDecoder = Callable[[memoryview, int, list[int]], Slices[tuple[Any, int]]]
+
+#: Units of decoding one item.
+ITEM_UNITS: Final = 2
 
 #: The last word of a reader's name; records are read as a view, not copied.
 _READERS: Final = {"string": "string", "bytes": "bytes", "records": "view"}
@@ -32,13 +41,26 @@ _READERS: Final = {"string": "string", "bytes": "bytes", "records": "view"}
 
 @remembered
 def compile_decoder(struct_type: type[Struct], version: int, flexible: bool) -> Decoder:
-    return _DecoderSource(struct_type, version, flexible).build()
+    decoder: Decoder = _DecoderSource(struct_type, version, flexible).build()
+    return decoder
+
+
+@remembered
+def compile_sliced_decoder(
+    struct_type: type[Struct], version: int, flexible: bool
+) -> SlicedDecoder:
+    """Yields between items, ``ITEMS_AT_ONCE`` at most at a time."""
+    decoder: SlicedDecoder = _SlicedDecoderSource(struct_type, version, flexible).build()
+    return decoder
 
 
 class _DecoderSource(FunctionSource):
     """In the source ``b`` is the buffer, ``o`` the offset, ``g`` the budget, ``v_name`` a field."""
 
-    def build(self) -> Decoder:
+    #: Lines behind the reading of an item of variable size.
+    after_item: tuple[str, ...] = ()
+
+    def build(self) -> Any:
         for run in self.runs():
             if is_fixed(run[0]):
                 self._fixed(run)
@@ -47,8 +69,7 @@ class _DecoderSource(FunctionSource):
         if self.flexible:
             self._tags()
         self._make()
-        decoder: Decoder = self.finish("(b, o, g)")
-        return decoder
+        return self.finish("(b, o, g)")
 
     def _make(self) -> None:
         new = self.name("new", object.__new__)
@@ -96,8 +117,12 @@ class _DecoderSource(FunctionSource):
         compact = "compact_" if self.flexible else ""
         return self.primitive(f"read_{compact}{'nullable_' if nullable else ''}{_READERS[kind]}")
 
+    def _call(self, kind: str | type[Struct]) -> str:
+        """The expression that reads one item of variable size."""
+        return f"{self._reader(kind)}{'(b, o)' if isinstance(kind, str) else '(b, o, g)'}"
+
     def _struct(self, kind: type[Struct], field: WireField, target: str, indent: str) -> None:
-        read = f"{target}, o = {self._reader(kind)}(b, o, g)"
+        read = f"{target}, o = {self._call(kind)}"
         if not field.wire.is_nullable_in(self.version) or field.wire.tag is not None:
             self.add(indent, read)
             return
@@ -111,13 +136,13 @@ class _DecoderSource(FunctionSource):
         if isinstance(kind, str) and kind in FIXED:
             self._fixed_items(kind, target, indent)
         else:
-            arguments = "(b, o)" if isinstance(kind, str) else "(b, o, g)"
             self.add(
                 indent,
                 "items = []",
                 "for _ in range(n):",
-                f"    item, o = {self._reader(kind)}{arguments}",
+                f"    item, o = {self._call(kind)}",
                 "    items.append(item)",
+                *self.after_item,
                 f"{target} = tuple(items)",
             )
         if nullable:
@@ -150,7 +175,8 @@ class _DecoderSource(FunctionSource):
 
     def _tags(self) -> None:
         if not self.tagged:
-            self.add("", f"o = {self.primitive('skip_tagged_fields')}(b, o) if b[o] else o + 1")
+            skip = self.primitive("skip_tagged_fields")
+            self.add("", f"o = {skip}(b, o, g) if b[o] else o + 1")
             return
         for field in self.tagged:
             self.add("", f"v_{field.name} = {self.name('default', field.default)}")
@@ -158,6 +184,7 @@ class _DecoderSource(FunctionSource):
         self.add(
             "",
             f"tags, o = {uvarint}(b, o)",
+            f"if tags: {self.primitive('take_items')}(g, tags)",
             "for _ in range(tags):",
             f"    tag, o = {uvarint}(b, o)",
             f"    size, o = {uvarint}(b, o)",
@@ -168,6 +195,25 @@ class _DecoderSource(FunctionSource):
             self._value(field, f"v_{field.name}", "        ")
             self.add("        ", f"if o != end: {self.name('refuse', _refuse_tag)}(tag)")
         self.add("    ", "o = end")
+
+
+class _SlicedDecoderSource(_DecoderSource):
+    """The source of a generator."""
+
+    after_item = (
+        "    g[1] -= 1",
+        f"    if g[1] < 0: g[1] = {ITEMS_AT_ONCE}; yield {ITEMS_AT_ONCE * ITEM_UNITS}",
+    )
+
+    def build(self) -> Any:
+        self.add("", "if False: yield 0")
+        return super().build()
+
+    def _call(self, kind: str | type[Struct]) -> str:
+        if isinstance(kind, str) or not has_arrays(kind, self.version):
+            return super()._call(kind)
+        decoder = compile_sliced_decoder(kind, self.version, self.flexible)
+        return f"(yield from {self.name('read', decoder)}(b, o, g))"
 
 
 def _unpack_items(kind: str, buffer: memoryview, offset: int, count: int) -> tuple[Any, ...]:

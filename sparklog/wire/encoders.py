@@ -1,6 +1,8 @@
-"""Makes encoders: ``(out, value) -> None``, appending one struct in one version to ``out``.
+"""Makes encoders: ``(out, value, budget) -> None``, appending one struct in one version to ``out``.
 
-Owns: writing fields in order and tagged fields.  Must not know headers or any particular message.
+Owns: writing fields in order and tagged fields, and the budget of items, as in ``wire.decoders``:
+an encoder raises TooManyItemsError for an array that exceeds it, and encoders that work in slices
+are generators.  Must not know headers or any particular message.
 A value that does not fit its kind makes an encoder raise struct.error, TypeError, AttributeError or
 ValueError; ``wire.codec`` turns all of them into ValueError.
 """
@@ -10,10 +12,23 @@ from struct import Struct as Packer
 from struct import pack
 from typing import Any, Final
 
-from sparklog.wire.layout import FIXED, FunctionSource, is_fixed, items_form, packer_of
+from sparklog.slices import ITEMS_AT_ONCE, Slices
+from sparklog.wire.layout import (
+    FIXED,
+    FunctionSource,
+    has_arrays,
+    is_fixed,
+    items_form,
+    packer_of,
+)
+from sparklog.wire.primitives import TooManyItemsError
 from sparklog.wire.schema import Struct, WireField, remembered
 
-Encoder = Callable[[bytearray, Any], None]
+Encoder = Callable[[bytearray, Any, list[int]], None]
+SlicedEncoder = Callable[[bytearray, Any, list[int]], Slices[None]]
+
+#: Units of encoding one item.
+ITEM_UNITS: Final = 2
 
 #: The last word of a writer's name.
 _WRITERS: Final = {"string": "string", "bytes": "bytes", "records": "bytes"}
@@ -21,13 +36,26 @@ _WRITERS: Final = {"string": "string", "bytes": "bytes", "records": "bytes"}
 
 @remembered
 def compile_encoder(struct_type: type[Struct], version: int, flexible: bool) -> Encoder:
-    return _EncoderSource(struct_type, version, flexible).build()
+    encoder: Encoder = _EncoderSource(struct_type, version, flexible).build()
+    return encoder
+
+
+@remembered
+def compile_sliced_encoder(
+    struct_type: type[Struct], version: int, flexible: bool
+) -> SlicedEncoder:
+    """Yields between items, ``ITEMS_AT_ONCE`` at most at a time."""
+    encoder: SlicedEncoder = _SlicedEncoderSource(struct_type, version, flexible).build()
+    return encoder
 
 
 class _EncoderSource(FunctionSource):
-    """In the source ``x`` is the value, ``out`` where it goes."""
+    """In the source ``x`` is the value, ``out`` where it goes, ``g`` the budget."""
 
-    def build(self) -> Encoder:
+    #: Lines behind the writing of an item of variable size.
+    after_item: tuple[str, ...] = ()
+
+    def build(self) -> Any:
         for run in self.runs():
             if is_fixed(run[0]):
                 self._fixed(run, "out", "")
@@ -36,8 +64,7 @@ class _EncoderSource(FunctionSource):
         if self.flexible:
             self._tags()
         self.add("", "return None")
-        encoder: Encoder = self.finish("(out, x)")
-        return encoder
+        return self.finish("(out, x, g)")
 
     def _fixed(self, run: list[WireField], out: str, indent: str) -> None:
         to_bytes = self.primitive("uuid_to_bytes")
@@ -80,9 +107,15 @@ class _EncoderSource(FunctionSource):
             return self.name("write", compile_encoder(kind, self.version, self.flexible))
         return self.primitive(f"write_{'compact_' if self.flexible else ''}{_WRITERS[kind]}")
 
+    def _call(self, kind: str | type[Struct], out: str, value: str) -> str:
+        """The statement that appends one item of variable size."""
+        if isinstance(kind, str):
+            return f"{self._writer(kind)}({out}, {value})"
+        return f"{self._writer(kind)}({out}, {value}, g)"
+
     def _struct(self, kind: type[Struct], field: WireField, out: str, indent: str) -> None:
         value = f"x.{field.name}"
-        write = f"{self._writer(kind)}({out}, {value})"
+        write = self._call(kind, out, value)
         if not field.wire.is_nullable_in(self.version) or field.wire.tag is not None:
             self.add(indent, write)
             return
@@ -105,8 +138,15 @@ class _EncoderSource(FunctionSource):
         if isinstance(kind, str) and kind in FIXED:
             self._fixed_items(kind, out, indent)
         else:
-            write = self._writer(kind)
-            self.add(indent, "if n > 0:", f"    for item in items: {write}({out}, item)")
+            self.add(
+                indent,
+                "if n > 0:",
+                "    g[0] -= n",
+                f"    if g[0] < 0: {self.name('refuse', _refuse_items)}(n)",
+                "    for item in items:",
+                f"        {self._call(kind, out, 'item')}",
+                *self.after_item,
+            )
 
     def _fixed_items(self, kind: str, out: str, indent: str) -> None:
         items = f"map({self.primitive('uuid_to_bytes')}, items)" if kind == "uuid" else "items"
@@ -136,6 +176,29 @@ class _EncoderSource(FunctionSource):
             f"    {uvarint}(out, len(part))",
             "    out += part",
         )
+
+
+class _SlicedEncoderSource(_EncoderSource):
+    """The source of a generator."""
+
+    after_item = (
+        "        g[1] -= 1",
+        f"        if g[1] < 0: g[1] = {ITEMS_AT_ONCE}; yield {ITEMS_AT_ONCE * ITEM_UNITS}",
+    )
+
+    def build(self) -> Any:
+        self.add("", "if False: yield 0")
+        return super().build()
+
+    def _call(self, kind: str | type[Struct], out: str, value: str) -> str:
+        if isinstance(kind, str) or not has_arrays(kind, self.version):
+            return super()._call(kind, out, value)
+        encoder = compile_sliced_encoder(kind, self.version, self.flexible)
+        return f"yield from {self.name('write', encoder)}({out}, {value}, g)"
+
+
+def _refuse_items(count: int) -> None:
+    raise TooManyItemsError(f"an array of {count} items is more than is encoded at once")
 
 
 def _refuse_null(name: str) -> None:

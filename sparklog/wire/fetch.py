@@ -7,11 +7,11 @@ test holds the two to the same bytes.
 """
 
 import struct
-from collections.abc import Callable
 from typing import Any, Final
 
+from sparklog.slices import SLICE_UNITS, Slices
 from sparklog.wire import codec
-from sparklog.wire.encoders import compile_encoder
+from sparklog.wire.encoders import Encoder, compile_encoder
 from sparklog.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -44,6 +44,9 @@ _pack_partition: Final = struct.Struct(">ihqqq").pack
 _pack_partition_v4: Final = struct.Struct(">ihqq").pack
 _DEFAULTS: Final = PartitionData()
 
+#: Units of encoding one partition.
+PARTITION_UNITS: Final = 4
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -55,8 +58,48 @@ def encode_fetch_response(
     Records are put into the list untouched, bytes or an object with ``size``; ``parts_size`` gives
     the length of the whole.
     """
-    out = bytearray(_pack_int32(correlation_id))
+    flexible = version >= _FLEXIBLE
+    out = _start(version, correlation_id, response)
     parts: list[Buffer | Region] = [out]
+    for topic in response.responses:
+        _write_topic_name(out, version, topic)
+        _write_size(out, len(topic.partitions), flexible)
+        for partition in topic.partitions:
+            out = _write_partition(parts, out, version, partition)
+        if flexible:
+            out.append(0)
+    _end(parts, out, version, response)
+    return parts
+
+
+def encode_fetch_response_in_slices(
+    version: int, correlation_id: int, response: FetchResponse
+) -> Slices[list[Buffer | Region]]:
+    """``encode_fetch_response`` in slices."""
+    flexible = version >= _FLEXIBLE
+    out = _start(version, correlation_id, response)
+    parts: list[Buffer | Region] = [out]
+    spent = 0
+    for topic in response.responses:
+        _write_topic_name(out, version, topic)
+        _write_size(out, len(topic.partitions), flexible)
+        spent += PARTITION_UNITS
+        for partition in topic.partitions:
+            out = _write_partition(parts, out, version, partition)
+            spent += PARTITION_UNITS
+            if spent >= SLICE_UNITS:
+                yield spent
+                spent = 0
+        if flexible:
+            out.append(0)
+    yield spent
+    _end(parts, out, version, response)
+    return parts
+
+
+def _start(version: int, correlation_id: int, response: FetchResponse) -> bytearray:
+    """Everything in front of the first topic."""
+    out = bytearray(_pack_int32(correlation_id))
     flexible = version >= _FLEXIBLE
     if flexible:
         out.append(0)
@@ -65,21 +108,17 @@ def encode_fetch_response(
     else:
         out += _pack_int32(response.throttle_time_ms)
     _write_size(out, len(response.responses), flexible)
-    for topic in response.responses:
-        _write_topic_name(out, version, topic)
-        _write_size(out, len(topic.partitions), flexible)
-        for partition in topic.partitions:
-            _write_partition_start(out, version, partition)
-            out = _add_records(parts, out, partition.records, flexible)
-            if flexible:
-                _write_partition_tags(out, version, partition)
-        if flexible:
-            out.append(0)
-    if flexible:
+    return out
+
+
+def _end(
+    parts: list[Buffer | Region], out: bytearray, version: int, response: FetchResponse
+) -> None:
+    """Everything behind the last topic."""
+    if version >= _FLEXIBLE:
         _write_response_tags(out, version, response)
     if not out:
         parts.pop()
-    return parts
 
 
 def parts_size(parts: list[Buffer | Region]) -> int:
@@ -97,6 +136,18 @@ def _write_topic_name(out: bytearray, version: int, topic: FetchableTopicRespons
         write_compact_string(out, topic.topic)
     else:
         write_string(out, topic.topic)
+
+
+def _write_partition(
+    parts: list[Buffer | Region], out: bytearray, version: int, partition: PartitionData
+) -> bytearray:
+    """A whole partition; gives the buffer that what follows goes into."""
+    flexible = version >= _FLEXIBLE
+    _write_partition_start(out, version, partition)
+    out = _add_records(parts, out, partition.records, flexible)
+    if flexible:
+        _write_partition_tags(out, version, partition)
+    return out
 
 
 def _write_partition_start(out: bytearray, version: int, partition: PartitionData) -> None:
@@ -176,7 +227,7 @@ def _write_partition_tags(out: bytearray, version: int, partition: PartitionData
     out.append(len(tags))
     for tag, value in tags:
         encoded = bytearray()
-        _encoder(type(value), version)(encoded, value)
+        _encoder(type(value), version)(encoded, value, [1, 0])
         out += bytes((tag, len(encoded)))
         out += encoded
 
@@ -188,14 +239,14 @@ def _write_response_tags(out: bytearray, version: int, response: FetchResponse) 
     encoded = bytearray()
     write_uvarint(encoded, len(response.node_endpoints) + 1)
     for endpoint in response.node_endpoints:
-        _encoder(type(endpoint), version)(encoded, endpoint)
+        _encoder(type(endpoint), version)(encoded, endpoint, [1, 0])
     out += b"\x01\x00"
     write_uvarint(out, len(encoded))
     out += encoded
 
 
 @remembered
-def _encoder(struct_type: type[Any], version: int) -> Callable[[bytearray, Any], None]:
+def _encoder(struct_type: type[Any], version: int) -> Encoder:
     return compile_encoder(struct_type, version, True)
 
 
@@ -224,6 +275,7 @@ __all__ = [
     "PartitionData",
     "decode_fetch_response",
     "encode_fetch_response",
+    "encode_fetch_response_in_slices",
     "parts_size",
     "records_view",
 ]

@@ -44,6 +44,16 @@ def least_size(struct_type: type[Struct], version: int, flexible: bool) -> int:
     return size
 
 
+@remembered
+def has_arrays(struct_type: type[Struct], version: int) -> bool:
+    """Whether a value of this struct may hold any number of items."""
+    return any(
+        field.wire.is_array
+        or (not isinstance(field.wire.kind, str) and has_arrays(field.wire.kind, version))
+        for field in existing_fields(struct_type, version)
+    )
+
+
 def least_item_size(kind: str | type[Struct], version: int, flexible: bool) -> int:
     """The fewest bytes of an array's item; at least 1, so that items are never free."""
     if not isinstance(kind, str):

@@ -3,13 +3,15 @@
 Owns: the receive buffers of one connection.  Must not know sockets or what a frame says.  Unlike
 ``frames.FrameDecoder`` (whose frames live until the next receive) a frame given out here belongs to
 whoever takes it: small ones are copied, a large one is received straight into its own memory.
-The length that the server declares is trusted up to ``max_frame_bytes``.
+A frame is at most ``max_frame_bytes`` long.  The memory of a frame above ``SPARE_BYTES_MAX`` grows
+with the bytes that arrive, whatever length the server declares, until one of that size has arrived.
 """
 
 from struct import Struct
 from typing import Final
 
 from sparklog.errors import FrameError
+from sparklog.wire.receive_memory import new_buffer
 
 LENGTH_BYTES: Final = 4
 SHARED_BYTES: Final = 64 * 1024
@@ -21,7 +23,15 @@ _LENGTH: Final = Struct(">i")
 class OwnedFrameDecoder:
     """A shared buffer for small frames, and one of its own for a large frame under way."""
 
-    __slots__ = ("_end", "_large", "_large_end", "_max_frame_bytes", "_shared", "_spare")
+    __slots__ = (
+        "_end",
+        "_large",
+        "_large_end",
+        "_max_frame_bytes",
+        "_proved_bytes",
+        "_shared",
+        "_spare",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -30,6 +40,8 @@ class OwnedFrameDecoder:
         self._large: memoryview | None = None
         self._large_end = 0
         self._spare = bytearray()
+        #: A declared length up to this is believed: memory that is used again is faster.
+        self._proved_bytes = SPARE_BYTES_MAX
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -47,6 +59,7 @@ class OwnedFrameDecoder:
             if self._large_end < len(self._large):
                 return []
             frame, self._large = self._large, None
+            self._proved_bytes = max(self._proved_bytes, len(frame))
             return [frame]
         self._end += byte_count
         return self._cut()
@@ -59,6 +72,13 @@ class OwnedFrameDecoder:
         memory = frame.obj
         if isinstance(memory, bytearray) and len(self._spare) < len(memory) <= SPARE_BYTES_MAX:
             self._spare = memory
+
+    def close(self) -> None:
+        """Let go of all memory; the connection has ended.  Frames given out stay as they are."""
+        self._shared = memoryview(bytearray(LENGTH_BYTES))
+        self._end = 0
+        self._large = None
+        self._spare = bytearray()
 
     def _cut(self) -> list[memoryview]:
         frames = []
@@ -80,10 +100,13 @@ class OwnedFrameDecoder:
         return frames
 
     def _begin_large(self, first: memoryview, size: int) -> None:
-        memory = bytearray(size) if len(self._spare) < size else self._spare
-        if memory is self._spare:
+        if len(self._spare) >= size:
+            self._large = memoryview(self._spare)[:size]
             self._spare = bytearray()
-        self._large = memoryview(memory)[:size]
+        elif size <= self._proved_bytes:
+            self._large = memoryview(bytearray(size))
+        else:
+            self._large = new_buffer(size)
         self._large[: len(first)] = first
         self._large_end = len(first)
 

@@ -25,6 +25,10 @@ NO_UUID: Final = bytes(16)
 MAX_STRING_BYTES: Final = 2**15 - 1
 
 
+class TooManyItemsError(DecodeError):
+    """A message has more items than its budget allows."""
+
+
 def read_uvarint(buffer: memoryview, offset: int) -> tuple[int, int]:
     byte = buffer[offset]
     if byte < 0x80:
@@ -141,19 +145,28 @@ def refuse_items(
     """Says what is wrong with an array's item count, if anything is; -1 says null."""
     if count < 0 and not (count == -1 and nullable):
         raise DecodeError(f"an array cannot have {count} items")
-    if items_left < 0:
-        raise DecodeError(
-            f"an array of {count} items is {-items_left} more than a message may have"
-        )
     if count * item_size > len(buffer) - offset:
         raise DecodeError(
             f"an array of {count} items exceeds the {len(buffer) - offset} bytes left"
         )
+    if items_left < 0:
+        raise TooManyItemsError(
+            f"an array of {count} items is {-items_left} more than a message may have"
+        )
 
 
-def skip_tagged_fields(buffer: memoryview, offset: int) -> int:
+def take_items(budget: list[int], count: int) -> None:
+    """Take ``count`` items from a budget (see ``wire.decoders``).  Raises TooManyItemsError."""
+    budget[0] -= count
+    budget[1] -= count
+    if budget[0] < 0:
+        raise TooManyItemsError(f"{count} items are {-budget[0]} more than a message may have")
+
+
+def skip_tagged_fields(buffer: memoryview, offset: int, budget: list[int]) -> int:
     """The offset behind a section of tagged fields of which none is wanted."""
     count, offset = read_uvarint(buffer, offset)
+    take_items(budget, count)
     for _ in range(count):
         _, offset = read_uvarint(buffer, offset)
         size, offset = read_uvarint(buffer, offset)

@@ -76,10 +76,24 @@ class MemberProofResponse(Response):
 
 
 @message
+class OfflineReplica(Struct):
+    """A partition whose replica on this broker does not work: a failed disk, a damaged log.
+
+    ``lost``: the broker will never use this log again, and copies the leader's once another broker
+    leads.
+    """
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+    lost: bool = field(default=False, metadata=one("bool"))
+
+
+@message
 class RegisterBrokerRequest(Request):
     """A broker announces itself after every start.
 
     ``clean_epoch`` is its broker epoch when it stopped cleanly; -1 if that is not known.
+    ``offline`` are the replicas that its start found not to work.
     """
 
     API_KEY: ClassVar[int] = 20002
@@ -96,6 +110,7 @@ class RegisterBrokerRequest(Request):
     rack: str = field(default="", metadata=one("string"))
     clean_stop: bool = field(default=False, metadata=one("bool"))
     clean_epoch: int = field(default=-1, metadata=one("int64"))
+    offline: tuple[OfflineReplica, ...] = field(default=(), metadata=many(OfflineReplica))
 
 
 @message
@@ -106,14 +121,6 @@ class RegisterBrokerResponse(Response):
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
     broker_epoch: int = field(default=-1, metadata=one("int64"))
     controller_epoch: int = field(default=-1, metadata=one("int32"))
-
-
-@message
-class OfflineReplica(Struct):
-    """A partition whose replica on this broker does not work: a failed disk, a damaged log."""
-
-    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
-    partition: int = field(default=0, metadata=one("int32"))
 
 
 @message
@@ -405,6 +412,25 @@ class GiveWorkResponse(Response):
     asking: bool = field(default=False, metadata=one("bool"))
 
 
+@message
+class ReportDamageRequest(Request):
+    """A batch that this broker sent was damaged: it is to check its log from ``offset`` on."""
+
+    API_KEY: ClassVar[int] = 20013
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+    offset: int = field(default=0, metadata=one("int64"))
+
+
+@message
+class ReportDamageResponse(Response):
+    API_KEY: ClassVar[int] = 20013
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+
+
 #: By api key.
 PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
     request.API_KEY: (request, response)
@@ -422,6 +448,7 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (ForwardRequestRequest, ForwardRequestResponse),
         (ReportLogEndsRequest, ReportLogEndsResponse),
         (DrainBrokersRequest, DrainBrokersResponse),
+        (ReportDamageRequest, ReportDamageResponse),
         (AwaitWorkRequest, AwaitWorkResponse),
         (GiveWorkRequest, GiveWorkResponse),
     )

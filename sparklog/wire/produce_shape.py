@@ -23,6 +23,8 @@ from sparklog.wire.primitives import read_uvarint, write_uvarint
 
 #: The oldest version that is recognised: the first with today's fields in the answer but errors.
 MIN_VERSION: Final = 5
+#: Partitions of a request that is recognised; what has more is worth decoding, in slices.
+PARTITIONS_MAX: Final = 500
 
 _FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
 _START: Final = 4
@@ -112,6 +114,8 @@ class ProduceShape:
             parts: list[SentPart] = []
             end = len(frame)
             count, at = _read_size(frame, at, flexible)
+            if count > PARTITIONS_MAX:
+                return None
             while count > len(parts):
                 index = _INT32.unpack_from(frame, at)[0]
                 size, start = _read_size(frame, at + _INT32.size, flexible)

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from sparklog.errors import DecodeError
-from sparklog.wire.sections import MIN_RECORD_BYTES
+from sparklog.wire.record_slices import MIN_RECORD_BYTES, whole_records
 from sparklog.wire.varints import PADDING_BYTES, Bytes, Ints, read_varints
 from sparklog.wire.zigzag import decode_varint
 
@@ -34,6 +34,10 @@ _MIN_LENGTH_BYTE: Final = (MIN_RECORD_BYTES - 1) << 1
 #: Records that a run should have on average, and runs that may be shorter at first.
 _MEAN_RUN: Final = 32
 _SHORT_RUNS_MAX: Final = 8
+#: Records that a look at a slice takes, to know of what size records are.
+_SAMPLE: Final = 64
+#: A length has at most so many bytes; ``_search`` looks that far behind a start.
+_LOOK_AHEAD: Final = 8
 #: First byte of a length -> its share in the way to the next record (length and prefix).
 _STEP: Final = [(b >> 1) + 1 if b < 128 else ((b & 127) >> 1) + 2 for b in range(256)]
 
@@ -62,6 +66,66 @@ def record_starts(data: bytes, octets: Bytes, counts: Ints, sizes: Ints) -> tupl
     if found is None:
         raise DecodeError("the lengths of a batch's records do not add up to its size")
     return found
+
+
+def searched_records(
+    data: bytes | memoryview, count_max: int, bytes_max: int | None = None
+) -> tuple[int, int]:
+    """As ``whole_records``, by the column as far as the records allow.
+
+    It may end earlier than ``whole_records`` does, but not before the first record.
+    """
+    limit = len(data) if bytes_max is None else min(bytes_max, len(data))
+    count, end = whole_records(data, min(_SAMPLE, count_max), limit)
+    if count < min(_SAMPLE, count_max):
+        return count, end
+    left = limit - end
+    if left * count < _MIN_RECORDS_TO_SEARCH * end or end > count * _MAX_MEAN_BYTES_TO_SEARCH:
+        return _and_further(data, count, end, count_max, limit)
+    # A run of records of one length is found sooner by itself.
+    more, further = _and_further(data, count, end, min(3 * _SAMPLE, count_max), limit)
+    if further * count == more * end:
+        return _and_further(data, more, further, count_max, limit)
+    ends = _chain(data[end : limit + _LOOK_AHEAD], left, len(data) - end)[: count_max - count]
+    if len(ends):
+        count, end = count + len(ends), end + int(ends[-1])
+    if 4 * end >= limit:
+        return count, end
+    return _and_further(data, count, end, count_max, limit)
+
+
+def _and_further(
+    data: bytes | memoryview, count: int, end: int, count_max: int, limit: int
+) -> tuple[int, int]:
+    """``whole_records``, of which ``count`` are known that end at ``end``."""
+    if count == count_max or end >= limit:
+        return count, end
+    try:
+        more, further = whole_records(data[end:], count_max - count, limit - end)
+    except DecodeError:
+        return count, end  # it is raised when nothing comes before it
+    return count + more, end + further
+
+
+def _chain(data: bytes | memoryview, limit: int, size: int) -> Ints:
+    """The ends of whole records that lead from one to the next, beginning with the first byte.
+
+    Of records that start below ``limit``; they end at ``size`` at the latest.
+    """
+    octets = np.frombuffer(b"".join((data, bytes(PADDING_BYTES))), np.uint8)
+    starts = _likely(octets, np.flatnonzero(octets[: limit - 1] == 0))
+    lengths, after = _lengths(octets, starts)
+    known = np.zeros(limit + 1, np.bool_)
+    known[starts] = True
+    ends = after + lengths
+    sound = (lengths >= MIN_RECORD_BYTES - 1) & (ends <= size)
+    # Drop what does not lead to another likely start, as most that is none does.
+    sound &= (ends >= limit) | known.take(np.minimum(ends, limit))
+    starts, ends = starts[sound], ends[sound]
+    if not len(starts) or starts[0] != 0:
+        return ends[:0]
+    broken = np.flatnonzero(ends[:-1] != starts[1:])
+    return ends[: int(broken[0]) + 1] if len(broken) else ends
 
 
 def _runs(
@@ -106,6 +170,14 @@ def _search(plain: Bytes, octets: Bytes, count: int) -> Ints | None:
     zeros = np.flatnonzero(plain == 0)
     if len(zeros) > _MAX_ZEROS_PER_RECORD * count:
         return None
+    found = _likely(octets, zeros)
+    if len(found) == count:
+        return found
+    return _narrow(octets, found, len(plain), count)
+
+
+def _likely(octets: Bytes, zeros: Ints) -> Ints:
+    """Of the first byte, and those behind zero bytes, the ones where a record may start."""
     starts = np.empty(len(zeros) + 1, np.int64)
     starts[0] = 0
     np.add(zeros, 1, out=starts[1:])
@@ -115,9 +187,7 @@ def _search(plain: Bytes, octets: Bytes, count: int) -> Ints | None:
     behind += long & (octets.take(starts + 1) > 0x7F)
     likely = (octets.take(behind) == 0) & (first >= _MIN_LENGTH_BYTE)
     found: Ints = starts[likely]
-    if len(found) == count:
-        return found
-    return _narrow(octets, found, len(plain), count)
+    return found
 
 
 def _narrow(octets: Bytes, starts: Ints, total: int, count: int) -> Ints | None:

@@ -4,13 +4,12 @@ Owns: the CRC, and leaving out whole batches: those outside a range of offsets, 
 aborted ones and those that are too old.  Must not know single records.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from sparklog.errors import DecodeError
+from sparklog.errors import DecodeError, KafkaError, SparklogError
 from sparklog.types import Compression
 from sparklog.wire.aborted import AbortedFilter
 from sparklog.wire.batch import (
@@ -25,15 +24,15 @@ from sparklog.wire.batch import (
     check_batch,
     read_header,
 )
-from sparklog.wire.compression import decompress
 from sparklog.wire.messages.fetch import AbortedTransaction
+from sparklog.wire.record_slices import RecordSlice, record_slices, whole_slice
 
-#: Length, attributes, two deltas, key length, value length, header count: a byte each.
-MIN_RECORD_BYTES: Final = 7
+#: Told of records that cannot be read: first offset, last offset, why.  It raises, or returns to
+#: have these records left out.
+OnFault: TypeAlias = Callable[[int, int, SparklogError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """One batch as it came, ``view[start:end]``, and what its header says about its records."""
 
     view: memoryview
@@ -46,20 +45,53 @@ class Section:
     base_timestamp: int
     append_time: int | None
 
-    def plain(self, limit_bytes: int) -> bytes | memoryview:
-        """The records without the header, decompressed.
+    def slices(
+        self, limit_bytes: int, whole_bytes: int, on_fault: OnFault | None = None
+    ) -> Iterable[RecordSlice]:
+        """The records without the header, decompressed; see ``record_slices``.
 
-        Raises DecodeError for more than ``limit_bytes``, and for what cannot hold the records that
-        the header says.
+        Raises DecodeError.  With ``on_fault``, records that cannot be told apart are left out.
         """
         packed = self.view[self.start + BATCH_OVERHEAD : self.end]
-        plain = decompress(self.compression, packed, limit_bytes)
-        if not 0 <= self.record_count * MIN_RECORD_BYTES <= len(plain):
-            raise DecodeError(
-                f"batch at offset {self.base_offset} says {self.record_count} records "
-                f"in {len(plain)} bytes"
+        try:
+            whole = whole_slice(
+                self.compression,
+                packed,
+                self.record_count,
+                limit_bytes=limit_bytes,
+                whole_bytes=whole_bytes,
             )
-        return plain
+        except DecodeError as error:
+            if on_fault is None:
+                raise
+            on_fault(self.base_offset, self.last_offset, error)
+            return ()
+        if whole is not None:
+            return (whole,)
+        return self._several(packed, limit_bytes, whole_bytes, on_fault)
+
+    def _several(
+        self, packed: memoryview, limit_bytes: int, whole_bytes: int, on_fault: OnFault | None
+    ) -> Iterator[RecordSlice]:
+        # NumPy comes with it: who takes no slices of large batches does without.
+        from sparklog.wire.record_starts import searched_records
+
+        given = 0
+        try:
+            for part in record_slices(
+                self.compression,
+                packed,
+                self.record_count,
+                limit_bytes=limit_bytes,
+                whole_bytes=whole_bytes,
+                find_whole=searched_records,
+            ):
+                yield part
+                given += part.count
+        except DecodeError as error:
+            if on_fault is None:
+                raise
+            on_fault(min(self.base_offset + given, self.last_offset), self.last_offset, error)
 
 
 def wanted_sections(
@@ -71,8 +103,12 @@ def wanted_sections(
     aborted: Sequence[AbortedTransaction] = (),
     min_timestamp: int | None = None,
     check_crc: bool = True,
+    on_fault: OnFault | None = None,
 ) -> Iterator[Section]:
-    """The batches with records in [start_offset, end_offset); see ``decode_columns``."""
+    """The batches with records in [start_offset, end_offset); see ``decode_columns``.
+
+    With ``on_fault``, batches with a wrong CRC are left out whole.
+    """
     drops = AbortedFilter(aborted).drops if aborted else None
     position = 0
     while (size := batch_size(view, position)) is not None and position + size <= len(view):
@@ -85,7 +121,13 @@ def wanted_sections(
             continue
         # Before anything that the header says is believed: a damaged bit must not hide records.
         if check_crc and crc32c(view[start + CRC_START : position]) != crc:
-            check_batch(view, start, read_header(view, start))
+            try:
+                check_batch(view, start, read_header(view, start))
+            except KafkaError as error:
+                if on_fault is None:
+                    raise
+                on_fault(base_offset, base_offset + max(last_delta, 0), error)
+                continue
         # Shown every transactional batch, also those that nobody wants: a marker may be among them.
         if (
             drops is not None
@@ -100,13 +142,19 @@ def wanted_sections(
         ):
             continue
         code = attributes & COMPRESSION_MASK
-        if count == 0 and size == BATCH_OVERHEAD and code <= Compression.ZSTD:
+        if code > Compression.ZSTD:
+            unknown = DecodeError(f"batch at offset {base_offset} has unknown codec {code}")
+            if on_fault is None:
+                raise unknown
+            on_fault(base_offset, base_offset + last_delta, unknown)
+            continue
+        if count == 0 and size == BATCH_OVERHEAD:
             continue
         yield Section(
             view,
             start,
             position,
-            Compression(code) if code <= Compression.ZSTD else read_header(view, start).compression,
+            Compression(code),
             count,
             base_offset,
             base_offset + last_delta,

@@ -21,7 +21,7 @@ OUTSIDE = frozenset(
         *("driver/engines.py", "driver/executor_choice.py", "driver/fleet.py"),
         *("driver/java.py", "driver/shipping.py", "driver/sigint.py", "driver/spares.py"),
         *("driver/spark_engine.py", "driver/spark_jobs.py", "driver/removal.py"),
-        *("driver/loss_batch.py",),
+        *("driver/loss_batch.py", "driver/worker_python.py"),
         *("executors/__main__.py", "executors/supervisor.py", "executors/loss_report.py"),
     }
 )

@@ -140,6 +140,12 @@ OWN_DEFAULTS = Deviation(
     path=r"results\[.*\]\.configs\[socket\..*\](\.synonyms\[.*\])?\.value",
     reason="the system sizes buffers of sockets itself, and its longest backlog is taken",
 )
+BOUNDED_REQUESTS = Deviation(
+    path=r"results\[.*\]\.configs\[queued\.max\.request\.bytes\](\.synonyms\[.*\])?\.value",
+    kafka="-1",
+    ours="268435456",
+    reason="the memory of requests that arrive is bounded unless an operator says otherwise",
+)
 OWN_SETTINGS = Deviation(
     path=r"results\[.*\]\.configs\[.*\]",
     kafka=MISSING,

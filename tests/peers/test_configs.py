@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from both import Both
 from deviations import (
+    BOUNDED_REQUESTS,
     BROKER_REFUSALS,
     FEWER_SETTINGS,
     LISTS_ARE_NOT_EMPTY,
@@ -63,24 +64,26 @@ def configured(both: Both) -> str:
 
 def test_a_topic_s_settings(each_node: Both, configured: str) -> None:
     request = describing(TOPIC, configured)
-    each_node.same(request, DESCRIBE_VERSIONS, FEWER_SETTINGS, MIN_INSYNC_DEFAULT)
+    each_node.same(request, DESCRIBE_VERSIONS, FEWER_SETTINGS, OWN_SETTINGS, MIN_INSYNC_DEFAULT)
 
 
 def test_synonyms(each_node: Both, configured: str) -> None:
     request = describing(TOPIC, configured, include_synonyms=True)
-    each_node.same(request, DESCRIBE_VERSIONS, FEWER_SETTINGS, MIN_INSYNC_DEFAULT)
+    each_node.same(request, DESCRIBE_VERSIONS, FEWER_SETTINGS, OWN_SETTINGS, MIN_INSYNC_DEFAULT)
 
 
 def test_documentation(each_node: Both, configured: str) -> None:
     request = describing(TOPIC, configured, include_documentation=True)
-    each_node.same(request, (3, 4), FEWER_SETTINGS, MIN_INSYNC_DEFAULT, where=DOCUMENTATION)
+    each_node.same(
+        request, (3, 4), FEWER_SETTINGS, OWN_SETTINGS, MIN_INSYNC_DEFAULT, where=DOCUMENTATION
+    )
 
 
 def test_some_settings(each_node: Both, configured: str) -> None:
     keys = ("retention.ms", "max.message.bytes", "no.such.thing")
     each_node.same(describing(TOPIC, configured, keys), DESCRIBE_VERSIONS)
     nothing = describing(TOPIC, configured, ())
-    each_node.same(nothing, DESCRIBE_VERSIONS, FEWER_SETTINGS, MIN_INSYNC_DEFAULT)
+    each_node.same(nothing, DESCRIBE_VERSIONS, FEWER_SETTINGS, OWN_SETTINGS, MIN_INSYNC_DEFAULT)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,8 @@ def test_the_same_resource_twice(each_node: Both, configured: str) -> None:
 
 def test_a_broker_s_settings(both: Both) -> None:
     request = describing(BROKER, "1", include_synonyms=True)
-    both.same(request, (1, 4), FEWER_SETTINGS, MIN_INSYNC_DEFAULT, OWN_DEFAULTS, OWN_SETTINGS)
+    ours = (OWN_SETTINGS, OWN_DEFAULTS, BOUNDED_REQUESTS)
+    both.same(request, (1, 4), FEWER_SETTINGS, MIN_INSYNC_DEFAULT, *ours)
 
 
 def test_what_all_brokers_were_given(each_node: Both) -> None:

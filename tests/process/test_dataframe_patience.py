@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from running import ours
@@ -20,9 +21,8 @@ ROWS = 1000
 
 
 @contextmanager
-def hanging() -> Iterator[None]:
-    """The only broker stands still."""
-    (broker,) = ours("sparklog.executors")
+def hanging(broker: psutil.Process) -> Iterator[None]:
+    """The broker stands still."""
     broker.suspend()
     try:
         yield
@@ -39,7 +39,9 @@ def write(cluster: Cluster, **options: str) -> None:
 
 
 def test_who_waits_in_vain_is_told_for_what_and_how_to_wait_longer(tmp_path: Path) -> None:
+    strangers = ours("sparklog.executors")
     with start_processes(1, data_dir=tmp_path) as cluster:
+        (broker,) = (process for process in ours("sparklog.executors") if process not in strangers)
         cluster.create_topic("t", 1)
         write(cluster, **{"kafka.batch.size": "5000"})
         options = {
@@ -53,9 +55,9 @@ def test_who_waits_in_vain_is_told_for_what_and_how_to_wait_longer(tmp_path: Pat
         options["kafkaConsumer.pollTimeoutMs"] = "1000"
         reader = TopicReader(parse_read_options(options, None), read_schema(include_headers=False))
         told = "t-0: .* did not answer .*; option kafkaConsumer.pollTimeoutMs says for how long"
-        with hanging(), pytest.raises(SparklogError, match=told):
+        with hanging(broker), pytest.raises(SparklogError, match=told):
             list(reader.read(planned))
         told = "did not answer .*; option kafka.delivery.timeout.ms says for how long"
-        with hanging(), pytest.raises(SparklogError, match=told):
+        with hanging(broker), pytest.raises(SparklogError, match=told):
             write(cluster, **{"kafka.delivery.timeout.ms": "1000"})
         assert sum(batch.num_rows for batch in patient.read(planned)) == ROWS

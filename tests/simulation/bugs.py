@@ -13,6 +13,7 @@ import controller_bugs
 import replication_bugs
 from planting import BUGS, Patch, bug, planted
 
+import sparklog.executors.log.durable_log as durable_log_module
 import sparklog.executors.log.log as log_module
 import sparklog.executors.log.recovery as recovery_module
 import sparklog.executors.partitions as partitions_module
@@ -112,12 +113,12 @@ def count_later_appends_as_flushed() -> list[Patch]:
 @bug
 def forget_the_folder_at_a_roll() -> list[Patch]:
     """The names of new segments are not flushed."""
-    real = log_module.make_job
+    real = durable_log_module.make_job
 
     def make_job(*args: Any, **more: Any) -> FlushJob:
         return real(*args, **{**more, "flush_names": False})
 
-    return [(log_module, "make_job", make_job)]
+    return [(durable_log_module, "make_job", make_job)]
 
 
 # recovery

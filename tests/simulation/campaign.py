@@ -26,7 +26,11 @@ TAIL = 40
 #: Seeds within which a deliberate bug must be caught.
 BUG_SEEDS_MAX = 100
 #: Bugs that few seeds show: where the hunt begins.  From seed 1 on they took that many.
-HUNTED_FROM = {"recover_from_the_worst_log": 61, "recover_without_waiting": 24}
+HUNTED_FROM = {
+    "copy_a_lost_log_under_the_same_leader_epoch": 201,
+    "recover_from_the_worst_log": 61,
+    "recover_without_waiting": 24,
+}
 WORKERS = min(2, os.cpu_count() or 1)
 
 

@@ -212,11 +212,25 @@ class BrokerDied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogLost:
+    """A partition's folder vanished from a broker's disk (``whole``), or its newest log file became
+    shorter, whether the broker was running or not."""
+
+    broker: int
+    log: LogId
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasOffline:
-    """A broker tells the controller which of its replicas do not work; its process lives on."""
+    """A broker tells the controller which of its replicas do not work; its process lives on.
+
+    ``incarnation`` is that of the process.
+    """
 
     broker: int
     logs: tuple[LogId, ...]
+    incarnation: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +383,7 @@ Event: TypeAlias = (
     | DeleteRecordsInvoked
     | RecordsDeleted
     | BrokerDied
+    | LogLost
     | ReplicasOffline
     | ImageTaken
     | BrokerStopped

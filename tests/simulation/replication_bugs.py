@@ -3,18 +3,25 @@
 Owns: the patches.  Must not know how they are caught.
 """
 
+from dataclasses import replace
+
 from planting import Patch, bug
 
+import sparklog.driver.controller.elections as elections
+import sparklog.driver.controller.partition_changes as partition_changes
 import sparklog.executors.readable as readable_module
+from sparklog.driver.controller.elections import Rules, Settled
+from sparklog.executors.failed_logs import FailedLogs
 from sparklog.executors.follower_role import FollowerRole
 from sparklog.executors.followers import Follower
 from sparklog.executors.insync import InSyncReplicas
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.partition import Partition
 from sparklog.executors.partition_values import AckWait, Effect
+from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.readable import ReadableReplica
 from sparklog.metadata import PartitionImage
-from sparklog.types import Isolation
+from sparklog.types import Isolation, TopicPartition
 
 # leaders
 
@@ -137,6 +144,43 @@ def forget_an_epoch() -> list[Patch]:
             real(self, epoch, start_offset)
 
     return [(EpochCache, "assign", assign)]
+
+
+@bug
+def reopen_a_lost_log_in_the_isr() -> list[Patch]:
+    """A log whose files are gone begins again empty, and nobody is told."""
+
+    def may_copy(self: FailedLogs, topic_partition: TopicPartition, state: PartitionImage) -> bool:
+        del state
+        return self.is_lost(topic_partition)
+
+    return [
+        (FailedLogs, "may_copy", may_copy),
+        (PartitionTable, "offline", property(lambda self: {})),
+    ]
+
+
+@bug
+def copy_a_lost_log_under_the_same_leader_epoch() -> list[Patch]:
+    """What a leader knows of a follower outlives the follower's log."""
+    real = FailedLogs.may_copy
+
+    def may_copy(self: FailedLogs, topic_partition: TopicPartition, state: PartitionImage) -> bool:
+        failed = self.get(topic_partition)
+        if failed is not None and failed.lost:
+            self._failed[topic_partition] = replace(failed, leader_epoch=-1)
+        return real(self, topic_partition, state)
+
+    def same_epoch(
+        before: PartitionImage, broker_id: int, rules: Rules, *, is_news: bool = False
+    ) -> Settled:
+        del is_news
+        return elections.replica_lost(before, broker_id, rules)
+
+    return [
+        (FailedLogs, "may_copy", may_copy),
+        (partition_changes, "replica_lost", same_epoch),
+    ]
 
 
 # followers

@@ -28,6 +28,7 @@ from workloads import (
     follow,
     idempotent,
     library,
+    losing,
     nemesis,
     observe,
     produce,
@@ -65,6 +66,7 @@ RARE: Mapping[str, nemesis.Fault] = {
     "scaling": scaling.run,
     "stranding": stranding.run,
     "rejoining": rejoining.run,
+    "losing": losing.run,
 }
 #: A topic that would rather lose records than wait, for others and for replicas in sync.
 UNCLEAN: Mapping[str, str] = {
@@ -103,6 +105,11 @@ def run(seed: int, *, bug: str | None = None) -> Verdict:
         except Exception as error:
             found = [f"the run: {type(error).__name__}: {error}"]
     found += [f"the run: {text}" for text in world.unexpected]
+    found += [
+        f"scrub: broker {broker.options.broker_id} found damage where there is none"
+        for broker in scene.brokers
+        if broker.counters.damaged_ranges_found
+    ]
     _count(scene)
     return Verdict(seed=seed, found=tuple(found), counters=world.counters, trace=tuple(world.trace))
 
@@ -118,6 +125,7 @@ def _settings(chance: random.Random) -> dict[str, str]:
         "unclean.recovery.timeout.ms": str(chance.choice((1000, 20000))),
         "auto.create.topics.enable": "false",
         "log.index.size.max.bytes": "8192",
+        "log.scrub.interval.ms": "2500",
     }
 
 
@@ -137,6 +145,7 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     if rare.random() < 0.4 and len(brokers) > 1:
         workloads["follower"] = closest.run
     rare_troubles += ["rejoining"] * (rare.random() < 0.25 and len(brokers) > 1)
+    rare_troubles += ["losing"] * (rare.random() < 0.35 and len(brokers) > 1)
     scene.client_hosts += [f"client-{name}" for name in workloads]
     clients = [
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))
@@ -232,5 +241,6 @@ def _count(scene: Scene) -> None:
         counters["duplicates_refused"] += broker.counters.duplicates
         counters["recoveries_with_truncation"] += broker.counters.bytes_truncated > 0
         counters["truncations"] += broker.counters.truncations
+        counters["scrub_passes"] += broker.counters.scrub_passes
     counters["fenced_controllers"] += counters["controllers_replaced"]
     counters.update(count_journal(scene.history))

@@ -21,6 +21,7 @@ from history import (
     History,
     ImageTaken,
     LogId,
+    LogLost,
     RecordsDeleted,
     ReplicasOffline,
     UncleanElectionAsked,
@@ -176,6 +177,24 @@ def test_who_asks_for_unclean_elections_gets_them() -> None:
     assert elections.check(History.of(created(), *events, unclean), FinalState()) == [
         f"{NAME}: broker 2 was elected after 0 ms, [1] were not waited for",
         f"{NAME}: broker 2 was elected, which never held or has lost what was acknowledged",
+    ]
+
+
+def test_who_copies_a_log_anew_is_not_waited_for() -> None:
+    told = Told()
+    begun = [created(min_isr=2), committed(told.now(2, (1, 2)))]
+    cut = [
+        LogLost(broker=1, log=LOG, whole=False),
+        ReplicasOffline(broker=1, logs=(LOG,)),
+    ]
+    alone = committed(told.now(2, (2,)))
+    anew = ReplicasOffline(broker=1, logs=())
+    renewed = replace(told.state, leader_epoch=told.state.leader_epoch + 1)
+    led_again = PartitionChanged(topic="t", partition=0, state=renewed)
+    again = committed(registered(2), led_again)
+    assert elections.check(History.of(*begun, *cut, alone, anew, again), FinalState()) == []
+    assert elections.check(History.of(*begun, alone, anew, again), FinalState()) == [
+        f"{NAME}: broker 2 was elected after 0 ms, [1] were not waited for"
     ]
 
 

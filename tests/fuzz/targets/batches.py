@@ -22,11 +22,13 @@ from sparklog.wire.batch import (
     check_batch,
     check_client_batch,
     iter_batches,
+    read_header,
 )
 from sparklog.wire.builder import Record, decode_records, encode_batch
 from sparklog.wire.columns import decode_columns, next_offset
 from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
 from sparklog.wire.messages.fetch import AbortedTransaction
+from sparklog.wire.record_slices import record_slices, whole_records
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LIMIT_BYTES = 64 * 1024
@@ -92,6 +94,47 @@ def _by_columns(batch: bytes) -> list[tuple[Any, ...]]:
     return rows
 
 
+def _slice(data: bytes) -> None:
+    """The slices of a batch hold the records that it decodes to; and where they end, it does."""
+    batch = _mended(data)
+    header = read_header(batch)
+    found = record_slices(
+        header.compression,
+        memoryview(batch)[BATCH_OVERHEAD:],
+        header.record_count,
+        limit_bytes=LIMIT_BYTES,
+        whole_bytes=0,
+        slice_bytes=64,
+    )
+    parts = list(found)
+    assert sum(part.count for part in parts) == header.record_count
+    for part in parts:
+        assert whole_records(part.data, part.count + 1) == (part.count, len(part.data))
+
+
+def _leave_out(data: bytes) -> None:
+    """With and without what cannot be read: what is given, and what is told of, do not overlap."""
+    batch = _mended(data)
+    header = read_header(batch)
+    told: list[tuple[int, int]] = []
+    rows = sum(
+        part.num_rows
+        for part in decode_columns(
+            batch, start_offset=-(2**64), end_offset=2**64, skip_control=False,
+            limit_bytes=LIMIT_BYTES, group_bytes=256,
+            on_fault=lambda first, last, error: told.append((first, last)),
+        )
+    )  # fmt: skip
+    assert len(told) <= 1
+    assert rows <= max(header.record_count, 0)
+    strict = _read(_by_columns, batch)
+    if strict is not None:
+        assert not told
+        assert rows == len(strict)
+    if told:
+        raise DecodeError("records are left out")
+
+
 def _wrapped(number: int) -> int:
     """As 64 bits hold it."""
     return (number + 2**63) % 2**64 - 2**63
@@ -146,5 +189,7 @@ def _answers() -> Iterator[bytes]:
 TARGETS = [
     Target(name="batches", decode=_walk, seeds=_seeds, errors=REFUSALS),
     Target(name="records", decode=_decode_twice, seeds=_batches, errors=REFUSALS),
+    Target(name="record-slices", decode=_slice, seeds=_batches, errors=REFUSALS),
+    Target(name="readable-records", decode=_leave_out, seeds=_batches, errors=REFUSALS),
     Target(name="committed-records", decode=_decode_committed, seeds=_answers, errors=REFUSALS),
 ]

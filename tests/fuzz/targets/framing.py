@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from target import Target
 
 from sparklog.errors import FrameError
-from sparklog.wire.frames import TRUSTED_BYTES, FrameDecoder
+from sparklog.wire.frames import LENGTH_BYTES, FrameDecoder
 from sparklog.wire.owned_frames import OwnedFrameDecoder
+from sparklog.wire.receive_memory import ReceiveMemory
 
 FRAME_BYTES_MAX = 64
-INITIAL_BYTES = 16
+MEMORY = ReceiveMemory()
 
 
 def _cut_plainly(stream: bytes) -> tuple[list[bytes], bool]:
@@ -50,7 +51,7 @@ def _received(make: Callable[[], FrameDecoder | OwnedFrameDecoder]) -> Callable[
                 assert found == expected[: len(found)]
                 raise
             if isinstance(decoder, FrameDecoder):
-                assert decoder.capacity_bytes <= TRUSTED_BYTES
+                assert decoder.capacity_bytes < FRAME_BYTES_MAX + LENGTH_BYTES
         assert found == expected
         assert not ends
 
@@ -75,7 +76,7 @@ TARGETS = [
         input_bytes_max=256,
     )
     for name, make in (
-        ("frames", lambda: FrameDecoder(FRAME_BYTES_MAX, INITIAL_BYTES)),
+        ("frames", lambda: FrameDecoder(FRAME_BYTES_MAX, MEMORY)),
         ("owned-frames", lambda: OwnedFrameDecoder(FRAME_BYTES_MAX)),
     )
 ]

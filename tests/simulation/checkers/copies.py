@@ -5,7 +5,8 @@ Owns: the story of each partition as the journal tells it.  Must not know record
 A partition's *holders* are its in-sync and its eligible replicas, and those that were so since the
 ISR last had min.insync.replicas members: while it has fewer, nothing new is acknowledged.  A holder
 is *damaged* when its disk is lost, or when its machine loses power and the topic does not promise a
-flush; it is sound again when it joins the ISR anew.  While one holder is sound, nothing may be lost
+flush, or when its folder vanishes or a file of it is cut; it is sound again when it joins the ISR
+anew.  While one holder is sound, nothing may be lost
 that all in-sync replicas acknowledged.  An *unclean recovery* elects a replica that is neither in
 sync nor eligible.  What was acknowledged may be gone with it if
 
@@ -29,6 +30,7 @@ from history import (
     History,
     ImageTaken,
     LogId,
+    LogLost,
     ReplicasOffline,
     UncleanElectionAsked,
 )
@@ -83,9 +85,13 @@ class Copies:
     complete: set[int] = field(default_factory=set)
     holders: set[int] = field(default_factory=set)
     damaged: set[int] = field(default_factory=set)
-    #: Those whose disk is lost; those that live, and have told that this log of theirs has failed.
+    #: Those of whose log nothing is left; those that live, and have told that this log has failed.
     emptied: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
+    #: Those whose log was lost while their disk goes on, and the leader epoch then.
+    lost_in: dict[int, int] = field(default_factory=dict)
+    #: By broker: from when until when what it had of the log was lost, and not copied again.
+    lost_spans: dict[int, list[list[int]]] = field(default_factory=dict)
     leaderless_since_ms: int = 0
     #: The topic has, or had, unclean elections; an operator asked for one.
     unclean_topic: bool = False
@@ -101,6 +107,10 @@ class Copies:
     def lost(self, start: int, end: int) -> bool:
         """Whether what was acknowledged at ``start`` may be gone at ``end``."""
         return any(r.excused and start <= r.heard and r.at <= end for r in self.recoveries)
+
+    def is_lost(self, broker_id: int, position: int) -> bool:
+        """Whether a broker then lacked what had been on its disk."""
+        return any(start <= position < end for start, end in self.lost_spans.get(broker_id, ()))
 
     def state_at(self, position: int) -> PartitionImage | None:
         """As the journal had it; None before the partition was there, and after."""
@@ -131,6 +141,8 @@ def follow(history: History) -> Mapping[LogId, Copies]:
                 walk.took_image(at, event)
             case BrokerDied():
                 walk.died(event)
+            case LogLost():
+                walk.lost(at, event)
             case ReplicasOffline():
                 walk.went_offline(event)
             case UncleanElectionAsked():
@@ -152,6 +164,8 @@ class _Walk:
         self._touched: dict[LogId, None] = {}
         #: Where commits came, by their numbers.
         self._commits: dict[int, int] = {}
+        #: Which logs do not work, as brokers have told it last, by broker and incarnation.
+        self._told: dict[tuple[int, UUID | None], frozenset[LogId]] = {}
         #: Processes that have ended, by broker and incarnation.
         self._dead: dict[tuple[int, UUID | None], BrokerDied] = {}
 
@@ -193,11 +207,39 @@ class _Walk:
     def took_image(self, at: int, event: ImageTaken) -> None:
         self._heard(at, event.broker, self._commits.get(event.version, -1))
 
+    def lost(self, at: int, event: LogLost) -> None:
+        """Of one log something is left, or nothing; the disk goes on."""
+        copies = self.copies[event.log]
+        copies.lost_spans.setdefault(event.broker, []).append([at, NEVER])
+        copies.damaged.add(event.broker)
+        copies.lost_in[event.broker] = copies.state.leader_epoch
+        if event.whole:
+            copies.emptied.add(event.broker)
+
     def went_offline(self, event: ReplicasOffline) -> None:
+        """A process may tell it with its registration, of which the journal hears later.
+
+        A log that was cut and works again in the same process begins anew: what was left of it is
+        put aside, and counts as little as a folder that vanished.
+        """
+        before = self._told.get((event.broker, event.incarnation), frozenset())
+        self._told[event.broker, event.incarnation] = frozenset(event.logs)
+        for log in before.difference(event.logs):
+            copies = self.copies.get(log)
+            if copies is not None and event.broker in copies.lost_in:
+                copies.emptied.add(event.broker)
+        registered = self._registered.get(event.broker)
+        if event.incarnation is None or (
+            registered is not None and registered.broker.incarnation == event.incarnation
+        ):
+            self._take_failed(event.broker, event.incarnation)
+
+    def _take_failed(self, broker_id: int, incarnation: UUID | None) -> None:
+        told = self._told.get((broker_id, incarnation), frozenset())
         for log, copies in self.copies.items():
-            copies.failed.discard(event.broker)
-            if log in event.logs:
-                copies.failed.add(event.broker)
+            copies.failed.discard(broker_id)
+            if log in told:
+                copies.failed.add(broker_id)
 
     def _add(
         self, at: int, now_ms: int, topic: str, first: int, states: Iterable[PartitionImage]
@@ -254,8 +296,9 @@ class _Walk:
         self._registered[broker_id] = record
         self._alive.discard(broker_id)
         self._heard(at, broker_id, at)
+        self._take_failed(broker_id, record.broker.incarnation)
         for copies in self.copies.values():
-            copies.failed.discard(broker_id)
+            copies.lost_in.pop(broker_id, None)
             if not record.clean:
                 copies.complete.discard(broker_id)
 
@@ -292,6 +335,10 @@ class _Walk:
         if elected and state.leader not in copies.complete:
             self._recover(copies, at, now_ms, state.leader)
         for broker_id in set(state.isr) - {*before.isr, *before.eligible}:
+            if state.leader_epoch <= copies.lost_in.get(broker_id, -1):
+                continue  # by what it had fetched before its log was lost
+            copies.lost_in.pop(broker_id, None)
+            _end_losses(copies, broker_id, at)
             copies.damaged.discard(broker_id)
             copies.emptied.discard(broker_id)
             if (death := self._death(broker_id)) is not None:
@@ -330,7 +377,9 @@ class _Walk:
                 or (copies.unclean_topic and sound.isdisjoint(self._alive - copies.failed))
             )
         )
-        unasked = copies.holders - copies.emptied - self._alive - {leader}
+        # Who has told that its log does not work, with a registration too, is not waited for.
+        useless = copies.emptied | copies.failed
+        unasked = copies.holders - useless - self._alive - {leader}
         if unasked and waited < self.unclean_recovery_ms and not allowed:
             copies.wrong.append(
                 f"broker {leader} was elected after {waited} ms, {sorted(unasked)} were not waited "
@@ -338,7 +387,10 @@ class _Walk:
             )
         # Nobody has told the controller that this process, and its disk, are no more.
         unheard = leader in self._alive and self._death(leader) is not None
-        held = leader in copies.holders and (unheard or leader not in copies.emptied)
+        # Of a log that is gone it serves nothing: it leads so that it can say so.
+        speechless = leader in copies.emptied and copies.is_lost(leader, at)
+        kept = unheard or speechless or leader not in copies.emptied
+        held = leader in copies.holders and kept
         replaced = allowed and copies.former_leader != leader
         copies.recoveries.append(
             Recovery(
@@ -352,9 +404,17 @@ class _Walk:
             )
         )
         copies.holders = {leader}
-        if not unheard:
+        if not speechless:
+            _end_losses(copies, leader, at)
+        if not unheard and not speechless:
             copies.damaged.discard(leader)
             copies.emptied.discard(leader)
+
+
+def _end_losses(copies: Copies, broker_id: int, at: int) -> None:
+    """The broker has a whole copy again, or counts as having one."""
+    for span in copies.lost_spans.get(broker_id, ()):
+        span[1] = min(span[1], at)
 
 
 def _damage(copies: Copies, death: BrokerDied) -> None:

@@ -19,8 +19,9 @@ def check(history: History, final: FinalState) -> list[str]:
     known: dict[LogId, Known] = {}
     found: list[str] = []
     for at, seen in history.each(ReplicaSeen):
+        copies = promises.copies[seen.log]
         # After a legal loss one that has not heard of it may hold what was there before.
-        if not promises.may_be_lost(seen.log, 0, at):
+        if not promises.may_be_lost(seen.log, 0, at) and not copies.is_lost(seen.broker, at):
             found += _differences(seen, known.setdefault(seen.log, {}))
     last: dict[LogId, list[ReplicaSeen]] = {}
     for seen in final.replicas:

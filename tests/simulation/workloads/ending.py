@@ -68,7 +68,8 @@ async def revive(scene: Scene, name: str) -> None:
 
 def _is_gone(scene: Scene, log: LogId) -> bool:
     copies = follow(scene.history)[log]
-    return copies.holders <= copies.emptied
+    cut = copies.failed & copies.lost_spans.keys()
+    return copies.holders <= copies.emptied | cut
 
 
 async def probe(scene: Scene, name: str) -> None:

@@ -88,10 +88,10 @@ def stops(scene: Scene) -> Iterator[None]:
 @contextmanager
 def offline_replicas(scene: Scene) -> Iterator[None]:
     """Meanwhile it is an event when the replicas change that a broker tells to be offline."""
-    real = Registration._beat
+    real, real_register = Registration._beat, Registration._register_once
     told: dict[UUID, tuple[LogId, ...]] = {}
 
-    async def beat(self: Registration, *, stopping: bool = False) -> BrokerHeartbeatResponse:
+    def tell(self: Registration) -> None:
         assert self._identity is not None
         named = ((self.image.topic_by_id(one.topic_id), one) for one in self.offline_replicas())
         logs = tuple(
@@ -102,10 +102,22 @@ def offline_replicas(scene: Scene) -> Iterator[None]:
         incarnation = self._identity.incarnation
         if logs != told.get(incarnation, ()):
             told[incarnation] = logs
-            scene.history.record(ReplicasOffline(broker=self._identity.broker_id, logs=logs))
+            scene.history.record(
+                ReplicasOffline(broker=self._identity.broker_id, logs=logs, incarnation=incarnation)
+            )
+
+    async def beat(self: Registration, *, stopping: bool = False) -> BrokerHeartbeatResponse:
+        tell(self)
         return await real(self, stopping=stopping)
 
-    with patch.object(Registration, "_beat", beat):
+    async def register(self: Registration) -> None:
+        tell(self)
+        await real_register(self)
+
+    with (
+        patch.object(Registration, "_beat", beat),
+        patch.object(Registration, "_register_once", register),
+    ):
         yield
 
 

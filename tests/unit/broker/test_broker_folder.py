@@ -1,6 +1,7 @@
 """A broker's identity on the disk, in Kafka's formats."""
 
 from pathlib import Path
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -9,9 +10,9 @@ from sparklog.errors import DecodeError, LockedError, StorageError
 from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError, MetaProperties
 from sparklog.executors.partition_folders import (
     delete_folder,
-    delete_stray,
     is_stray,
     parse_folder,
+    set_aside,
 )
 from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
 from sparklog.storage_backends.local import TEMPORARY_PREFIX, LocalBackend
@@ -182,20 +183,33 @@ def test_a_deleted_folder_leaves_its_name_free() -> None:
     assert half.list("broker-1") == []
 
 
-def test_what_a_crash_leaves_of_a_stray_folder_is_no_partition() -> None:
+def test_a_stray_folder_is_kept_under_a_name_that_is_no_partitions() -> None:
     half = MemoryBackend()
-    for _ in range(2):  # the second time over what the first one left
-        half.put("broker-1/t-0/x", b"1")
-        half.faults.fail_next(operation="remove_folder")
-        with pytest.raises(StorageError):
-            delete_stray(half, "broker-1", "t-0")
-        half.faults.clear()
-        if half.exists("broker-1/t-0"):
-            delete_stray(half, "broker-1", "t-0")
-            continue
-        assert half.list("broker-1") == ["t-0-delete"]
-        assert is_stray(half, "broker-1", "t-0-delete", ClusterImage(), 1)
-    assert half.list("broker-1") == []
+    for content in (b"1", b"2"):
+        half.put("broker-1/t-0/x", content)
+        set_aside(half, "broker-1", "t-0")
+    assert half.list("broker-1") == ["t-0.1-stray", "t-0.2-stray"]
+    assert [half.read(f"broker-1/t-0.{n}-stray/x") for n in (1, 2)] == [b"1", b"2"]
+    assert not any(
+        is_stray(half, "broker-1", name, ClusterImage(), 1) for name in half.list("broker-1")
+    )
+    assert parse_folder("t-0.1-stray") is None
+
+
+def test_a_stray_among_many_is_set_aside_without_a_look_at_the_others() -> None:
+    half = MemoryBackend()
+    half.make_folder("broker-1/t-0")
+    with patch.object(half, "list", side_effect=AssertionError("listed")):
+        assert set_aside(half, "broker-1", "t-0") == "t-0.1-stray"
+
+
+def test_the_longest_topics_stray_folder_has_a_name_that_file_systems_take(tmp_path: Path) -> None:
+    half = LocalBackend(tmp_path)
+    name = f"{'t' * 249}-99999"
+    half.make_folder(f"broker-1/{name}")
+    target = set_aside(half, "broker-1", name)
+    assert half.list("broker-1") == [target]
+    assert len(target) == 255
 
 
 def test_half_written_files_of_a_killed_predecessor_are_removed(tmp_path: Path) -> None:

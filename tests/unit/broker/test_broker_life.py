@@ -119,7 +119,7 @@ def test_a_broker_that_was_fenced_leads_again_without_a_restart() -> None:
     run(test)
 
 
-def test_folders_of_topics_that_were_deleted_meanwhile_are_removed() -> None:
+def test_folders_of_topics_that_were_deleted_meanwhile_are_set_aside() -> None:
     async def test(rig: Rig) -> None:
         await rig.start_broker()
         client = await rig.client()
@@ -141,7 +141,7 @@ def test_folders_of_topics_that_were_deleted_meanwhile_are_removed() -> None:
         await client.create_topic("again")
         await rig.leads(2)
         folders = [n for n in rig.disk.list("broker-1") if rig.disk.is_folder(f"broker-1/{n}")]
-        assert folders == ["again-0", "kept-0"]
+        assert folders == ["again-0", "again-0.1-stray", "gone-0.1-stray", "kept-0"]
         assert await client.fetch("again", max_wait_ms=0) == (0, [])
 
     run(test)

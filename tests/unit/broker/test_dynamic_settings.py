@@ -4,6 +4,7 @@ from broker_rig import Rig, batch, run, until
 
 from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTINGS
 from sparklog.errors import ConnectError
+from sparklog.executors.upkeep import expire_producers
 from sparklog.transport import connect
 from sparklog.types import Endpoint, ResourceType
 from sparklog.wire.messages.api_versions import ApiVersionsRequest
@@ -31,13 +32,16 @@ TOPIC_DEFAULTS = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "true",
 }
-#: What the tests below, and test_moving_replicas, show one by one.
+#: What the tests below, test_moving_replicas and test_lost_folders show one by one.
 OTHERS = {
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
+    "lost.logs.accept",
     "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
+    "log.scrub.interval.ms",
+    "log.scrub.io.max.bytes.per.second",
     "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
 }
@@ -87,12 +91,12 @@ def test_producers_expire_by_the_new_time() -> None:
         producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
         assert (await client.produce("t", batch(b"a", **producer))).error_code == 0
         (partition,) = broker.table
-        broker.table.expire_producers()
+        expire_producers(broker.table)
         assert len(partition.producers.entries) == 1
         await client.alter(BROKER, "1", producer_id_expiration_ms="1")
 
         def is_forgotten() -> bool:
-            broker.table.expire_producers()
+            expire_producers(broker.table)
             return not partition.producers.entries
 
         await until(is_forgotten)
@@ -148,5 +152,21 @@ def test_limits_of_connections_change_on_brokers_and_on_node_0_and_members_come_
                         and not s.limits.connections_max_by_address
                     )
                 )
+
+    run(test)
+
+
+def test_the_scrub_begins_and_ends_when_the_settings_say_so() -> None:
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic()
+        counters = rig.brokers[1].table.counters
+        assert counters.scrub_passes == 0
+        await client.alter(BROKER, "1", log_scrub_interval_ms="20")
+        await until(lambda: counters.scrub_passes > 2)
+        await client.alter(BROKER, "1", log_scrub_interval_ms="-1")
+        config = rig.brokers[1].table
+        await until(lambda: config.broker_config.log_scrub_interval_ms == -1)
+        await client.alter(BROKER, "1", log_scrub_io_max_bytes_per_second="4096")
+        await until(lambda: config.broker_config.log_scrub_io_max_bytes_per_second == 4096)
 
     run(test)

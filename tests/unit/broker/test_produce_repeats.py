@@ -18,7 +18,8 @@ from produced import (
 )
 
 from sparklog.errors import ErrorCode, FrameError
-from sparklog.executors.handlers.produce_repeats import KINDS_MAX
+from sparklog.executors.handlers import produce_repeats
+from sparklog.executors.handlers.produce_repeats import BEFORE_BYTES_MAX, KINDS_MAX
 from sparklog.transport import Owed, Parked
 from sparklog.wire.codec import encode_request
 from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -255,6 +256,33 @@ def test_what_a_connection_is_known_for_is_bounded() -> None:
         assert len(connection.state["produce"]._kinds) <= KINDS_MAX
         _, values = await client.fetch("t")
         assert values == [b"%d" % n for n in range(count)]
+
+    run(test)
+
+
+def test_kinds_of_all_connections_are_bounded_and_end_with_their_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(produce_repeats, "ALL_KINDS_MAX", 5)
+
+    async def test(rig: Rig) -> None:
+        await rig.with_topic(1)
+        broker = rig.brokers[1]
+        assert broker._server is not None
+        connection = next(iter(broker._server.connections))
+        held = []
+        for n, client_id in enumerate(["me"] * 7 + ["x" * BEFORE_BYTES_MAX]):
+            request = replace(produce_request("t", batch(b"%d" % n), 0, 1), timeout_ms=1000 + n)
+            parts = encode_produce_request(VERSION, n, client_id, request)
+            receive(rig, [memoryview(bytearray(b"".join(parts)))])
+            held.append(len(connection.state["produce"]._kinds))
+        assert held == [1, 2, 3, 4, 5, 1, 2, 2]
+        total = connection.state["produce"]._total
+        assert total.count == 2
+        connection.abort()
+        while broker._server.connections:
+            await asyncio.sleep(0)
+        assert (total.count, connection.state) == (0, {})
 
     run(test)
 

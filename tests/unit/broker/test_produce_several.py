@@ -30,7 +30,7 @@ def test_requests_of_several_partitions_in_any_order_of_them(version: int) -> No
         client = await rig.client()
         topic_id = await client.create_topic("t", 3)
         await rig.leads(3)
-        sent = [(0, 1, 2), (1, 2, 0), (2,), (0, 2), (1, 1)]
+        sent = [(0, 1, 2), (1, 2, 0), (2,), (0, 2), (1, 0)]
         frames = [
             frame_of_many(
                 n,
@@ -53,7 +53,7 @@ def test_requests_of_several_partitions_in_any_order_of_them(version: int) -> No
             )
             for n, bases in enumerate(expected)
         ]
-        assert await client.fetch("t", partition=1) == (0, [b"0", b"1", b"4", b"4"])
+        assert await client.fetch("t", partition=1) == (0, [b"0", b"1", b"4"])
         assert await client.fetch("t", partition=2) == (0, [b"0", b"1", b"2", b"3"])
         status = await rig.status()
         assert (status["requests"]["0"], status["batches_in"]) == (5, {"t": 11})

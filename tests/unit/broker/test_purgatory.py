@@ -31,7 +31,7 @@ class Waits:
 def run(test: Callable[[Purgatory[str]], Awaitable[None]], waiters_max: int = 10) -> None:
     async def within() -> None:
         timers = Timers()
-        purgatory: Purgatory[str] = Purgatory(timers, waiters_max=waiters_max)
+        purgatory: Purgatory[str] = Purgatory(timers, waiters_max=waiters_max, keys_max=10)
         await test(purgatory)
         purgatory.check_invariants()
         purgatory.close()
@@ -79,6 +79,19 @@ def test_one_too_many_and_no_patience_are_answered_at_once() -> None:
         assert impatient.expired == 1
 
     run(test, waiters_max=2)
+
+
+def test_one_key_too_many_is_answered_at_once_and_what_ends_makes_room() -> None:
+    async def test(purgatory: Purgatory[str]) -> None:
+        first, second, third = Waits(1), Waits(1), Waits(1)
+        purgatory.park(first, ["a", "b", "c", "d", "e", "f"], 5)
+        purgatory.park(second, ["a", "b", "c", "d", "e"], 5)
+        assert [waiter.expired for waiter in (first, second)] == [0, 1]
+        purgatory.wake("f", 1)
+        purgatory.park(third, ["a"] * 10, 5)
+        assert (third.expired, len(purgatory)) == (0, 1)
+
+    run(test)
 
 
 def test_closing_answers_everybody() -> None:

@@ -36,6 +36,7 @@ from sparklog.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from sparklog.wire.private import ReportDamageRequest, ReportDamageResponse
 
 NODE, LEADER = 1, 2
 TP = TopicPartition("t", 0)
@@ -61,6 +62,7 @@ class ScriptedLeader:
 
     answers: list[Any] = field(default_factory=list)
     asked: list[FetchRequest] = field(default_factory=list)
+    reports: list[ReportDamageRequest] = field(default_factory=list)
     server: Server = field(init=False)
 
     async def start(self) -> "ScriptedLeader":
@@ -72,8 +74,21 @@ class ScriptedLeader:
             encode=self.encode,
             error_response=lambda _request, error: FetchResponse(error_code=int(error.code)),
         )
-        self.server = await serve("127.0.0.1", 0, Dispatcher([handler]))
+        reports = ApiHandler(
+            api_key=ReportDamageRequest.API_KEY,
+            min_version=0,
+            max_version=0,
+            handle=self.take_report,
+            advertise=False,
+        )
+        self.server = await serve("127.0.0.1", 0, Dispatcher([handler, reports]))
         return self
+
+    def take_report(
+        self, _context: RequestContext, request: ReportDamageRequest
+    ) -> ReportDamageResponse:
+        self.reports.append(request)
+        return ReportDamageResponse()
 
     def handle(self, _context: RequestContext, request: FetchRequest) -> Any:
         self.asked.append(request)
@@ -207,6 +222,9 @@ def test_records_that_are_damaged_are_not_taken(caplog: pytest.LogCaptureFixture
         # Left alone for a while, it is all that there is to ask for.
         assert leader.openings == [0, SESSION]
         assert "records of t-0 are not taken" in caplog.text
+        # The leader hears of it, and of where the sound batches end.
+        report = ReportDamageRequest(topic_id=TOPIC_ID, partition=0, offset=0)
+        assert leader.reports == [report]
 
     damaged = bytearray(first(batch(b"a")))
     damaged[-1] ^= 1

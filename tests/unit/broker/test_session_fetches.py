@@ -10,6 +10,7 @@ from broker_rig import Client, Rig, batch, run, until, values_of
 
 from sparklog.errors import ErrorCode, StorageError
 from sparklog.executors.partition import Partition
+from sparklog.executors.upkeep import clean_up
 from sparklog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -323,7 +324,7 @@ def test_a_log_start_that_moves_is_told() -> None:
         assert await reader.fetch() == [(0, 0, 3, 2, [])]
         assert await reader.fetch() == []
         table = rig.brokers[1].table
-        table.clean_up()
+        clean_up(table)
         starts = {p.topic_partition.partition: p.log.log_start_offset for p in table}
         assert starts == {0: 2, 1: 1}
         assert await reader.fetch() == [(1, 0, 3, 1, [])]

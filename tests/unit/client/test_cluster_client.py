@@ -153,7 +153,7 @@ def test_unknown_topics_and_partitions_are_named_after_a_moment() -> None:
         with pytest.raises(KafkaError, match="topic 'missing' does not exist") as caught:
             await raw.fetch(TopicPartition("missing", 0), 0)
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        with pytest.raises(KafkaError, match="has 1 partitions, no number 7"):
+        with pytest.raises(KafkaError, match="has 1 partition, no number 7"):
             await raw.fetch(TopicPartition("t", 7), 0)
         with pytest.raises(KafkaError, match="'no spaces' is not a legal topic name"):
             await raw.fetch(TopicPartition("no spaces", 0), 0)

@@ -1,6 +1,7 @@
 """The producer and the consumer against real servers."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from small_cluster import SmallCluster, run_cluster
@@ -11,7 +12,7 @@ from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
 from sparklog.client.producer import Delivered, Producer, ProducerOptions
 from sparklog.client.raw import RawClient
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ClosedError, ErrorCode, KafkaError
 from sparklog.types import Compression, OffsetSpec, TimestampType, TopicPartition
 from sparklog.wire.batch import iter_batches
 from sparklog.wire.builder import Record, encode_batch
@@ -149,8 +150,82 @@ def test_a_refused_record_fails_its_own_future_and_the_flush() -> None:
         fine = await producer.send("t", b"fine")
         await producer.close()
         assert fine.result().offset == 0
-        with pytest.raises(KafkaError, match="closed"):
+        with pytest.raises(ClosedError, match="the producer is closed"):
             await producer.send("t", b"late")
+
+    run_cluster(test)
+
+
+def test_a_batch_that_is_too_large_is_sent_in_halves_in_order() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        too_large, fine = ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE
+        # All five, the first two, the first alone; then the second, and the other three.
+        cluster.refuse(PRODUCE, too_large, too_large, too_large, fine, fine)
+        producer = Producer(client, ProducerOptions(linger_ms=50))
+        sent = [await producer.send("t", b"%d" % number) for number in range(5)]
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+        assert [future.exception() is not None for future in sent] == [True, *[False] * 4]
+        assert [future.result().offset for future in sent[1:]] == [0, 1, 2, 3]
+        await producer.send("t", b"next")
+        await producer.close()
+        values = [record.value for record in await read(client, T0, 5)]
+        assert values == [b"1", b"2", b"3", b"4", b"next"]
+        headers = [header for _, _, batch in cluster.logs[T0].batches
+                   for header, _ in iter_batches(batch)]  # fmt: skip
+        assert [h.base_sequence for h in headers] == [0, 1, 4]
+        assert len({h.producer_id for h in headers}) == 1
+
+    run_cluster(test)
+
+
+def test_a_batch_that_may_be_written_already_is_not_sent_in_halves() -> None:
+    """Its first answer told nothing, and the topic takes smaller batches since."""
+
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        cluster.refuse(PRODUCE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.MESSAGE_TOO_LARGE)
+        producer = Producer(client, ProducerOptions(linger_ms=50))
+        sent = [await producer.send("t", b"%d" % number) for number in range(5)]
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+        assert [future.exception() is not None for future in sent] == [True] * 5
+        assert cluster.logs[T0].batches == []
+        await producer.close()
+
+    run_cluster(test)
+
+
+def test_closing_in_time_ends_the_futures_of_every_part_of_a_batch() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        unavailable = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000
+        cluster.refuse(PRODUCE, *[ErrorCode.MESSAGE_TOO_LARGE] * 2, *unavailable)
+        producer = Producer(client, ProducerOptions(linger_ms=50))
+        sent = [await producer.send("t", b"%d" % number) for number in range(4)]
+        with pytest.raises(TimeoutError):
+            await producer.close(0.5)
+        assert [future.done() for future in sent] == [True] * 4
+        for future in sent:
+            with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+                future.result()
+
+    run_cluster(test)
+
+
+def test_a_record_that_cannot_be_encoded_fails_its_future_and_the_flush() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        async with Producer(client) as producer:
+            text: Any = "no bytes"
+            refused = await producer.send("t", text)
+            with pytest.raises(TypeError, match="bytes"):
+                await producer.flush()
+            with pytest.raises(TypeError, match="bytes"):
+                refused.result()
+            fine = await producer.send("t", b"fine")
+        assert fine.result().offset == 0
 
     run_cluster(test)
 

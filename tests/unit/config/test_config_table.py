@@ -145,3 +145,13 @@ def test_no_setting_is_both_understood_and_foreign() -> None:
     assert [name for name in ALL if find_foreign(name) is not None] == []
     names = [name for foreign in FOREIGN_SETTINGS for name in foreign.names]
     assert len(names) == len(set(names))
+
+
+def test_requests_that_are_queued_may_hold_at_least_the_largest_one() -> None:
+    config = BrokerConfig.resolve({"queued.max.request.bytes": "104857600"})
+    assert config.queued_max_request_bytes == 104_857_600
+    assert BrokerConfig.resolve({"queued.max.request.bytes": "-1"}).queued_max_request_bytes == -1
+    with pytest.raises(ConfigError, match=r"expected at least that, or -1 for no limit"):
+        BrokerConfig.resolve({"queued.max.request.bytes": "104857599"})
+    # The default gives way.
+    assert BrokerConfig.resolve({"socket.request.max.bytes": "1000000000"})

@@ -1,5 +1,7 @@
 """Options of format("sparklog"): what is accepted, and what is said when it is not."""
 
+import logging
+
 import pytest
 
 from sparklog.dataframe.options import (
@@ -145,8 +147,15 @@ def test_the_cluster_of_the_application_is_found_without_an_option() -> None:
             "did you mean kafka.isolation.level?",
         ),
         (
-            {SERVERS: "h:1", "subscribe": "t", "topic": "t"},
-            "unknown option 'topic' for a batch read",
+            {SERVERS: "h:1", "topic": "t"},
+            "option 'topic' is for writes; a read names its topics with subscribe, assign or "
+            "subscribePattern, and a view that reads and inserts has one of them and topic",
+        ),
+        ({SERVERS: "h:1", "subscribe": "t", "kafka.acks": "1"}, "option 'kafka.acks' is for write"),
+        ({SERVERS: "h:1", "subscribe": "t", "topic": "t", "topcs": "t"}, "unknown option 'topcs'"),
+        (
+            {SERVERS: "h:1", "owner": "me", "option.subscribe": "t"},
+            "CREATE TABLE is not supported: Spark hands",
         ),
     ],
 )
@@ -156,6 +165,34 @@ def test_a_wrong_read_option_names_itself_and_the_remedy(
     with pytest.raises(ConfigError) as caught:
         parse_read_options(options, None)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"sparklog.own.scan": "true"}])
+def test_a_table_that_lost_its_options_is_told_of_views(options: dict[str, str]) -> None:
+    told = (
+        "exactly one of the options assign, subscribe and subscribePattern is needed, found none; "
+        "if this is a table: Spark hands the options of CREATE TABLE to no source that is made in "
+        "Python: use CREATE TEMPORARY VIEW name USING sparklog OPTIONS (subscribe 'TOPIC', "
+        "topic 'TOPIC')"
+    )
+    with pytest.raises(ConfigError) as caught:
+        parse_read_options(options, "h:1")
+    assert str(caught.value) == told
+
+
+def test_one_set_of_options_reads_and_inserts(caplog: pytest.LogCaptureFixture) -> None:
+    """What the other side needs is ignored, with a reason, and not even parsed."""
+    reads = {"subscribe": "t", "startingOffsets": "latest?", "minPartitions": "4"}
+    writes = {"Topic": "t", "kafka.acks": "all?", "kafka.compression.type": "zstd"}
+    caplog.set_level(logging.INFO)
+    assert parse_read_options({**writes, "subscribe": "t", "minPartitions": "4"}, "h:1") == (
+        ReadOptions(bootstrap=HOME, topics=("t",), min_partitions=4)
+    )
+    assert "option kafka.acks is for a batch write; this read ignores it" in caplog.messages
+    assert parse_write_options(
+        {**reads, "topic": "t", "kafka.compression.type": "zstd"}, "h:1"
+    ) == WriteOptions(bootstrap=HOME, topic="t", compression=Compression.ZSTD)
+    assert "option startingOffsets is for a batch read; this write ignores it" in caplog.messages
 
 
 def test_the_least_a_write_needs() -> None:

@@ -159,3 +159,14 @@ def test_a_column_that_comes_twice_is_an_error() -> None:
     twice = StructType([StructField("value", StringType())] * 2)
     with pytest.raises(ConfigError, match="there are 2 columns value: keep one"):
         check_write_schema(twice, "t")
+
+
+def test_rows_of_an_insert_have_the_columns_that_the_log_gives() -> None:
+    rows = read_schema(include_headers=False)
+    with pytest.raises(ConfigError, match=r"unknown column 'offset'"):
+        check_write_schema(rows, "t")
+    check_write_schema(rows, "t", two_way=True)
+    with pytest.raises(ConfigError, match=r"no topic: .* or a column topic; and more"):
+        check_write_schema(
+            StructType([StructField("value", BinaryType())]), None, hint="; and more"
+        )

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from sparklog import topic
 from sparklog.dataframe.option_texts import option_texts
+from sparklog.errors import ConfigError, StartError
 
 
 def test_options_as_values() -> None:
@@ -28,21 +30,6 @@ def test_options_as_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, "null"),
-        (b"", ""),
-        ("grüße".encode(), "grüße"),
-        (b"a\nb\xff", "a�b� ..."),
-        (b"v" * 121, "v" * 120 + " ..."),
-        (b"v" * 120, "v" * 120),
-    ],
-)
-def test_values_are_shown_short(value: bytes | None, shown: str) -> None:
-    assert topic._text(value) == shown
-
-
-@pytest.mark.parametrize(
     ("size", "shown"),
     [(0, "0 B"), (999, "999 B"), (1_500, "1.5 KB"), (2**60, "1152921.5 TB")],
 )
@@ -61,3 +48,15 @@ def test_replicas_that_are_not_in_sync_stand_in_brackets() -> None:
     )
     assert topic._replicas_text(state) == "1, (2)"
     assert state.records == 7
+
+
+def test_only_frames_of_spark_are_written() -> None:
+    """Before the session is asked for anything."""
+    frames = topic.TopicFrames(object(), "127.0.0.1:1", lambda: None)
+    for given, kind in (([1], "list"), (pa.table({"value": ["x"]}), "pyarrow.lib.Table")):
+        with pytest.raises(ConfigError, match=f"expected a Spark DataFrame, not {kind}; "):
+            frames.write(given, "t")
+    without = topic.TopicFrames(None, "127.0.0.1:1", lambda: None)
+    for call in (lambda: without.read("t"), lambda: without.write(None, "t")):
+        with pytest.raises(StartError, match="this cluster runs without Spark"):
+            call()

@@ -262,7 +262,7 @@ def test_checkpoints_come_every_so_many_commits_and_may_fail() -> None:
 
 def test_checkpoints_come_earlier_when_commits_are_large_those_before_a_start_included() -> None:
     async def story() -> None:
-        under_test = UnderTest(tail_bytes_max=400)
+        under_test = UnderTest(tail_bytes_max=480)
         for version in (1, 2):
             data = encode_records((assigned(version),))
             under_test.journal.commit(under_test.committer._header(version), data)

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from sparklog.metadata import (
     ConfigChanged,
     Record,
     TopicDeleted,
+    decode_records,
     encode_records,
 )
 from sparklog.storage_backends.local import LocalBackend
@@ -73,14 +75,41 @@ def test_commits_are_replayed_in_order() -> None:
 
 def test_a_commit_is_readable_json() -> None:
     backend, _ = journal_of(ids(7))
-    assert json.loads(backend.read("00000000000000000001.json")) == {
+    document = json.loads(backend.read("00000000000000000001.json"))
+    assert document == {
         "format": 1,
+        "crc": document["crc"],
         "version": 1,
         "controller_epoch": 1,
         "nonce": "mine",
         "time_ms": 0,
         "records": [{"type": "BrokerIdAssigned", "broker_id": 7}],
     }
+
+
+def test_a_changed_byte_is_found_even_where_the_json_is_whole() -> None:
+    """A broker id 7 that became a 6 would make another cluster of it, without a word."""
+    backend, journal = journal_of(ids(7))
+    data = backend.read(commit_name(1))
+    backend.put(commit_name(1), data.replace(b'"broker_id":7', b'"broker_id":6'))
+    with pytest.raises(JournalError, match="do not have the checksum that it says"):
+        journal.load()
+    # Files of versions that wrote no checksum are read as they are.
+    document = json.loads(data)
+    del document["crc"]
+    backend.put(commit_name(1), json.dumps(document).encode())
+    assert sorted(journal.load().brokers) == [7]
+
+
+@given(st.integers(0, 10_000), st.integers(0, 7))
+def test_no_flipped_bit_changes_what_a_journal_says(position: int, bit: int) -> None:
+    backend, journal = journal_of(ids(7, 8))
+    expected = journal.load()
+    data = bytearray(backend.read(commit_name(1)))
+    data[position % len(data)] ^= 1 << bit
+    backend.put(commit_name(1), bytes(data))
+    with suppress(JournalError):
+        assert journal.load() == expected  # a bit of the checksum's own name
 
 
 def test_names_of_others_are_ignored() -> None:
@@ -132,8 +161,9 @@ def test_a_damaged_commit_is_named(content: bytes, reason: str) -> None:
     with pytest.raises(JournalError) as refusal:
         journal.load()
     assert str(refusal.value) == (
-        f"{backend.url}/00000000000000000002.json is damaged ({reason}); restore it from a copy: "
-        "without it the cluster's metadata cannot be known"
+        f"{backend.url}/00000000000000000002.json is damaged ({reason}); restore it from a copy; "
+        "without it the cluster's metadata cannot be known. `sparklog journal check "
+        f"{backend.url}` shows what is left and what a repair would lose"
     )
 
 
@@ -217,15 +247,80 @@ def test_numbers_stay_for_a_day_after_their_checkpoint() -> None:
     everything = backend.list("")
     assert journal.prune(24 * HOUR_MS - 1) == 0
     assert backend.list("") == everything
-    assert journal.prune(24 * HOUR_MS) == 3
+    assert journal.prune(24 * HOUR_MS) == 2
     assert backend.list("") == [
         *(commit_name(n) for n in (3, 4, 5, 6)),
-        checkpoint_name(4),
-        checkpoint_name(6),
+        *(checkpoint_name(n) for n in (2, 4, 6)),
     ]
     assert journal.prune(99 * HOUR_MS) == 3
-    assert backend.list("") == [commit_name(5), commit_name(6), checkpoint_name(6)]
+    assert backend.list("") == [
+        *(commit_name(n) for n in (5, 6)),
+        *(checkpoint_name(n) for n in (4, 6)),
+    ]
     assert journal.load().version == 6
+
+
+# -- damaged checkpoints
+
+
+def checkpointed(*commits: bytes, checkpoints: tuple[int, ...]) -> tuple[MemoryBackend, Journal]:
+    """A journal with a true checkpoint after each of some commits."""
+    backend, journal = journal_of(*commits)
+    for version in checkpoints:
+        image = ClusterImage()
+        for number, records in enumerate(commits[:version], start=1):
+            image.replay_commit(number, decode_records(records))
+        journal.write_checkpoint(header(version), image.snapshot_records())
+    return backend, journal
+
+
+@pytest.mark.parametrize("pruned", [0, 2])
+def test_a_damaged_checkpoint_is_done_without_while_all_commits_since_another_are_there(
+    pruned: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, journal = checkpointed(*(ids(n) for n in range(1, 7)), checkpoints=(2, 4))
+    expected = journal.load()
+    if pruned:
+        for number in range(1, pruned + 1):
+            backend.delete(commit_name(number))
+    else:
+        backend.delete(checkpoint_name(2))
+    backend.put(checkpoint_name(4), b"damage")
+    assert journal.load() == expected
+    assert f"{checkpoint_name(4)} is damaged (it is not JSON)" in caplog.text
+    # Pruning leaves what is damaged alone, and goes on.
+    assert journal.prune(0) == 0
+
+
+def test_commits_behind_the_last_whole_checkpoint_stay_when_a_later_one_is_damaged() -> None:
+    backend, journal = checkpointed(*(ids(n) for n in range(1, 7)), checkpoints=(2, 4, 6))
+    expected = journal.load()
+    backend.put(checkpoint_name(4), b"damage")
+    journal.prune(99 * HOUR_MS)
+    backend.put(checkpoint_name(6), b"damage")
+    assert journal.load() == expected
+
+
+@pytest.mark.parametrize("gone", [[commit_name(1)], [commit_name(4)], [commit_name(3)]])
+def test_a_damaged_checkpoint_is_an_error_when_a_commit_before_it_is_missing(
+    gone: list[str],
+) -> None:
+    backend, journal = checkpointed(*(ids(n) for n in range(1, 5)), checkpoints=(4,))
+    for name in gone:
+        backend.delete(name)
+    backend.put(checkpoint_name(4), b"damage")
+    with pytest.raises(JournalError, match=f"{checkpoint_name(4)} is damaged"):
+        journal.load()
+
+
+def test_a_damaged_checkpoint_never_hides_commits_that_are_gone_at_the_end() -> None:
+    """The commits from the older checkpoint on are whole, but end before the damaged one."""
+    backend, journal = checkpointed(*(ids(n) for n in range(1, 5)), checkpoints=(2, 4))
+    for number in (1, 2, 4):
+        backend.delete(commit_name(number))
+    backend.put(checkpoint_name(4), b"damage")
+    with pytest.raises(JournalError, match=f"{checkpoint_name(4)} is damaged"):
+        journal.load()
 
 
 # -- whole histories

@@ -5,16 +5,19 @@ Those of a connection (answers and bytes that wait, the door, the frame) are in 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from driver_fakes import ControllerUnderTest
 
 from sparklog.cli.limits import LIMITS
-from sparklog.driver import journal as journal_module
+from sparklog.driver import journal_files as journal_module
+from sparklog.driver.handlers import create_topics
 from sparklog.driver.journal import CommitHeader, Journal, JournalError
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from sparklog.metadata import encode_records
 from sparklog.metadata.topic_names import check_topic_name
+from sparklog.slices import run_through
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import Compression
 from sparklog.wire.codec import decode_request, decode_request_header, encode_request
@@ -31,13 +34,20 @@ from sparklog.wire.private import AssignBrokersRequest
 #: By the name in the list: whether so many are taken.
 PROBES: dict[str, Callable[[int], bool]] = {}
 ELSEWHERE = {
-    "memory for a frame that is announced and has not arrived",
+    "bytes of an unfinished request that are free",
+    "bytes of answers in memory that all clients have not taken",
     "an answer, at a client of this library",
     "answers that one connection may wait for",
     "bytes of answers that one client has not taken",
     "connections over max.connections that may prove to be a member's",
     "the wait that one Fetch may ask for",
+    "batches that wait for sparklog.validate.batches=records at a broker",
+    "lookups by timestamp that decode at once",
+    "lookups by timestamp that run or wait at a broker",
+    "records that one lookup by timestamp looks through, decompressed",
     "partitions of a cluster",
+    "items of a request that are decoded, handled and answered at once",
+    "long requests of clients that a node works on by turns",
     "one commit or checkpoint of the journal",
 }
 
@@ -92,6 +102,18 @@ def _partitions(count: int) -> bool:
     code = response.topics[0].error_code
     assert code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
     return code == ErrorCode.NONE
+
+
+@probe("partitions that one CreateTopics request may create")
+def _created_partitions(count: int) -> bool:
+    topics = tuple(
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        for name, partitions in (("a", 9_000), ("b", count - 9_000))
+    )
+    handle = create_topics.handler(lambda event: CreateTopicsResponse()).handle
+    request = CreateTopicsRequest(topics=topics)
+    context: Any = None
+    return not raises(KafkaError, lambda: run_through(handle(context, request)))
 
 
 @probe("brokers of a cluster")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.cluster import Cluster, start, start_processes
+from sparklog.cluster import Cluster, connect, start, start_processes
 from sparklog.driver.racks import Racks
 from sparklog.errors import ConfigError, StartError
 from sparklog.session import default_master, session_settings
@@ -59,6 +59,24 @@ def test_a_cluster_without_racks_may_stand_in_one() -> None:
 def test_start_needs_a_classic_session(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="needs a classic Spark session"):
         start(object(), data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spark", "servers", "message"),
+    [
+        (None, "127.0.0.1:1", "expected a SparkSession, not NoneType"),
+        ("127.0.0.1:1", None, "expected a SparkSession, not str"),
+        (SimpleNamespace(conf=1, read=1), "nowhere", "'nowhere': .* expected HOST:PORT,HOST:PORT"),
+        (SimpleNamespace(conf=1, read=1), "", "bootstrap_servers='': .* expected HOST:PORT"),
+        (SimpleNamespace(conf=1, read=1), None, "bootstrap_servers=None: .* expected HOST:PORT"),
+        (SimpleNamespace(conf=1, read=1), 9092, "bootstrap_servers=9092: .* expected HOST:PORT"),
+    ],
+)
+def test_a_connection_needs_a_session_and_an_address(
+    spark: Any, servers: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        connect(spark, servers)
 
 
 class _Session:

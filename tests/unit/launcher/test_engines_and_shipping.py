@@ -13,14 +13,9 @@ from launcher_fakes import executor
 from running import wait_for
 
 from sparklog.driver.engines import Job, JobLost, ProcessEngine
+from sparklog.driver.needed_modules import needed_modules
 from sparklog.driver.shipping import fingerprint, write_archive
-from sparklog.driver.spark_engine import (
-    NEEDED_MODULES,
-    SparkEngine,
-    probe_task,
-    spark_context,
-    supervisor_task,
-)
+from sparklog.driver.spark_engine import SparkEngine, probe_task, spark_context, supervisor_task
 from sparklog.driver.spark_jobs import ExecutorSlots, as_text, unlogged_calls
 from sparklog.errors import StartError
 
@@ -105,6 +100,8 @@ def test_the_archive_holds_the_whole_package_and_knows_its_fingerprint(tmp_path:
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
         "import sparklog.executors.supervisor, pyspark_sparklog\n"
         "from sparklog.driver.shipping import fingerprint\n"
+        "from sparklog.driver.spark_engine import probe_task\n"
+        "assert b'missing' in next(probe_task(['json'])(iter([b''])))\n"
         "print(sparklog.__file__, fingerprint())"
     )
     done = subprocess.run(
@@ -114,7 +111,7 @@ def test_the_archive_holds_the_whole_package_and_knows_its_fingerprint(tmp_path:
 
 
 def test_the_probe_tells_about_its_python() -> None:
-    [answer] = probe_task([*NEEDED_MODULES, "no_such_module"])(iter([b""]))
+    [answer] = probe_task([*needed_modules(), "no_such_module"])(iter([b""]))
     found = json.loads(answer)
     assert (found["missing"], found["sparklog"], found["executable"]) == (
         ["no_such_module"],
@@ -218,8 +215,62 @@ def test_slots_of_all_executors_count_and_one_stays_free(monkeypatch: pytest.Mon
         "4 brokers need 5 task slots (one stays free for queries), but spark://host:7077 has 4; "
         "give the application more executors or cores, or start fewer brokers"
     )
-    with pytest.raises(StartError, match="3 brokers and 1 spares need 5 task slots"):
+    with pytest.raises(StartError, match="3 brokers and 1 spare need 5 task slots"):
         engine.require_slots(3, 1)
+
+
+class ProbedContext(FakeContext):
+    """A context that runs the probe: what its executors answer, and what is sent to them."""
+
+    def __init__(self, **answer: Any) -> None:
+        super().__init__()
+        told = {"version": "3.12.1", "executable": "/opt/python", "host": "h", "missing": []}
+        self.answer = {**told, "sparklog": fingerprint(), **answer}
+        self.sent: list[str] = []
+
+    def addPyFile(self, path: str) -> None:  # noqa: N802
+        self.sent.append(Path(path).name)
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch, context: ProbedContext) -> None:
+    class Probe:
+        def __init__(self, _: Any, tasks: list[Any], body: Any, barrier: bool, label: Any) -> None:
+            assert (len(tasks), barrier) == (1, False)
+
+        def result(self) -> list[bytes]:
+            return [json.dumps(context.answer).encode()]
+
+    monkeypatch.setattr("sparklog.driver.spark_engine.PinnedJob", Probe)
+    spark_engine_on(monkeypatch, context, executor("1")).prepare()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"missing": ["numpy", "pyarrow"]}, "lacks numpy, pyarrow"),
+        ({"version": "3.9.2"}, "is Python 3.9.2, older than 3.11"),
+    ],
+)
+def test_executors_that_cannot_run_a_broker_are_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(StartError) as caught:
+        prepare(monkeypatch, ProbedContext(**answer))
+    assert str(caught.value) == (
+        f"the executors' Python (/opt/python on h) {told}; before the Spark session is created (in "
+        "a notebook: restart the kernel, then set it in os.environ), set: "
+        f"export PYSPARK_PYTHON={sys.executable}"
+    )
+
+
+def test_executors_get_the_code_that_they_lack(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    has, lacks = ProbedContext(), ProbedContext(sparklog=None)
+    for context in (has, lacks):
+        context._temp_dir = str(tmp_path)
+        prepare(monkeypatch, context)
+    assert (has.sent, lacks.sent) == ([], [f"sparklog-{fingerprint()}.zip"])
 
 
 def test_payloads_are_not_in_the_log_of_calls_to_the_jvm(caplog: pytest.LogCaptureFixture) -> None:

@@ -106,7 +106,7 @@ def test_every_batch_is_shown() -> None:
         ),
     ]
     assert isinstance(shown[0], BatchDump)
-    records = dump_records(opened(plain + control), shown[0])
+    records = list(dump_records(opened(plain + control), shown[0]))
     assert [(r.offset, r.timestamp, r.value) for r in records] == [
         (10, 5, b"v" * 20),
         (11, 3, b"v" * 20),

@@ -441,7 +441,7 @@ def test_recovery_reads_what_lies_behind_the_recovery_point_however_long_the_log
 
 
 @pytest.mark.parametrize("by_time", [False, True])
-def test_damage_that_is_met_while_reading_takes_the_log_offline_and_says_where(
+def test_damage_that_is_met_while_reading_is_an_error_that_says_where_and_appends_go_on(
     by_time: bool,
 ) -> None:
     desk = Desk()
@@ -457,9 +457,23 @@ def test_damage_that_is_met_while_reading_takes_the_log_offline_and_says_where(
     with pytest.raises(CorruptLogError, match="batch length") as damage:
         meet()
     assert (damage.value.path.endswith(LOG), damage.value.position) == (True, at)
-    assert log.offline is not None
-    assert LOG in str(log.offline)
-    assert str(at) in str(log.offline)
-    with pytest.raises(StorageError, match="is offline"):
-        put(log, 30)
     assert desk.half.read(LOG) == bytes(raw)
+    assert log.offline is None
+    put(log, 30)
+    assert [record.offset for record in read_all(log, start=30)] == [30]
+
+
+def test_a_log_that_begins_behind_its_end_is_never_without_a_segment() -> None:
+    """Were it, the next start would take it for a lost one."""
+    backend = MemoryBackend()
+    desk = Desk(half=backend)
+    log = desk.open()
+    fill(log, 3)
+    log.close(0)
+    backend.faults.fail_next(under="00000000000000000010")
+    with pytest.raises(StorageError):
+        desk.open(log_start_offset=10)
+    assert desk.names(".log")
+    log = desk.open(log_start_offset=10)
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    assert desk.names(".log") == ["00000000000000000010.log"]

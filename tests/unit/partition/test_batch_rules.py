@@ -4,14 +4,15 @@ import struct
 from collections.abc import Callable
 
 import pytest
+from bombs import bomb
 from crc32c import crc32c
 from partition_maker import NOW, batch
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.batch_rules import check_timestamps, read_client_batch, stamp_batch
-from sparklog.types import NO_TIMESTAMP
-from sparklog.wire.batch import check_batch, read_header
+from sparklog.types import NO_TIMESTAMP, Compression
+from sparklog.wire.batch import check_batch, pack_batch, read_header
 
 CONFIG = TopicConfig()
 
@@ -23,6 +24,14 @@ def changed(position: int, form: str, value: int, *, sealed: bool = True) -> byt
     if sealed:
         struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
     return bytes(data)
+
+
+def packed(section: bytes, count: int, codec: int = 0) -> bytes:
+    """A batch with a right CRC around any bytes, which says ``count`` records."""
+    return pack_batch(
+        section, attributes=codec, record_count=count, last_offset_delta=count - 1,
+        base_timestamp=0, max_timestamp=0,
+    )  # fmt: skip
 
 
 BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
@@ -56,6 +65,19 @@ BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
         lambda: batch(b"a", producer_id=1, epoch=-1, sequence=0),
         ErrorCode.INVALID_RECORD,
     ),
+    "more records than bytes": (
+        lambda: packed(b"\x0c\x00\x00\x00\x01\x01\x00", 2),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "2^31 - 1 records": (lambda: packed(b"x" * 100, 2**31 - 1), ErrorCode.INVALID_RECORD),
+    "2^31 - 1 records, zstd": (
+        lambda: packed(b"x" * 1_000_000, 2**31 - 1, 4),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "more records than gzip can hold": (
+        lambda: packed(b"x" * 70, 10_400, 1),
+        ErrorCode.INVALID_RECORD,
+    ),
     "LogAppendTime": (lambda: changed(21, ">h", 8), ErrorCode.INVALID_TIMESTAMP),
 }
 
@@ -66,6 +88,12 @@ def test_bad_batches_are_refused(name: str) -> None:
     with pytest.raises(KafkaError) as caught:
         read_client_batch(make(), CONFIG)
     assert caught.value.code == code, caught.value
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_count_that_the_bytes_can_hold_is_not_doubted(codec: Compression) -> None:
+    header = read_client_batch(bomb(1_000_000, codec), TopicConfig(max_message_bytes=2**30))
+    assert header.record_count == 1_000_000
 
 
 def test_sizes_are_limited_by_the_topic() -> None:

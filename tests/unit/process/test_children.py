@@ -161,3 +161,19 @@ def test_only_files_have_a_local_folder(location: str, folder: Path | None) -> N
 
 def test_modules_run_without_the_working_folder_on_their_path() -> None:
     assert python_command("a.b") == [sys.executable, "-P", "-m", "a.b"]
+
+
+def test_a_log_is_for_this_user_alone_and_not_written_through_a_link(tmp_path: Path) -> None:
+    log = tmp_path / "data" / "logs" / "child.log"
+    child = start_child(fake("crash"), "{}", log)
+    assert child.wait(30.0) == 7
+    child.close()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (log, *log.parents[:2])}
+    assert modes == {"child.log": 0o600, "logs": 0o700, "data": 0o700}
+    target = tmp_path / "target"
+    target.write_text("untouched")
+    log.unlink()
+    log.symlink_to(target)
+    with pytest.raises(ChildError, match=r"child\.log"):
+        start_child(fake("crash"), "{}", log)
+    assert target.read_text() == "untouched"

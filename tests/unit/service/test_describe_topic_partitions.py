@@ -1,5 +1,7 @@
 """DescribeTopicPartitions: pages of partitions, in the order of topic names."""
 
+from collections.abc import Collection
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -36,6 +38,7 @@ def described(
     limit: int = 2000,
     server_limit: int = 2000,
     cluster: ClusterImage | None = None,
+    failed: Collection[tuple[int, UUID, int]] = (),
 ) -> DescribeTopicPartitionsResponse:
     found = cluster or image()
     request = DescribeTopicPartitionsRequest(
@@ -43,7 +46,9 @@ def described(
         response_partition_limit=limit,
         cursor=Cursor(topic_name=cursor[0], partition_index=cursor[1]) if cursor else None,
     )
-    handler = describe_topic_partitions.handler(lambda: found, server_limit)
+    handler = describe_topic_partitions.handler(
+        lambda: found, server_limit, lambda *replica: replica in failed
+    )
     response = ask_once([handler], request, 0)
     assert isinstance(response, DescribeTopicPartitionsResponse)
     return response
@@ -83,6 +88,11 @@ def test_all_topics_are_described_with_eligible_and_offline_replicas() -> None:
         ),
         next_cursor=None,
     )
+
+
+def test_a_replica_that_does_not_work_on_a_living_broker_is_offline() -> None:
+    (topic,) = described("flights", failed=[(1, FLIGHTS, 0)]).topics
+    assert topic.partitions == (replace(LED, offline_replicas=(1,)),)
 
 
 def test_topics_that_do_not_exist_are_named_in_their_place() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.errors import LockedError, StorageError
+from sparklog.errors import ChangedFileError, LockedError, StorageError
 from sparklog.storage_backends.base import (
     Buffer,
     FileHalf,
@@ -71,6 +71,24 @@ def test_truncate_cuts_and_refuses_to_extend(files: FileHalf) -> None:
     handle.writev([b"ab"])
     assert (handle.size(), files.read("log")) == (6, b"0123ab")
     handle.close()
+
+
+def test_bytes_can_be_replaced_where_there_are_some(files: FileHalf) -> None:
+    handle = files.open("log", create=True)
+    handle.writev([b"0123456789"])
+    other = files.open("log")
+    other.overwrite(3, memoryview(b"abc"))
+    other.overwrite(10, b"")
+    other.flush()
+    for offset in (8, -1, 10):
+        with pytest.raises(StorageError, match=r"cannot replace 3 bytes .* it has 10"):
+            other.overwrite(offset, b"xyz")
+    handle.writev([b"!"])
+    assert (handle.size(), files.read("log")) == (11, b"012abc6789!")
+    handle.close()
+    other.close()
+    with pytest.raises(StorageError, match="was closed"):
+        other.overwrite(0, b"x")
 
 
 def test_a_file_is_opened_only_where_it_can_be(files: FileHalf) -> None:
@@ -244,3 +262,46 @@ def test_a_store_without_files_is_refused(files: FileHalf) -> None:
     assert file_half(files) is files
     with pytest.raises(StorageError, match=r"object://store has no open files.*file://"):
         file_half(object_store)
+
+
+def cut(files: FileHalf, path: str, size: int) -> None:
+    """As somebody else does, not through the handle that writes."""
+    other = files.open(path)
+    other.truncate(size)
+    other.close()
+
+
+def test_nothing_is_written_behind_the_end_of_a_file_that_somebody_cut(files: FileHalf) -> None:
+    handle = files.open("log", create=True)
+    handle.writev([b"0123456789"])
+    cut(files, "log", 4)
+    for act in (
+        lambda: handle.writev([b"more"]),
+        lambda: handle.truncate(10),
+        lambda: handle.region(0, 4),
+    ):
+        with pytest.raises(ChangedFileError, match="has 4 bytes where 10 were written"):
+            act()
+    assert handle.size() == 10
+    assert files.read("log") == b"0123"
+    handle.close()
+
+
+def test_a_look_tells_which_file_a_path_leads_to(files: FileHalf) -> None:
+    assert files.look("log") is None
+    handle = files.open("log", create=True)
+    handle.writev([b"0123"])
+    assert files.look("log") == (handle.identity, 4)
+    files.rename("log", "moved")
+    assert files.look("log") is None
+    assert files.look("moved") == (handle.identity, 4)
+    files.put("log", b"another")
+    found = files.look("log")
+    assert found is not None
+    assert (found.identity != handle.identity, found.size) == (True, 7)
+    mapped = handle.map(4)
+    assert mapped.identity == handle.identity
+    mapped.close()
+    files.make_folder("folder")
+    assert files.look("folder") is None
+    handle.close()

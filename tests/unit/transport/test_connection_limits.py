@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,8 @@ from sparklog.transport import (
     serve,
 )
 from sparklog.transport import server as server_module
+from sparklog.transport.channel import UNSENT_BYTES_MAX
+from sparklog.transport.door import Door
 from sparklog.transport.idle import LOOKS
 from sparklog.types import Endpoint
 
@@ -190,7 +193,7 @@ def test_a_member_comes_in_although_clients_use_up_the_limit() -> None:
 
 
 def test_who_waits_at_the_door_longest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "DOOR_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(server_module, "Door", partial(Door, 2))
 
     async def test(server: Server) -> None:
         silent = [await client_of(server) for _ in range(3)]
@@ -299,11 +302,11 @@ def test_a_slow_reader_holds_a_bounded_number_of_bytes_and_gets_everything_in_th
         with socket.socket() as sock:
             sock.setblocking(False)
             connection = await fill(server, sock)
-            assert connection.unsent_bytes <= server_module.UNSENT_BYTES_MAX + len(BIG) + 4
+            assert connection.unsent_bytes <= UNSENT_BYTES_MAX + len(BIG) + 4
             wanted = 400 * (len(BIG) + 4)
             while wanted:
                 wanted -= len(await asyncio.get_running_loop().sock_recv(sock, 1 << 20))
-                assert connection.unsent_bytes <= server_module.UNSENT_BYTES_MAX + len(BIG) + 4
+                assert connection.unsent_bytes <= UNSENT_BYTES_MAX + len(BIG) + 4
 
     run(test, ServerLimits(), big)
 

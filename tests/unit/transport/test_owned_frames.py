@@ -1,6 +1,8 @@
 """Frames that belong to whoever takes them."""
 
+import mmap
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -76,3 +78,25 @@ def test_not_much_memory_is_kept() -> None:
         decoder.give_back(frame)
     (frame,) = feed(decoder, struct.pack(">i", 100_000) + bytes(100_000), 1_000_000)
     assert len(frame.obj) == 100_000
+
+
+def test_a_length_that_was_not_proved_costs_what_has_arrived() -> None:
+    tracemalloc.start()
+    try:
+        decoder = OwnedFrameDecoder(100_000_000)
+        feed(decoder, struct.pack(">i", 100_000_000) + bytes(100_000), 70_000)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    decoder.close()
+    assert decoder._large is None
+
+
+def test_frames_of_a_size_that_has_arrived_before_use_memory_that_can_be_used_again() -> None:
+    decoder = OwnedFrameDecoder(100_000_000)
+    size = SPARE_BYTES_MAX + 1
+    kinds = []
+    for _ in range(2):
+        (frame,) = feed(decoder, struct.pack(">i", size) + bytes(size), 1_000_000)
+        kinds.append(type(frame.obj))
+    assert kinds == [mmap.mmap, bytearray]

@@ -23,7 +23,7 @@ from sparklog.transport import (
     connect,
     serve,
 )
-from sparklog.transport import server as server_module
+from sparklog.transport import server_connection as connection_module
 from sparklog.types import Endpoint
 
 HOST = "127.0.0.1"
@@ -234,7 +234,7 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
 def test_reading_pauses_while_too_many_answers_are_parked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_module, "PARKED_REPLIES_MAX", 4)
+    monkeypatch.setattr(connection_module, "PARKED_REPLIES_MAX", 4)
     handler = Pausing()
 
     async def test(server: Server) -> None:

@@ -1,7 +1,8 @@
 """Frames come out whole however the bytes come in, and a lie about a length costs nothing."""
 
+import mmap
 import struct
-import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,14 +10,18 @@ from hypothesis import strategies as st
 
 from sparklog.errors import FrameError
 from sparklog.wire.frames import (
-    BUSY_BYTES,
-    INITIAL_BYTES,
-    KEPT_BYTES,
+    CARRIED_BYTES_MAX,
     LENGTH_BYTES,
-    PATIENCE,
-    TRUSTED_BYTES,
+    SMALL_BYTES_MAX,
     FrameDecoder,
     frame_length,
+)
+from sparklog.wire.receive_memory import (
+    SCARCE_BYTES,
+    SHARED_BYTES,
+    SPARE_BYTES_MAX,
+    SPARES_BYTES_MAX,
+    ReceiveMemory,
 )
 
 MAX_FRAME_BYTES = 100 * 2**20
@@ -40,19 +45,50 @@ def feed(decoder: FrameDecoder, data: bytes, chunk_bytes: int) -> list[bytes]:
     return found
 
 
+SIZES = st.integers(0, 60) | st.sampled_from([
+    *(SMALL_BYTES_MAX + extra for extra in range(-5, 3)),
+    *(CARRIED_BYTES_MAX + extra for extra in range(-5, 3)),
+    SHARED_BYTES - 4, SHARED_BYTES, SHARED_BYTES + 1, 2 * SHARED_BYTES,
+])  # fmt: skip
+
+
 @given(
-    payloads=st.lists(st.binary(max_size=400), max_size=12),
-    chunk_bytes=st.integers(1, 300),
-    initial_bytes=st.integers(LENGTH_BYTES, 64),
+    streams=st.lists(st.lists(SIZES, max_size=6), min_size=1, max_size=3),
+    chunks=st.lists(st.sampled_from([1, 3, 50, 1000, 70_000, SHARED_BYTES]), min_size=1),
+    scarce=st.lists(st.booleans(), min_size=1),
 )
-@settings(max_examples=200, deadline=None)
-def test_frames_come_out_whole_and_in_order(
-    payloads: list[bytes], chunk_bytes: int, initial_bytes: int
+@settings(max_examples=150, deadline=None)
+def test_connections_that_share_memory_get_their_own_frames_whole_and_in_order(
+    streams: list[list[int]], chunks: list[int], scarce: list[bool]
 ) -> None:
-    decoder = FrameDecoder(400, initial_bytes)
-    data = b"".join(framed(payload) for payload in payloads)
-    assert feed(decoder, data, chunk_bytes) == payloads
-    assert decoder.pending_bytes == 0
+    """Each receive of one connection overwrites what the others had in the shared memory."""
+    memory = ReceiveMemory()
+    expected = [[bytes([16 * c + n + 1]) * size for n, size in enumerate(sizes)]
+                for c, sizes in enumerate(streams)]  # fmt: skip
+    left = [memoryview(b"".join(map(framed, payloads))) for payloads in expected]
+    decoders = [FrameDecoder(MAX_FRAME_BYTES, memory) for _ in streams]
+    found: list[list[bytes]] = [[] for _ in streams]
+    turn = 0
+    while any(left):
+        index = turn % len(streams)
+        memory.scarce = scarce[turn % len(scarce)]
+        chunk_bytes = max(chunks[turn % len(chunks)], len(left[index]) // 2000)
+        turn += 1
+        if not left[index]:
+            continue
+        decoders[index].get_buffer(-1)  # a receive that brings nothing
+        buffer = decoders[index].get_buffer(-1)
+        assert len(buffer) > 0
+        chunk = left[index][: min(chunk_bytes, len(buffer))]
+        buffer[: len(chunk)] = chunk
+        left[index] = left[index][len(chunk) :]
+        found[index] += [bytes(frame) for frame in decoders[index].buffer_updated(len(chunk))]
+    assert found == expected
+    assert [decoder.pending_bytes for decoder in decoders] == [0] * len(streams)
+    assert [decoder.unfinished_bytes for decoder in decoders] == [0] * len(streams)
+    for decoder in decoders:
+        decoder.frames_done()
+    assert [decoder.capacity_bytes for decoder in decoders] == [0] * len(streams)
 
 
 def test_frames_come_out_byte_by_byte() -> None:
@@ -64,7 +100,7 @@ def test_frames_come_out_byte_by_byte() -> None:
 def test_many_frames_come_out_of_one_chunk() -> None:
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     payloads = [struct.pack(">i", number) * 100 for number in range(100)]
-    assert feed(decoder, b"".join(map(framed, payloads)), INITIAL_BYTES) == payloads
+    assert feed(decoder, b"".join(map(framed, payloads)), SHARED_BYTES) == payloads
 
 
 def test_an_unfinished_frame_waits() -> None:
@@ -88,46 +124,68 @@ def patterned(size: int) -> bytes:
     return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
-@pytest.mark.parametrize("size", [INITIAL_BYTES, TRUSTED_BYTES, TRUSTED_BYTES + 90, 9 * 2**20])
-def test_the_buffer_grows_for_a_large_frame(size: int) -> None:
+@pytest.mark.parametrize(
+    "size", [SMALL_BYTES_MAX, CARRIED_BYTES_MAX, SHARED_BYTES, SHARED_BYTES + 90, 9 * 2**20]
+)
+def test_a_frame_of_any_size_is_received(size: int) -> None:
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     payload = patterned(size)
     assert feed(decoder, framed(payload) + framed(b"next"), 2**16) == [payload, b"next"]
 
 
-def test_the_buffer_is_kept_while_frames_are_large() -> None:
+def test_a_connection_between_frames_holds_no_memory() -> None:
+    memory = ReceiveMemory()
+    decoder = FrameDecoder(MAX_FRAME_BYTES, memory)
+    for size in (10, SMALL_BYTES_MAX + 1, CARRIED_BYTES_MAX + 1, SPARE_BYTES_MAX + 1):
+        feed(decoder, framed(patterned(size)), 2**16)
+        decoder.frames_done()
+        assert (decoder.capacity_bytes, decoder.unfinished_bytes) == (0, 0)
+    assert memory.spares_bytes <= SPARES_BYTES_MAX
+
+
+def test_an_unfinished_frame_holds_what_has_arrived() -> None:
     decoder = FrameDecoder(MAX_FRAME_BYTES)
-    payload = patterned(TRUSTED_BYTES + 90)
+    feed(decoder, framed(patterned(CARRIED_BYTES_MAX - 4))[:1000], 1000)
+    assert (decoder.capacity_bytes, decoder.unfinished_bytes) == (1000, CARRIED_BYTES_MAX)
+    decoder.close()
+    assert (decoder.capacity_bytes, decoder.unfinished_bytes) == (0, 0)
+
+
+def test_the_buffer_of_a_large_frame_serves_the_next_one_of_any_connection() -> None:
+    memory = ReceiveMemory()
+    payload = framed(patterned(SHARED_BYTES + 90))
+    kept = []
     for _ in range(3):
-        assert feed(decoder, framed(payload), 2**18) == [payload]
-        decoder.get_buffer()
-        assert decoder.capacity_bytes == len(payload) + LENGTH_BYTES
+        feed(FrameDecoder(MAX_FRAME_BYTES, memory), payload, 2**18)
+        decoder = FrameDecoder(MAX_FRAME_BYTES, memory)
+        feed(decoder, payload, 2**18)
+        decoder.close()
+        kept.append(memory.spares_bytes)
+    assert kept[1:] == kept[:-1]
 
 
-def test_the_buffer_shrinks_when_frames_are_small_again() -> None:
-    decoder = FrameDecoder(MAX_FRAME_BYTES)
-    feed(decoder, framed(patterned(TRUSTED_BYTES)), 2**18)
-    for _ in range(PATIENCE + 3):
-        assert feed(decoder, framed(b"small"), 100) == [b"small"]
-    assert decoder.capacity_bytes == INITIAL_BYTES
+def test_a_connection_of_large_frames_receives_the_next_one_in_its_place() -> None:
+    memory = ReceiveMemory()
+    decoder = FrameDecoder(MAX_FRAME_BYTES, memory)
+    payload = patterned(SHARED_BYTES + 90)
+    feed(decoder, framed(payload), 2**18)
+    decoder.frames_done()
+    assert len(decoder.get_buffer()) == len(payload) + LENGTH_BYTES
+    assert feed(decoder, framed(payload), 2**18) == [payload]
+    decoder.frames_done()
+    memory.scarce = True
+    assert len(decoder.get_buffer()) == SCARCE_BYTES
 
 
-def test_a_peer_that_fills_the_buffer_gets_a_larger_one_while_it_goes_on() -> None:
-    decoder = FrameDecoder(MAX_FRAME_BYTES)
-    payloads = [bytes([number]) * 1000 for number in range(250)]
-    data = b"".join(map(framed, payloads))
-    assert feed(decoder, data, BUSY_BYTES) == payloads
-    assert decoder.capacity_bytes == BUSY_BYTES
-    for _ in range(PATIENCE + 3):
-        assert feed(decoder, framed(b"small"), 100) == [b"small"]
-    assert decoder.capacity_bytes == INITIAL_BYTES
-
-
-def test_a_huge_buffer_shrinks_at_once() -> None:
-    decoder = FrameDecoder(MAX_FRAME_BYTES)
-    feed(decoder, framed(patterned(KEPT_BYTES + 1)), 2**20)
-    decoder.get_buffer()
-    assert decoder.capacity_bytes == INITIAL_BYTES
+def test_not_much_memory_is_kept_for_later_frames() -> None:
+    memory = ReceiveMemory()
+    buffers = [memory.take(SPARE_BYTES_MAX - 1) for _ in range(4)]
+    for buffer in [*buffers, memory.take(SPARE_BYTES_MAX + 1)]:
+        memory.give_back(buffer)
+    assert memory.spares_bytes == SPARES_BYTES_MAX
+    memory.drop_spares()
+    assert memory.spares_bytes == 0
+    assert memory.take_spare(1) is None
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), MAX_FRAME_BYTES + 1, 2**31 - 1])
@@ -151,28 +209,30 @@ def test_the_largest_frame_is_allowed() -> None:
         feed(decoder, framed(b"x" * 1001), 64)
 
 
-def test_a_lying_length_allocates_little() -> None:
-    tracemalloc.start()
-    try:
-        decoder = FrameDecoder(MAX_FRAME_BYTES)
-        assert feed(decoder, struct.pack(">i", MAX_FRAME_BYTES) + b"and no more", 100) == []
-        decoder.get_buffer()
-        assert tracemalloc.get_traced_memory()[1] < 2 * TRUSTED_BYTES
-    finally:
-        tracemalloc.stop()
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc of Linux")
 def test_memory_follows_the_bytes_that_arrived() -> None:
-    decoder = FrameDecoder(MAX_FRAME_BYTES)
-    feed(decoder, struct.pack(">i", 64 * 2**20) + bytes(3 * 2**20), 2**18)
-    decoder.get_buffer()
-    assert decoder.capacity_bytes <= 2 * 2 * 3 * 2**20
+    """200 connections declare 100 MB each and send 20 KiB of them."""
+    memory = ReceiveMemory()
+    decoders = [FrameDecoder(MAX_FRAME_BYTES, memory) for _ in range(200)]
+    before = resident_bytes()
+    start = struct.pack(">i", MAX_FRAME_BYTES) + bytes(20 * 1024 - 4)
+    for decoder in decoders:
+        assert feed(decoder, start, 4096) == []
+    assert sum(decoder.capacity_bytes for decoder in decoders) >= 200 * MAX_FRAME_BYTES
+    assert resident_bytes() - before < 200 * 2 * 20 * 1024
+    for decoder in decoders:
+        decoder.close()
+    assert sum(decoder.capacity_bytes for decoder in decoders) == 0
 
 
 @given(data=st.binary(max_size=200), chunk_bytes=st.integers(1, 50))
 @settings(max_examples=200, deadline=None)
 def test_random_bytes_give_frames_or_a_frame_error(data: bytes, chunk_bytes: int) -> None:
-    decoder = FrameDecoder(100, 16)
+    decoder = FrameDecoder(100)
     try:
         feed(decoder, data, chunk_bytes)
     except FrameError:

@@ -49,6 +49,8 @@ from sparklog.wire.private import (
     OfflineReplica,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    ReportDamageRequest,
+    ReportDamageResponse,
     ReportLogEndsRequest,
     ReportLogEndsResponse,
     ReportLossRequest,
@@ -106,6 +108,7 @@ REQUESTS = [
         ),
     ),
     DrainBrokersRequest(broker_ids=(3, 4), cancel=True),
+    ReportDamageRequest(topic_id=UUID(int=5), partition=3, offset=1 << 40),
     AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
     GiveWorkRequest(spare="spare-1", work=b'{"broker": {}}'),
 ]
@@ -133,6 +136,7 @@ RESPONSES = [
     DrainBrokersResponse(
         brokers=(DrainedBroker(broker_id=3, partitions_left=7, partitions_stuck=1),)
     ),
+    ReportDamageResponse(error_code=1, error_message="no such offset"),
     AwaitWorkResponse(work=b'{"broker": {}}'),
     GiveWorkResponse(asking=True),
 ]

@@ -1,0 +1,140 @@
+"""Replicas of this broker whose logs do not work: why, and which of them may be copied anew.
+
+Owns: the reasons, and the rule when what is left of a log may be put aside.  Must not know files,
+threads or the network.
+
+A log whose files vanished or changed, or that is damaged, is *lost*: the controller is told so, and
+takes the replica out of every set from which leaders come, if another replica can lead.  Once the
+cluster image shows that this was done after the loss, nothing depends on the remains any more, and
+the broker copies the leader's log.  Where no other replica can lead, nothing is put aside.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from sparklog.errors import (
+    ChangedFileError,
+    CorruptLogError,
+    DamagedLogError,
+    LostLogError,
+    SparklogError,
+)
+from sparklog.metadata import ClusterImage, PartitionImage
+from sparklog.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedLog:
+    """Why a replica does not work.
+
+    ``lost``: another replica's log is to be copied.  ``leader_epoch`` is the highest that this
+    broker knew when the log failed.
+    """
+
+    topic_id: UUID
+    error: SparklogError
+    lost: bool
+    leader_epoch: int
+
+
+def means_loss(error: SparklogError) -> bool:
+    """Whether a log that failed with this error will not work again after a restart either."""
+    return isinstance(error, LostLogError | ChangedFileError | CorruptLogError | DamagedLogError)
+
+
+class FailedLogs:
+    """Of one broker, by partition."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._failed: dict[TopicPartition, FailedLog] = {}
+
+    def __contains__(self, topic_partition: object) -> bool:
+        return topic_partition in self._failed
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(tuple(self._failed))
+
+    def __len__(self) -> int:
+        return len(self._failed)
+
+    def get(self, topic_partition: TopicPartition) -> FailedLog | None:
+        return self._failed.get(topic_partition)
+
+    def add(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        error: SparklogError,
+        state: PartitionImage | None,
+    ) -> None:
+        """A later failure replaces an earlier one.  ``state`` is what the image says now."""
+        self._failed[topic_partition] = FailedLog(
+            topic_id=topic_id,
+            error=error,
+            lost=means_loss(error),
+            leader_epoch=NO_LEADER_EPOCH if state is None else state.leader_epoch,
+        )
+        remedy = _remedy(topic_partition, state, self._node_id) if means_loss(error) else ""
+        logger.error("%s is offline: %s%s", topic_partition, error, remedy)
+
+    def remove(self, topic_partition: TopicPartition) -> FailedLog | None:
+        """The replica works again, or is not here any more."""
+        return self._failed.pop(topic_partition, None)
+
+    def errors(self) -> dict[TopicPartition, SparklogError]:
+        """Why each of them does not work."""
+        return {tp: failed.error for tp, failed in self._failed.items()}
+
+    def due(self, image: ClusterImage) -> list[TopicPartition]:
+        """Lost logs whose remains may be put aside now."""
+        states = ((tp, image.partition(tp)) for tp in self._failed)
+        return [tp for tp, state in states if state is not None and self.may_copy(tp, state)]
+
+    def sole(self, image: ClusterImage) -> list[TopicPartition]:
+        """Lost logs of which no other broker has a replica."""
+        states = ((tp, image.partition(tp)) for tp, failed in self._failed.items() if failed.lost)
+        own = (self._node_id,)
+        return [tp for tp, state in states if state is not None and state.replicas == own]
+
+    def is_lost(self, topic_partition: TopicPartition) -> bool:
+        failed = self._failed.get(topic_partition)
+        return failed is not None and failed.lost
+
+    def takes(self, topic_partition: TopicPartition, error: SparklogError) -> bool:
+        """Whether this failure counts: the first one does, and a loss, of which an earlier failure
+        was the first sign."""
+        failed = self._failed.get(topic_partition)
+        return failed is None or (means_loss(error) and not failed.lost)
+
+    def may_copy(self, topic_partition: TopicPartition, state: PartitionImage) -> bool:
+        """Whether the controller has given up this replica's log, and another replica leads.
+
+        A leader epoch that began before the loss does not tell: its leader may still count what
+        this replica had fetched, and take it into the ISR.
+        """
+        failed = self._failed.get(topic_partition)
+        if failed is None or not failed.lost or state.leader in (NO_NODE, self._node_id):
+            return False
+        counted = (*state.isr, *state.eligible, *state.last_known)
+        return state.leader_epoch > failed.leader_epoch and self._node_id not in counted
+
+
+def _remedy(topic_partition: TopicPartition, state: PartitionImage | None, node_id: int) -> str:
+    """What follows from the loss of this replica's log, for whoever runs the broker."""
+    if state is None:
+        return ""
+    if state.replicas == (node_id,):
+        return (
+            f"; this is the only replica, and what it held is not replaced by an empty log: put "
+            f"the files back and restart broker {node_id}, or give the records up with its setting "
+            f"lost.logs.accept={topic_partition}"
+        )
+    return (
+        "; it is copied anew once another replica leads; if none can, `sparklog elect-leaders "
+        f"--unclean` lets one lead that may lack records: {list(state.replicas)} have replicas"
+    )

@@ -1,0 +1,30 @@
+"""ReportDamage (key 20013): a member got a damaged batch from this broker, which is to check it.
+
+Answered at once; the check comes when it is its turn, and at most so often for a segment.
+"""
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.partitions import PartitionTable
+from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.types import TopicPartition
+from sparklog.wire.private import ReportDamageRequest, ReportDamageResponse
+
+
+def handler(table: PartitionTable) -> ApiHandler:
+    def handle(_context: RequestContext, request: ReportDamageRequest) -> ReportDamageResponse:
+        tp = TopicPartition(table.topic_name(request.topic_id), request.partition)
+        partition = table.find(tp.topic, tp.partition)
+        log = partition.log
+        if not log.log_start_offset <= request.offset < log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, str(log.out_of_range(request.offset)))
+        log.damage.suspect(request.offset)
+        return ReportDamageResponse()
+
+    return ApiHandler(
+        api_key=ReportDamageRequest.API_KEY,
+        min_version=0,
+        max_version=0,
+        handle=handle,
+        advertise=False,
+        members_only=True,
+    )

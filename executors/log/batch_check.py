@@ -1,0 +1,47 @@
+"""Whether a stored batch is the one that the log wrote there.
+
+Owns: the checks of one batch against its neighbours, its checksum and the leader epochs of its log.
+Must not know files.
+
+The checksum of a batch leaves out base offset, length, leader epoch and magic.  The neighbours
+vouch for the first two: offsets of a log that nobody compacted have no gaps.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from sparklog.executors.log.checkpoint import EpochEntry
+from sparklog.executors.log.scan import header_damage
+from sparklog.types import NO_LEADER_EPOCH
+from sparklog.wire.batch import BatchHeader
+
+
+def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> int:
+    """The leader epoch that wrote an offset; -1 when it lies before all that is known."""
+    index = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
+    return epochs[index - 1].epoch if index else NO_LEADER_EPOCH
+
+
+def placement_damage(
+    header: BatchHeader, bytes_left: int, *, next_offset: int, end_offset: int
+) -> str | None:
+    """What is wrong with length and offsets of a batch where ``next_offset`` is to follow.
+
+    ``end_offset``: the segment holds nothing at or above it.  A gap before the batch is not judged.
+    """
+    damage = header_damage(header, bytes_left)
+    if damage is not None:
+        return damage
+    if header.base_offset < next_offset:
+        return f"base offset is {header.base_offset} where {next_offset} or more must follow"
+    if header.next_offset > end_offset:
+        return f"last offset is {header.last_offset} where the segment ends at {end_offset - 1}"
+    return None
+
+
+def epoch_damage(header: BatchHeader, epochs: Sequence[EpochEntry]) -> str | None:
+    """What is wrong with the leader epoch of a batch."""
+    expected = epoch_of(epochs, header.base_offset)
+    if expected in (NO_LEADER_EPOCH, header.partition_leader_epoch):
+        return None
+    return f"leader epoch is {header.partition_leader_epoch} where {expected} wrote"

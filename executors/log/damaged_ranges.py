@@ -1,0 +1,134 @@
+"""Damaged ranges of a segment's log file, and walks over its batches that step around them.
+
+Owns: the value that describes a damaged range, and how a walk treats one.  Must not know how damage
+is found or mended.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sparklog.errors import DamagedRangeError
+from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans
+from sparklog.storage_backends.base import FileHandle
+from sparklog.types import NO_TIMESTAMP
+from sparklog.wire.batch import BatchHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedRange:
+    """The bytes [``position``, ``end``) of a log file that held the offsets [``first_offset``,
+    ``end_offset``).
+
+    The batch before it ends at ``position``, and a sound batch, or the end of the segment, is at
+    ``end``.  ``readable``: the records are sound, and only the leader epoch in a batch header,
+    which no checksum covers, is wrong.
+    """
+
+    position: int
+    end: int
+    first_offset: int
+    end_offset: int
+    reason: str
+    readable: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.end - self.position
+
+    def overlaps(self, other: "DamagedRange") -> bool:
+        return self.position < other.end and other.position < self.end
+
+    def covers(self, other: "DamagedRange") -> bool:
+        """Whether a walk that steps around this range needs to know nothing of the other one."""
+        inside = self.position <= other.position and other.end <= self.end
+        return inside and (other.readable or not self.readable)
+
+    def joined(self, other: "DamagedRange") -> "DamagedRange":
+        """One range for both, which overlap."""
+        return DamagedRange(
+            position=min(self.position, other.position),
+            end=max(self.end, other.end),
+            first_offset=min(self.first_offset, other.first_offset),
+            end_offset=max(self.end_offset, other.end_offset),
+            reason=self.reason,
+            readable=self.readable and other.readable,
+        )
+
+    def as_span(self) -> BatchSpan:
+        """The range as one batch that has no timestamp."""
+        last_offset = self.end_offset - 1
+        return BatchSpan(self.position, self.size, self.first_offset, last_offset, NO_TIMESTAMP)
+
+    def error(self, path: str) -> DamagedRangeError:
+        """What a read of these offsets meets."""
+        return DamagedRangeError(
+            path, self.position, self.reason, self.first_offset, self.end_offset
+        )
+
+
+#: Of one segment, in the order of the file; they do not overlap.
+DamagedRanges = Sequence[DamagedRange]
+
+
+def walk_spans(
+    handle: FileHandle, position: int, end: int, damaged: DamagedRanges
+) -> Iterator[BatchSpan]:
+    """The batches in [position, end), a damaged range as if it were one batch.
+
+    A position inside a damaged range counts as the start of that range.  Raises CorruptLogError.
+    """
+    for hole in unreadable(damaged):
+        if hole.end <= position or hole.position >= end:
+            continue
+        if hole.position > position:
+            yield from iter_spans(handle, position, hole.position)
+        yield hole.as_span()
+        position = hole.end
+    yield from iter_spans(handle, position, end)
+
+
+def walk_sound_spans(
+    handle: FileHandle, position: int, end: int, damaged: DamagedRanges
+) -> Iterator[BatchSpan]:
+    """The batches in [position, end).  Raises DamagedRangeError where the walk meets damage."""
+    for span in walk_spans(handle, position, end, damaged):
+        for hole in unreadable(damaged) if damaged else ():
+            if hole.position == span.position:
+                raise hole.error(handle.path)
+        yield span
+
+
+def walk_headers(
+    handle: FileHandle, position: int, end: int, damaged: DamagedRanges
+) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers and positions of the batches in [position, end) that are outside damaged ranges."""
+    for hole in unreadable(damaged):
+        if hole.end <= position or hole.position >= end:
+            continue
+        if hole.position > position:
+            yield from iter_headers(handle, position, hole.position)
+        position = hole.end
+    yield from iter_headers(handle, position, end)
+
+
+def sound_end(path: str, position: int, end: int, damaged: DamagedRanges) -> int:
+    """Up to where the bytes from ``position`` to ``end`` may be served.
+
+    Raises DamagedRangeError when a damaged range begins at ``position``.
+    """
+    for hole in unreadable(damaged):
+        if hole.position <= position < hole.end:
+            raise hole.error(path)
+        if position < hole.position < end:
+            return hole.position
+    return end
+
+
+def is_damaged(position: int, damaged: DamagedRanges) -> bool:
+    """Whether a byte of the log file lies in a damaged range."""
+    return any(hole.position <= position < hole.end for hole in unreadable(damaged))
+
+
+def unreadable(damaged: DamagedRanges) -> Iterator[DamagedRange]:
+    """Those that a walk has to step around."""
+    return (hole for hole in damaged if not hole.readable)

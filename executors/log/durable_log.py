@@ -1,0 +1,128 @@
+"""The half of a log that is about durability: flushes, and when nothing may be written any more.
+
+Owns: the order of a flush on the log's own thread, and why the log is offline.  Must not know what
+is appended, read or cut.
+"""
+
+from sparklog.config import TopicConfig
+from sparklog.errors import StorageError
+from sparklog.executors.log.flush import FlushJob, FlushState, make_job
+from sparklog.executors.log.recovery import LoadedLog
+from sparklog.executors.log.roller import Roller
+from sparklog.storage_backends.base import FileHalf
+from sparklog.types import TopicPartition
+
+
+class DurableLog:
+    """See ``Log``."""
+
+    def __init__(
+        self,
+        *,
+        half: FileHalf,
+        folder: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        roller: Roller,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.folder = folder
+        self.config = config
+        self.leader_epochs = loaded.epochs
+        #: Why nothing may be written any more; None while all is well.
+        self.offline: StorageError | None = None
+        #: Between ``begin_truncation`` and ``end_truncation``.
+        self.truncating = False
+        self._half = half
+        self._segments = loaded.segments
+        self._snapshots = loaded.snapshots
+        self._roller = roller
+        self._flush = FlushState(loaded.recovery_point)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be written."""
+        return self._segments.end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is durable."""
+        return self._flush.recovery_point
+
+    def fail(self, error: StorageError) -> None:
+        """Take no more appends because of this; the first reason stays."""
+        if self.offline is None:
+            self.offline = error
+
+    # flush: start on the owner's thread, run anywhere, finish on the owner's thread
+
+    @property
+    def flush_deadline_ms(self) -> int | None:
+        """When ``flush.ms`` makes the next flush due."""
+        return self._flush.deadline_ms(self.config)
+
+    def flush_due(self, now_ms: int) -> bool:
+        """By ``flush.messages`` or ``flush.ms``, or because a segment was sealed."""
+        return self._flush.target(self.config, self.log_end_offset, now_ms) is not None
+
+    def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
+        """The job up to the log's end; only when a flush is due or by ``force``.
+
+        None too while another job or a truncation is under way.  ``run`` it anywhere, then give it
+        to ``finish_flush`` or ``fail_flush``.
+        """
+        due = force or self.flush_due(now_ms)
+        if not due or self._flush.in_flight or self.truncating or self.offline is not None:
+            return None
+        self._flush.in_flight = True
+        return self._job(now_ms)
+
+    def finish_flush(self, job: FlushJob, now_ms: int) -> None:
+        """The job has run: the recovery point moves, or the log goes offline because a file that
+        it needs was missing."""
+        lost = self._flush.loss(job, self._segments)
+        if lost is not None:
+            self.fail_flush(job, lost)
+            return
+        self._flush.finished(job, self.log_end_offset)
+        if job.epochs is not None and job.epochs == self.leader_epochs.encode():
+            self.leader_epochs.dirty = False
+
+    def fail_flush(self, job: FlushJob, error: StorageError) -> None:
+        """The job failed: what the disk holds is unknown, the log takes no more appends."""
+        self._flush.in_flight = False
+        self.offline = error
+
+    def flush(self, now_ms: int) -> None:
+        """Make everything durable, here and now.  Blocks.  Raises StorageError (log offline)."""
+        self._require_writable()
+        self._run(self._job(now_ms), now_ms)
+
+    def _require_writable(self) -> None:
+        if self.offline is not None:
+            raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
+        self._roller.remove_unwanted()
+
+    def _run(self, job: FlushJob, now_ms: int) -> None:
+        try:
+            job.run()
+        except StorageError as error:
+            self.fail_flush(job, error)
+            raise
+        self.finish_flush(job, now_ms)
+        if self.offline is not None:
+            raise self.offline
+
+    def _job(self, now_ms: int) -> FlushJob:
+        flush_names, self._roller.names_changed = self._roller.names_changed, False
+        return make_job(
+            self._half,
+            self.folder,
+            self._flush,
+            self._segments,
+            self._snapshots,
+            self.leader_epochs,
+            now_ms=now_ms,
+            flush_names=flush_names,
+        )

@@ -1,0 +1,137 @@
+"""What is known of damage inside one log: ranges, and segments that have to be checked.
+
+Owns: how damage that a read met becomes a question for a check, and which ranges are waited for.
+Must not know who checks, or where sound bytes come from.
+
+The ranges themselves are the segments' (``Segment.damaged``), so that they go with a segment that
+is deleted or cut.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.errors import CorruptLogError, DamagedRangeError
+from sparklog.executors.log.damaged_ranges import DamagedRange
+from sparklog.executors.log.names import parse_file_name
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import SegmentList
+
+#: A sealed range that is read so many times in a row from the same offset is checked: a reader that
+#: cannot use what it gets asks again.
+READS_IN_A_ROW: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A segment by its base offset, and the offset around which it may be damaged; None: all."""
+
+    base_offset: int
+    offset: int | None
+
+
+class LogDamage:
+    """Of one log.  ``on_suspicion`` is called on the log's own thread and must not block."""
+
+    __slots__ = ("_generation", "_last_read", "_reads", "_segments", "on_suspicion", "tried")
+
+    def __init__(self, segments: SegmentList, generation: Callable[[], int]) -> None:
+        """``generation``: how often the log was cut."""
+        self._segments = segments
+        self._generation = generation
+        self._last_read = -1
+        self._reads = 0
+        self.on_suspicion: Callable[[Suspicion], None] = lambda _: None
+        #: Ranges that no other replica could mend so far.
+        self.tried: set[DamagedRange] = set()
+
+    @property
+    def generation(self) -> int:
+        """Another number when the log was cut since."""
+        return self._generation()
+
+    @property
+    def ranges(self) -> list[tuple[Segment, DamagedRange]]:
+        return [(segment, hole) for segment in self._segments for hole in segment.damaged]
+
+    def segment(self, base_offset: int) -> Segment | None:
+        """The segment that begins there, if there is one."""
+        return next((s for s in self._segments if s.base_offset == base_offset), None)
+
+    def sealed(self) -> Iterator[Segment]:
+        """The segments that take no appends, as they are now."""
+        return iter(self._segments[index] for index in range(len(self._segments) - 1))
+
+    def is_active(self, segment: Segment) -> bool:
+        return segment is self._segments.active
+
+    def holds(self, segment: Segment) -> bool:
+        """Whether the segment still belongs to the log."""
+        return segment in self._segments
+
+    def watch(self, on_suspicion: Callable[[Suspicion], None]) -> None:
+        """Have this told of suspicions, and at once of segments that are damaged already."""
+        self.on_suspicion = on_suspicion
+        for base_offset in {segment.base_offset for segment, _ in self.ranges}:
+            on_suspicion(Suspicion(base_offset, None))
+
+    def is_final(self, error: DamagedRangeError) -> bool:
+        """Whether no other replica could mend the range that a read met."""
+        met = error.position, error.first_offset
+        return any((hole.position, hole.first_offset) == met for hole in self.tried)
+
+    # what readers meet
+
+    def met(self, error: CorruptLogError) -> None:
+        """A read found what cannot be; known ranges are left out."""
+        if isinstance(error, DamagedRangeError):
+            return
+        parsed = parse_file_name(error.path.rpartition("/")[2])
+        if parsed is not None:
+            self.on_suspicion(Suspicion(parsed[0], None))
+
+    def was_read(self, offset: int, size: int) -> None:
+        """So many bytes of batches from ``offset`` on were given to a reader."""
+        if offset != self._last_read:
+            self._last_read, self._reads = offset, 1
+            return
+        self._reads += size > 0
+        if self._reads >= READS_IN_A_ROW and offset < self._segments.active.base_offset:
+            self._reads = 0
+            self.suspect(offset)
+
+    def suspect(self, offset: int) -> None:
+        """What holds ``offset`` may be damaged."""
+        segment = next(iter(self._segments.from_offset(offset)), None)
+        if segment is not None:
+            self.on_suspicion(Suspicion(segment.base_offset, offset))
+
+    # what a check found
+
+    def add(self, segment: Segment, damaged: DamagedRange) -> bool:
+        """A range was found; False when it is known already.
+
+        A range that has grown takes the place of those that it overlaps.
+        """
+        if any(known.covers(damaged) for known in segment.damaged):
+            return False
+        grown, kept = damaged, list[DamagedRange]()
+        for known in segment.damaged:
+            if known.overlaps(grown):
+                grown = grown.joined(known)
+            else:
+                kept.append(known)
+        segment.damaged = sorted([*kept, grown], key=lambda hole: hole.position)
+        # Retention and cuts take ranges away without a word.
+        self.tried &= {hole for _, hole in self.ranges}
+        return True
+
+    def replace(
+        self, segment: Segment, damaged: DamagedRange, rest: DamagedRange | None = None
+    ) -> None:
+        """A range was mended, up to ``rest``."""
+        kept = [hole for hole in segment.damaged if hole is not damaged]
+        segment.damaged = kept
+        self.tried.discard(damaged)
+        if rest is not None:
+            self.add(segment, rest)

@@ -1,0 +1,101 @@
+"""Where a partition can be read again behind a range that cannot be read.
+
+Owns: what an answer's batches say of the offset to go on from, and looking for an offset when they
+say nothing that can be true.  Must not know records, nor whether somebody wants to go on.
+"""
+
+from typing import Final
+
+from sparklog.client.raw import Fetched, RawClient
+from sparklog.errors import DecodeError, ErrorCode, KafkaError
+from sparklog.types import Isolation, OffsetSpec, TopicPartition
+from sparklog.wire.batch import batch_size, check_batch, iter_batches, read_header
+
+#: What one look at an offset may take in seconds: brokers are asked again meanwhile.
+PROBE_S: Final = 2.0
+
+
+def end_of_answer(fetched: Fetched, offset: int) -> tuple[int, int]:
+    """(offset, byte) behind the last whole batch of an answer to a fetch at ``offset``.
+
+    Raises DecodeError when the answer has bytes and no batch in them leads on: a length or an
+    offset in a header is damaged.  KafkaError for another message format.
+    """
+    records = fetched.records
+    before, after, start, end = offset, offset, 0, 0
+    try:
+        while (size := batch_size(records, end)) is not None and end + size <= len(records):
+            header = read_header(records, end)
+            if end and header.base_offset < after:
+                # One of two neighbours lies; no CRC covers the base offset and the length.
+                if _is_sound(records, start) or not before < header.base_offset:
+                    break
+                after = header.base_offset
+            if not after < header.next_offset <= fetched.high_watermark:
+                if not end:
+                    raise DecodeError(
+                        f"the batch there says that the next offset is {header.next_offset}; the "
+                        f"log is readable up to {fetched.high_watermark}"
+                    )
+                break
+            before, after = after, header.next_offset
+            start, end = end, end + size
+    except (DecodeError, KafkaError):
+        if not end:
+            raise
+    if not end:
+        raise DecodeError(f"the {len(records)} bytes there are no whole batch")
+    return after, end
+
+
+def _is_sound(records: memoryview, start: int) -> bool:
+    try:
+        check_batch(records, start, read_header(records, start))
+    except (DecodeError, KafkaError):
+        return False
+    return True
+
+
+async def find_readable(
+    raw: RawClient, tp: TopicPartition, offset: int, *, isolation: Isolation
+) -> int:
+    """An offset above ``offset`` from which a fetch gives a sound batch, behind a damaged range.
+
+    The end of the log if there is none.  Takes a number of fetches that grows with the logarithm
+    of the distance; sound batches between two damaged ranges may be passed by for that.  Raises
+    KafkaError when the end of the log cannot be learnt.
+    """
+    latest = await raw.list_offsets({tp: OffsetSpec.LATEST}, isolation=isolation)
+    end = latest[tp].offset
+    refused, step = offset, 1
+    while True:
+        readable = min(refused + step, end)
+        if readable >= end or await _is_readable(raw, tp, readable, isolation):
+            break
+        refused, step = readable, step * 2
+    while readable - refused > 1:
+        middle = (refused + readable) // 2
+        if await _is_readable(raw, tp, middle, isolation):
+            readable = middle
+        else:
+            refused = middle
+    return max(readable, offset + 1)
+
+
+async def _is_readable(
+    raw: RawClient, tp: TopicPartition, offset: int, isolation: Isolation
+) -> bool:
+    """Whether a fetch there gives a sound batch that leads on."""
+    try:
+        fetched = await raw.fetch(
+            tp, offset, max_bytes=1, max_wait_ms=0, isolation=isolation, timeout_s=PROBE_S
+        )
+        for header, start in iter_batches(fetched.records, partial_tail=True):
+            check_batch(fetched.records, start, header)
+            return header.last_offset >= offset
+    except DecodeError:
+        return False
+    except KafkaError as error:
+        if error.code not in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
+            raise
+    return False

@@ -1,0 +1,62 @@
+"""Records that a DataFrame's read cannot read: an error, or left out, told of and counted.
+
+Owns: the option ``failOnCorruptBatch`` in a task, and what its log says.  Must not know how records
+are decoded, nor Spark.
+"""
+
+import logging
+from typing import Final
+
+from sparklog.errors import CorruptBatchError, SparklogError
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+OPTION: Final = "failOnCorruptBatch"
+REMEDY: Final = (
+    "Read other offsets (startingOffsets, endingOffsets), or leave these records out with option "
+    f"{OPTION}=false"
+)
+#: Warnings about single batches of one range; further ones are only counted.
+WARNINGS_MAX: Final = 20
+
+
+class CorruptBatches:
+    """What cannot be read of one range of offsets, [start, end)."""
+
+    def __init__(self, tp: TopicPartition, start: int, end: int, *, fail: bool) -> None:
+        self.fail = fail
+        #: Batches of which records were left out, and how many offsets those were.
+        self.batches = 0
+        self.offsets = 0
+        self._topic_partition = tp
+        self._start = start
+        self._end = end
+
+    def meet(self, first: int, last: int, error: SparklogError) -> None:
+        """Records at the offsets [first, last] cannot be read.
+
+        Raises CorruptBatchError unless the option leaves them out.
+        """
+        first = min(max(first, self._start), self._end - 1)
+        last = max(min(last, self._end - 1), first)
+        if self.fail:
+            tp = str(self._topic_partition)
+            raise CorruptBatchError(tp, first, last, str(error), REMEDY) from error
+        self.batches += 1
+        self.offsets += last - first + 1
+        if self.batches <= WARNINGS_MAX:
+            logger.warning(
+                "%s: the records at offsets %d to %d cannot be read and are left out (%s=false): "
+                "%s",
+                self._topic_partition, first, last, OPTION, error,
+            )  # fmt: skip
+
+    def tell(self) -> None:
+        """The range was read: say how much of it was left out."""
+        if self.batches:
+            logger.warning(
+                "%s: of the offsets [%d, %d), %d in %d batches could not be read and were left out "
+                "(%s=false)",
+                self._topic_partition, self._start, self._end, self.offsets, self.batches, OPTION,
+            )  # fmt: skip

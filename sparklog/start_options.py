@@ -1,0 +1,101 @@
+"""What a caller of ``start`` gives -> options of the launcher, checked.
+
+Owns: the rules of those options, and their error messages.  Must not know the launcher, nor Spark.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+from sparklog.client.cluster_client import parse_bootstrap
+from sparklog.config import BrokerConfig
+from sparklog.errors import ConfigError, StartError
+from sparklog.process import local_folder
+
+Location = str | PathLike[str]
+
+
+def check_session(spark: Any) -> None:
+    """Refuse what is no Spark session.  Raises ConfigError."""
+    if not (hasattr(spark, "conf") and hasattr(spark, "read")):
+        raise ConfigError(
+            f"connect(spark, ...): expected a SparkSession, not {type(spark).__name__}"
+        )
+
+
+def check_bootstrap(bootstrap_servers: str) -> None:
+    """Raises ConfigError for what is not ``HOST:PORT,HOST:PORT``."""
+    try:
+        parse_bootstrap(bootstrap_servers)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"bootstrap_servers={bootstrap_servers!r}: {error}; expected HOST:PORT,HOST:PORT"
+        ) from None
+
+
+def launch_options(
+    brokers: int,
+    spares: int,
+    data_dir: Location | Sequence[Location],
+    journal_dir: Location | None,
+    host: str,
+    port: int,
+    settings: Mapping[str, Any] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Checked options of the launcher.  Raises StartError and ConfigError."""
+    if brokers < 1:
+        raise StartError(f"brokers={brokers}: a cluster has at least one broker")
+    if spares < 0:
+        raise StartError(f"spares={spares}: expected 0 or more")
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port={port}: expected 0 to 65535")
+    folders = [data_dir] if isinstance(data_dir, (str, PathLike)) else list(data_dir)
+    locations = [_absolute(folder) for folder in folders]
+    if not locations or len(locations) != len(set(locations)):
+        raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
+    texts = as_texts(settings)
+    BrokerConfig.resolve(texts)
+    return {
+        "brokers": brokers,
+        "spares": spares,
+        "data_dir": locations[0],
+        "more_data_dirs": tuple(locations[1:]),
+        "journal_dir": None if journal_dir is None else _absolute(journal_dir),
+        "host": host,
+        "broker_host": host,
+        "port": port,
+        "settings": texts,
+        "storage_options": _as_json(storage_options),
+    }
+
+
+def _absolute(location: Location) -> str:
+    """Executors have working folders of their own, so a relative path means ours."""
+    text = fspath(location)
+    scheme, rest = text.partition(":/")[::2]
+    if scheme.isalnum() and len(scheme) > 1 and rest and not rest.startswith("/"):
+        url = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+        raise ConfigError(f"{text!r} is a URL that lost a slash; write {url}, as text")
+    return text if "://" in text else str(local_folder(text))
+
+
+def _as_json(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """They travel to another process."""
+    options = dict(storage_options or {})
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"storage_options: {error}; give texts, numbers, lists and mappings"
+        ) from error
+    return options
+
+
+def as_texts(values: Mapping[str, Any] | None) -> dict[str, str]:
+    """Setting values as Kafka writes them: a boolean in lower case."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (values or {}).items()
+    }

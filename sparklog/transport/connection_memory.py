@@ -1,0 +1,144 @@
+"""What one connection of a server holds of the server's memory, and what it must wait for.
+
+Owns: the claim for an unfinished request, requests that wait to be handled, and the count of unsent
+answers.  Must not know how much memory there is (``memory_gate.py``) or what a frame means.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+
+from sparklog.transport.memory_gate import Holder, MemoryGate
+from sparklog.transport.queued_requests import FREE_BYTES, Claim
+from sparklog.transport.unsent_answers import UNCOUNTED_BYTES
+from sparklog.wire.frames import FrameDecoder
+
+
+class ConnectionMemory:
+    """``exempt`` connections, those of members, are neither counted nor made to wait.
+
+    ``waits`` says that nothing more may be received; ``on_granted`` is called when that is over,
+    and ``on_overdue`` when the connection must be closed because others need its memory.
+    """
+
+    __slots__ = (
+        "_claim",
+        "_decoder",
+        "_gate",
+        "claimed_bytes",
+        "counted_bytes",
+        "exempt",
+        "kept_bytes",
+        "on_granted",
+        "on_overdue",
+        "peer",
+        "taken_bytes",
+        "worked_bytes",
+    )
+
+    def __init__(
+        self,
+        gate: MemoryGate,
+        decoder: FrameDecoder,
+        on_granted: Callable[[], None],
+        on_overdue: Callable[[], None],
+    ) -> None:
+        self.peer = "?"
+        self.exempt = False
+        self.on_granted = on_granted
+        self.on_overdue = on_overdue
+        #: Bytes of answers that the client has taken since the connection began.
+        self.taken_bytes = 0
+        #: Bytes of answers in memory that the server counts for this connection.
+        self.counted_bytes = 0
+        self._gate = gate
+        self._decoder = decoder
+        self._claim: Claim[Holder] | None = None
+        #: Size of the unfinished frame, if memory is counted for it.
+        self.claimed_bytes = 0
+        #: Size of requests that wait until answers have left, and of the unfinished one behind.
+        self.kept_bytes = 0
+        #: Size of the request that is worked on.
+        self.worked_bytes = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an unfinished request that have arrived."""
+        return self._decoder.pending_bytes
+
+    @property
+    def waits(self) -> bool:
+        return self._claim is not None and not self._claim.granted
+
+    def arrived(self) -> None:
+        """The frame that was unfinished is whole."""
+        if self._claim is not None:
+            claim, self._claim = self._claim, None
+            self._gate.release(claim)
+        else:
+            self._gate.requests.loose_bytes -= self.claimed_bytes
+        self.claimed_bytes = 0
+
+    def claim(self) -> None:
+        """Memory for the rest of an unfinished frame, if enough of it has arrived."""
+        if self.claimed_bytes or self.exempt:
+            return
+        size = self._decoder.unfinished_bytes
+        if self._gate.requests.add_loose(size):
+            self.claimed_bytes = size
+        elif self._decoder.pending_bytes > FREE_BYTES:
+            self.claimed_bytes = size
+            self._claim = self._gate.claim(self, size)
+
+    def work(self, size: int) -> None:
+        """A request is worked on by turns; ``size`` bytes of it stay in memory."""
+        if not self.exempt and size:
+            self.worked_bytes = size
+            self._gate.work(size)
+
+    def worked(self) -> None:
+        """The work has ended."""
+        if self.worked_bytes:
+            size, self.worked_bytes = self.worked_bytes, 0
+            self._gate.worked(size)
+
+    def keep(self, frames: deque[memoryview]) -> deque[memoryview]:
+        """Move requests that must wait out of the memory that all connections receive into."""
+        if not self.kept_bytes:
+            kept = memoryview(bytearray().join(frames))
+            ends = accumulate([len(frame) for frame in frames], initial=0)
+            frames = deque([kept[start:end] for start, end in pairwise(ends)])
+            self._decoder.frames_done()
+            if not self.exempt:
+                self.kept_bytes = len(kept) + self._decoder.pending_bytes
+                self._gate.keep(self.kept_bytes)
+        return frames
+
+    def handled(self) -> None:
+        """No request waits any more."""
+        self._decoder.frames_done()
+        if self.kept_bytes:
+            self._gate.unkeep(self.kept_bytes)
+            self.kept_bytes = 0
+
+    def count_unsent(self, size: int) -> None:
+        """Answers that the client has not taken hold ``size`` bytes."""
+        if size <= UNCOUNTED_BYTES or self.exempt:
+            size = 0
+        if size != self.counted_bytes:
+            self.counted_bytes = size
+            self._gate.unsent(self, size)
+
+    def close(self) -> None:
+        """The connection has ended."""
+        self.on_granted = self.on_overdue = _nothing
+        self.handled()
+        self.worked()
+        if self.claimed_bytes:
+            self.arrived()
+        self.count_unsent(0)
+        self._decoder.close()
+
+
+def _nothing() -> None:
+    """The connection has ended."""

@@ -1,0 +1,126 @@
+"""The memory of a server's connections: who gets some, who waits, and who is closed for it.
+
+Owns: one timer, which runs only while memory is short, and the resuming and closing of connections.
+Must not know how much is allowed (``queued_requests.py``, ``unsent_answers.py``) or what a frame
+means.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sparklog.transport.channel import UNSENT_BYTES_MAX
+from sparklog.transport.limits import ServerLimits
+from sparklog.transport.queued_requests import LOOK_INTERVAL_S, Claim, QueuedRequests
+from sparklog.transport.unsent_answers import SCARCE_UNSENT_BYTES_MAX, UnsentAnswers
+from sparklog.wire.receive_memory import ReceiveMemory
+
+logger = logging.getLogger(__name__)
+
+
+class Holder(Protocol):
+    """What a connection holds, as the gate sees it."""
+
+    peer: str
+    taken_bytes: int
+    on_granted: Callable[[], None]
+    on_overdue: Callable[[], None]
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+
+class MemoryGate:
+    """``connections_slow`` counts the connections that were closed for the memory they held."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self.connections_slow = 0
+        #: Unsent bytes of one connection (regions included) at which it takes no more work.
+        self.unsent_bytes_max = UNSENT_BYTES_MAX
+        self.receive = ReceiveMemory()
+        self.requests: QueuedRequests[Holder] = QueuedRequests(
+            limits.queued_bytes_max, limits.frame_bytes_max
+        )
+        self.answers: UnsentAnswers[Holder] = UnsentAnswers()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def claim(self, holder: Holder, size: int) -> Claim[Holder]:
+        claim = self.requests.claim(holder, size)
+        if not claim.granted:
+            self.receive.drop_spares()
+            self._changed()
+        return claim
+
+    def release(self, claim: Claim[Holder]) -> None:
+        granted = self.requests.release(claim)
+        if granted or self.receive.scarce:
+            self._changed()
+            for other in granted:
+                other.owner.on_granted()
+
+    def work(self, size: int) -> None:
+        self.requests.work(size)
+        self._changed()
+
+    def worked(self, size: int) -> None:
+        granted = self.requests.worked(size)
+        self._changed()
+        for other in granted:
+            other.owner.on_granted()
+
+    def keep(self, size: int) -> None:
+        self.requests.keep(size)
+        self._changed()
+
+    def unkeep(self, size: int) -> None:
+        self.requests.unkeep(size)
+        self._changed()
+
+    def unsent(self, holder: Holder, size: int) -> None:
+        """The connection holds ``size`` bytes of answers that its client has not taken."""
+        victim = self.answers.update(holder, size)
+        if victim is not None:
+            self._cut([victim], "answers that its client does not take")
+        scarce = self.answers.scarce
+        self.unsent_bytes_max = SCARCE_UNSENT_BYTES_MAX if scarce else UNSENT_BYTES_MAX
+        self._watch()
+
+    def as_json(self) -> dict[str, int]:
+        """What NodeStatus shows."""
+        return {
+            "connections_slow": self.connections_slow,
+            "queued_request_bytes": self.requests.held_bytes,
+            "unsent_answer_bytes": self.answers.total_bytes,
+        }
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _changed(self) -> None:
+        self.receive.scarce = self.requests.scarce
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._timer is None and (self.requests.waiting or self.answers.scarce):
+            self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._cut(self.requests.look(), "a request that does not arrive")
+        self._cut(self.answers.look(), "answers that its client does not take")
+        self._watch()
+
+    def _cut(self, holders: Sequence[Holder], why: str) -> None:
+        for holder in holders:
+            self.connections_slow += 1
+            if self.connections_slow.bit_count() == 1:
+                logger.warning(
+                    "connection of %s closed: memory is short and it holds %s (%d closed so far)",
+                    holder.peer,
+                    why,
+                    self.connections_slow,
+                )
+            holder.on_overdue()

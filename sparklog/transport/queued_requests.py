@@ -1,0 +1,235 @@
+"""How much memory requests that have not wholly arrived may hold, and whose turn it is.
+
+Owns: the bound (``queued.max.request.bytes``), the claims of connections on it, and which claims
+have had their time.  Must not know clocks, sockets or buffers.
+
+A connection claims the size of a frame as soon as more than ``FREE_BYTES`` of the frame have
+arrived, and is read from only while the claim is granted.  So a granted frame can always finish,
+and the granted claims together stay within the bound.  Claims wait in the order in which they were
+made, in three lanes by size, each with a share of its own: large frames cannot starve small ones.
+A granted frame that does not arrive while others wait costs its connection: ``look``.  A request
+that is worked on by turns still holds its memory: claims wait until there is room beside it.
+Before all that, small frames have a share without claims, because a claim takes longer than to
+count bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+#: Bytes of a frame that have arrived at which a claim is needed; those before are free.
+FREE_BYTES: Final = 4096
+#: Time between two calls of ``look``.
+LOOK_INTERVAL_S: Final = 1.0
+#: Fewer bytes than this between two looks are no progress; so many looks without any are too many.
+PROGRESS_BYTES_MIN: Final = 4096
+QUIET_LOOKS_MAX: Final = 3
+#: Looks within which a frame must arrive, besides one for each ``BYTES_PER_LOOK`` of its size.
+LOOKS_MIN: Final = 15
+BYTES_PER_LOOK: Final = 4 * 2**20
+#: Frames up to this size are small.
+SMALL_FRAME_BYTES_MAX: Final = 64 * 1024
+#: The share of small frames without a claim.
+_LOOSE_SHARE: Final = 1 / 16
+#: The largest frame of each lane but the last, and the lane's share of the bound.
+_LANES: Final = ((SMALL_FRAME_BYTES_MAX, 1 / 16), (4 * 2**20, 1 / 4))
+_LARGE_SHARE: Final = 1 / 2
+#: The share of requests that have arrived and wait until answers of their connection have left.
+_KEPT_SHARE: Final = 1 / 8
+
+
+class Claimant(Protocol):
+    """A connection."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the unfinished frame that have arrived."""
+
+
+ClaimantT = TypeVar("ClaimantT", bound=Claimant)
+
+
+class Claim(Generic[ClaimantT]):
+    """What one connection wants for one frame."""
+
+    __slots__ = ("granted", "lane", "looks", "owner", "quiet_looks", "seen_bytes", "size")
+
+    def __init__(self, owner: ClaimantT, size: int, lane: "_Lane[ClaimantT]") -> None:
+        self.owner = owner
+        self.size = size
+        self.lane = lane
+        self.granted = False
+        self.looks = 0
+        self.quiet_looks = 0
+        self.seen_bytes = 0
+
+
+class _Lane(Generic[ClaimantT]):
+    """Claims of one class of sizes."""
+
+    __slots__ = ("bytes_max", "granted", "held_bytes", "waiting")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+        self.granted: dict[Claim[ClaimantT], None] = {}
+        self.waiting: dict[Claim[ClaimantT], None] = {}
+
+    def fits(self, size: int) -> bool:
+        return not self.granted or self.held_bytes + size <= self.bytes_max
+
+    def grant(self, claim: Claim[ClaimantT]) -> None:
+        claim.granted = True
+        self.held_bytes += claim.size
+        self.granted[claim] = None
+
+    def remove(self, claim: Claim[ClaimantT]) -> None:
+        if claim.granted:
+            del self.granted[claim]
+            self.held_bytes -= claim.size
+        else:
+            del self.waiting[claim]
+
+    def grant_waiting(self, has_room: Callable[[int], bool]) -> list[Claim[ClaimantT]]:
+        granted = []
+        while self.waiting:
+            claim = next(iter(self.waiting))
+            if not self.fits(claim.size) or not has_room(claim.size):
+                break
+            del self.waiting[claim]
+            self.grant(claim)
+            granted.append(claim)
+        return granted
+
+
+class QueuedRequests(Generic[ClaimantT]):
+    """``bytes_max`` negative: no bound.  One frame of ``frame_bytes_max`` is always possible."""
+
+    def __init__(self, bytes_max: int, frame_bytes_max: int) -> None:
+        self.bounded = bytes_max >= 0
+        self.kept_bytes = 0
+        self.worked_bytes = 0
+        self.loose_bytes = 0
+        self._bytes_max = bytes_max
+        self._loose_bytes_max = int(bytes_max * _LOOSE_SHARE)
+        self._kept_bytes_max = int(bytes_max * _KEPT_SHARE)
+        self._lanes: list[tuple[int, _Lane[ClaimantT]]] = [
+            (size, _Lane(int(bytes_max * share))) for size, share in _LANES
+        ]
+        self._large: _Lane[ClaimantT] = _Lane(max(int(bytes_max * _LARGE_SHARE), frame_bytes_max))
+        self._waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """Claims that are not granted yet."""
+        return self._waiting
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of unfinished frames, of requests that are worked on, and of those that wait."""
+        arrived_bytes = self.kept_bytes + self.worked_bytes
+        return arrived_bytes + self.loose_bytes + sum(lane.held_bytes for lane in self._all_lanes())
+
+    @property
+    def scarce(self) -> bool:
+        """Whether connections must receive no more at once than they may hold without a claim."""
+        return self.bounded and (
+            self._waiting > 0 or self.kept_bytes + self.worked_bytes > self._kept_bytes_max
+        )
+
+    def add_loose(self, size: int) -> bool:
+        """Count a frame without a claim; False when it is too large, or too many are counted."""
+        loose_bytes = self.loose_bytes + size
+        if size > SMALL_FRAME_BYTES_MAX or loose_bytes > self._loose_bytes_max:
+            return False
+        if self.worked_bytes and not self._has_room(size):
+            return False
+        self.loose_bytes = loose_bytes
+        return True
+
+    def claim(self, owner: ClaimantT, size: int) -> Claim[ClaimantT]:
+        """Claim memory for a frame of ``size`` bytes; ``granted`` says whether it may arrive."""
+        lane = next((lane for largest, lane in self._lanes if size <= largest), self._large)
+        claim = Claim(owner, size, lane)
+        if not self.bounded or (not lane.waiting and lane.fits(size) and self._has_room(size)):
+            lane.grant(claim)
+        else:
+            lane.waiting[claim] = None
+            self._waiting += 1
+        return claim
+
+    def release(self, claim: Claim[ClaimantT]) -> Sequence[Claim[ClaimantT]]:
+        """The frame has arrived, or its connection is gone; the claims that are granted now."""
+        if not claim.granted:
+            self._waiting -= 1
+        claim.lane.remove(claim)
+        return self._grant_waiting()
+
+    def work(self, size: int) -> None:
+        """A request of ``size`` bytes has arrived and is worked on by turns."""
+        self.worked_bytes += size
+
+    def worked(self, size: int) -> Sequence[Claim[ClaimantT]]:
+        """The work on a request has ended; the claims that are granted now."""
+        self.worked_bytes -= size
+        return self._grant_waiting()
+
+    def _has_room(self, size: int) -> bool:
+        """Requests that are worked on leave sooner or later, so that frames may wait for them."""
+        return not self.worked_bytes or self.held_bytes + size <= self._bytes_max
+
+    def _grant_waiting(self) -> Sequence[Claim[ClaimantT]]:
+        if not self._waiting:
+            return ()
+        granted = [
+            claim for lane in self._all_lanes() for claim in lane.grant_waiting(self._has_room)
+        ]
+        self._waiting -= len(granted)
+        return granted
+
+    def keep(self, size: int) -> None:
+        """``size`` bytes of requests have arrived that cannot be handled yet."""
+        self.kept_bytes += size
+
+    def unkeep(self, size: int) -> None:
+        self.kept_bytes -= size
+
+    def look(self) -> Sequence[ClaimantT]:
+        """The connections to close, because others wait for the memory that they hold.
+
+        Nothing is expected of a frame while nobody waits.
+        """
+        overdue: list[ClaimantT] = []
+        for lane in self._all_lanes():
+            if lane.waiting:
+                overdue += [claim.owner for claim in lane.granted if _is_overdue(claim)]
+        return overdue
+
+    def check_invariants(self) -> None:
+        lanes = self._all_lanes()
+        assert self._waiting == sum(len(lane.waiting) for lane in lanes)
+        assert self.kept_bytes >= 0
+        assert self.worked_bytes >= 0
+        assert 0 <= self.loose_bytes <= max(self._loose_bytes_max, 0)
+        for lane in lanes:
+            assert lane.held_bytes == sum(claim.size for claim in lane.granted)
+            assert not lane.waiting or lane.granted or self.worked_bytes
+            if self.bounded and len(lane.granted) > 1:
+                assert lane.held_bytes <= lane.bytes_max
+
+    def _all_lanes(self) -> Sequence[_Lane[ClaimantT]]:
+        return [*(lane for _, lane in self._lanes), self._large]
+
+
+def _is_overdue(claim: Claim[ClaimantT]) -> bool:
+    """Count one more look at a granted claim."""
+    arrived = claim.owner.pending_bytes
+    claim.looks += 1
+    if arrived - claim.seen_bytes < PROGRESS_BYTES_MIN:
+        claim.quiet_looks += 1
+    else:
+        claim.quiet_looks = 0
+    claim.seen_bytes = arrived
+    return (
+        claim.quiet_looks >= QUIET_LOOKS_MAX
+        or claim.looks > LOOKS_MIN + claim.size // BYTES_PER_LOOK
+    )

@@ -1,0 +1,438 @@
+"""One client of a server: requests in, answers out in the order of the requests.
+
+Owns: parked and long answers, back pressure, and the end of a connection.  Must not know what a
+frame means, nor how connections are accepted (``server.py``).
+
+A client that does not read its answers is not read from, and holds no more than
+``UNSENT_BYTES_MAX`` and one answer; if it makes no progress at all it is idle and will be closed.
+``memory_gate.py`` limits what all clients together hold; members of the cluster are exempt from it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sparklog.errors import DecodeError, FrameError
+from sparklog.transport.channel import Channel
+from sparklog.transport.connection_memory import ConnectionMemory
+from sparklog.transport.outbox import Reply, region_bytes, release_all, reply_size
+from sparklog.transport.owed import LongAnswer, Owed, Parked
+from sparklog.transport.queued_requests import FREE_BYTES
+from sparklog.transport.turns import TURN_UNITS, Work
+from sparklog.wire.frames import FrameDecoder
+
+if TYPE_CHECKING:
+    from sparklog.transport.server import Server
+
+logger = logging.getLogger(__name__)
+
+#: Requests of one connection that may wait for their answer before reading pauses.
+PARKED_REPLIES_MAX = 512
+
+#: None: no answer is owed.
+Answer: TypeAlias = "Reply | LongAnswer | Parked | Owed | None"
+#: Called at receipt with frames that arrived together.  It takes one or more off the left and gives
+#: as many answers.  The frames are valid only during the call.
+Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]"
+
+
+class ServerConnection(Channel):
+    """One client of a server.
+
+    ``member`` becomes true when the peer has proved that it belongs to the cluster; ``state`` holds
+    what request handlers remember about the connection.  ``units_spent`` is what the requests of
+    this turn have cost: handlers add to it, and after ``TURN_UNITS`` others have a turn.
+    """
+
+    def __init__(self, server: "Server") -> None:
+        decoder = FrameDecoder(server.limits.frame_bytes_max, server.memory.receive)
+        super().__init__(decoder)
+        self._frame_decoder = decoder
+        self.address = ""
+        self.state: dict[str, Any] = {}
+        self.units_spent = 0
+        self._server = server
+        self._memory = ConnectionMemory(server.memory, decoder, self._claim_granted, self.abort)
+        self._handler = server.handler
+        self._stirred = True
+        self._looks_idle = 0
+        self._frames: deque[memoryview] = deque()
+        self._slots: deque[Owed] = deque()
+        self._held_bytes = 0
+        self._held_region_bytes = 0
+        #: Work that has to end before the next request is handled.
+        self._work: Work | None = None
+        #: Answers to parked requests that are being made.
+        self._finishing: dict[Work, None] = {}
+        self._paused = False
+        self._ending = False
+        self._turn_wanted = False
+        self._close_callbacks: list[Callable[[], None]] = []
+        self._eof_callbacks: list[Callable[[], None]] = []
+
+    @property
+    def member(self) -> bool:
+        return self._memory.exempt
+
+    @member.setter
+    def member(self, proved: bool) -> None:
+        self._memory.exempt = proved
+
+    @property
+    def parked(self) -> int:
+        """Answers that wait, or wait behind one that does."""
+        return len(self._slots)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._held_bytes + (self._out.unsent if self._out else 0)
+
+    def call_on_close(self, callback: Callable[[], None]) -> None:
+        """Have something forgotten when the peer goes away."""
+        self._close_callbacks.append(callback)
+
+    def call_on_eof(self, callback: Callable[[], None]) -> None:
+        """Have something hurried when the peer asks nothing more; it may still take answers."""
+        self._eof_callbacks.append(callback)
+
+    def finish(self) -> None:
+        """Take no more requests; close once every answer that is owed has left."""
+        if not self._ending and not self.closed:
+            self._ending = True
+            self._frames.clear()
+            self._pause()
+            self._close_if_done()
+
+    def welcome(self) -> None:
+        """Who waited at the door has proved to be a member."""
+        self._handler = self._server.handler
+        self._server.leave_door(self)
+
+    def wait_at_door(self, door: Handler) -> None:
+        """Until ``welcome``, ``door`` handles the requests; it may raise FrameError."""
+        self._handler = door
+
+    def looked_at(self, looks_max: int) -> None:
+        """Close a client that sent nothing and took nothing for so many looks in a row.
+
+        A client that waits for an answer of ours, or for memory, is not idle.
+        """
+        owed = bool(self._slots or self._work) and not (self._out and self._out.unsent)
+        if self._stirred or owed or self._memory.waits:
+            self._stirred = False
+            self._looks_idle = 0
+            return
+        self._looks_idle += 1
+        if self._looks_idle >= looks_max:
+            self._server.connections_idle += 1
+            logger.info("connection of %s closed: it was idle", self.peer)
+            self.abort()
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        name = transport.get_extra_info("peername")
+        self.address = name[0] if name else ""
+        self._memory.peer = self.peer
+        if not self._server.admit(self):
+            self.abort()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._ending or self.closed:
+            return
+        assert self._work is None, "a connection is not read from while it works on a request"
+        self._server.bytes_received += nbytes
+        self._stirred = True
+        try:
+            frames = self._decoder.buffer_updated(nbytes)
+        except (FrameError, OSError) as error:  # OSError: there is no memory for a large frame
+            self._refuse(error)
+            return
+        if frames:
+            self._frames.extend(frames)
+            self._pump()
+        elif self._frame_decoder.unfinished_bytes > FREE_BYTES:
+            self._claim_memory()
+
+    def eof_received(self) -> bool:
+        # The peer may have closed only its half: what it asked for before is still owed.
+        self._ending = True
+        for callback in self._eof_callbacks:
+            callback()
+        self._close_if_done()
+        return not self.closed
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._server.forget(self)
+        self._let_go()
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        self._eof_callbacks.clear()
+        for callback in callbacks:
+            callback()
+        self.state.clear()
+
+    def abort(self) -> None:
+        super().abort()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold no memory for requests and answers any more."""
+        for slot in self._slots:
+            release_all(slot.reply)
+            slot.on_given = _release
+        self._slots.clear()
+        self._frames.clear()
+        for work in (*self._finishing, *((self._work,) if self._work else ())):
+            work.cancel()
+        self._finishing.clear()
+        self._work = None
+        self._held_bytes = self._held_region_bytes = 0
+        self._memory.close()
+
+    # requests in
+
+    def _claim_memory(self) -> None:
+        """Receive the rest of an unfinished frame only when there is memory for it."""
+        self._memory.claim()
+        if self._memory.waits and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _claim_granted(self) -> None:
+        if not self._paused and not self._ending and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _pump(self) -> None:
+        """Handle frames until none is left, too much is owed or others have their turn."""
+        try:
+            while True:
+                more = self._handle_frames()
+                self._flush()
+                if self.closed:
+                    return
+                if not more:
+                    decoder = self._frame_decoder
+                    if self._memory.claimed_bytes:
+                        self._memory.arrived()
+                    if decoder.used is not None or self._memory.kept_bytes:
+                        self._memory.handled()
+                    self._resume()
+                    if decoder.unfinished_bytes > FREE_BYTES:
+                        self._claim_memory()
+                    self._close_if_done()
+                    return
+                if self._overloaded(1) or self._work is not None:
+                    self._pause()
+                    self._frames = self._memory.keep(self._frames)
+                    if self._memory.claimed_bytes:  # others wait for what work does not take
+                        self._memory.arrived()
+                    return
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, (FrameError, DecodeError)):
+            self._refuse(error)
+            return
+        logger.error(
+            "connection of %s closed: a request could not be handled", self.peer, exc_info=error
+        )
+        self.abort()
+
+    def _refuse(self, error: Exception) -> None:
+        self._flush()  # what was asked before is still owed
+        if self._handler is not self._server.handler:
+            self._server.refuse(self, str(error))
+        else:
+            self._server.frames_refused += 1
+            logger.warning("connection of %s closed: %s", self.peer, error)
+        self.abort()
+
+    def _handle_frames(self) -> bool:
+        """True when it stopped before the last frame, or works on the last one."""
+        frames = self._frames
+        self.units_spent = 0
+        while frames:
+            for answer in self._handler(self, frames):
+                if isinstance(answer, Owed):  # what most requests of producers come to
+                    self._owe(answer)
+                else:
+                    self._take(answer)
+            if self.closed:
+                return False
+            if self._overloaded(1) or self._work is not None:
+                return True
+            if self.units_spent > TURN_UNITS and frames:
+                self._work = self._server.turns.add_wait(self._worked)
+                return True
+        return False
+
+    def _take(self, answer: Answer) -> None:
+        if isinstance(answer, Owed):
+            self._owe(answer)
+        elif isinstance(answer, Parked):
+            self._park(answer)
+        elif isinstance(answer, LongAnswer):
+            self._begin(answer)
+        elif answer is not None:
+            self._answer(answer)
+
+    def _begin(self, answer: LongAnswer) -> None:
+        """Work by turns; the next request is handled when this work has ended."""
+        assert self._work is None, "a long answer is the last one of a call"
+        self._work = self._server.turns.add(answer.slices, self._worked, member=self.member)
+        self._memory.work(answer.request_bytes)
+
+    def _worked(self, work: Work) -> None:
+        self._work = None
+        self._memory.worked()
+        if work.error is not None:
+            self._fail(work.error)
+        else:
+            self._take(work.result)
+            self._flush()
+            self._go_on(1)
+
+    def _overloaded(self, divisor: int) -> bool:
+        return (
+            len(self._slots) * divisor >= PARKED_REPLIES_MAX
+            or self.unsent_bytes * divisor >= self._server.memory.unsent_bytes_max
+        )
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and not self._ending and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # answers out
+
+    def _answer(self, reply: Reply) -> None:
+        if self.closed:
+            release_all(reply)
+        elif self._slots:
+            self._hold(reply)
+            self._slots.append(Owed(reply, known=True))
+        elif self._out is not None:
+            self._out.put(reply)
+
+    def _hold(self, reply: Reply) -> None:
+        """An answer that waits behind one that is not known yet."""
+        self._held_bytes += reply_size(reply)
+        self._held_region_bytes += region_bytes(reply)
+
+    def _owe(self, owed: Owed) -> None:
+        if not owed.known:
+            owed.on_given = self._given
+            self._slots.append(owed)
+        elif owed.reply is not None:
+            self._answer(owed.reply)
+
+    def _park(self, parked: Parked) -> None:
+        owed = Owed()
+        self._owe(owed)
+        owed.future = future = asyncio.ensure_future(parked.awaitable)
+        if future.done():
+            self._unpark(owed, parked.finish, future)
+        else:
+            future.add_done_callback(partial(self._unpark, owed, parked.finish))
+
+    def _unpark(
+        self,
+        owed: Owed,
+        finish: "Callable[[asyncio.Future[Any]], Reply | LongAnswer | None]",
+        future: "asyncio.Future[Any]",
+    ) -> None:
+        try:
+            reply = finish(future)
+        except Exception as error:
+            self._fail(error)
+            return
+        owed.future = None
+        if not isinstance(reply, LongAnswer):
+            owed.give(reply)
+        elif not self.closed:
+            finished = partial(self._finished, owed)
+            work = self._server.turns.add(reply.slices, finished, member=self.member)
+            self._finishing[work] = None
+
+    def _finished(self, owed: Owed, work: Work) -> None:
+        """The answer to a parked request was made by turns."""
+        del self._finishing[work]
+        if work.error is not None:
+            self._fail(work.error)
+        else:
+            owed.give(work.result)
+
+    def _given(self, owed: Owed) -> None:
+        if self.closed:
+            release_all(owed.reply)
+            return
+        if owed.reply is not None:
+            self._hold(owed.reply)
+        if self._slots[0] is owed and not self._turn_wanted:
+            # Many answers become known in one turn of the loop: they leave together.
+            self._turn_wanted = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_wanted = False
+        self._flush()
+        self._go_on(1)
+
+    def _go_on(self, divisor: int) -> None:
+        """After answers have left: more requests, or the end."""
+        if self.closed:
+            return
+        may_pump = self._paused and self._work is None and (self._frames or not self._ending)
+        if may_pump and not self._overloaded(divisor):
+            self._pump()
+        else:
+            self._close_if_done()
+
+    def _flush(self) -> None:
+        out = self._out
+        if out is None or self.closed:
+            return
+        slots = self._slots
+        while slots and slots[0].known:
+            reply = slots.popleft().reply
+            if reply is not None:
+                self._held_bytes -= reply_size(reply)
+                self._held_region_bytes -= region_bytes(reply)
+                out.put(reply)
+        if out.unsent:
+            before = out.unsent
+            out.flush()
+            sent = before - out.unsent
+            if sent > 0:
+                self._server.bytes_sent += sent
+                self._memory.taken_bytes += sent
+                self._stirred = True
+        if out.unsent or self._held_bytes or self._memory.counted_bytes:
+            regions = self._held_region_bytes + out.unsent_regions
+            self._memory.count_unsent(self._held_bytes + out.unsent - regions)
+
+    def _writable(self) -> None:
+        self._flush()
+        self._go_on(2)
+
+    def _close_if_done(self) -> None:
+        owing = self._slots or self._work is not None or self._frames or self.unsent_bytes
+        if self._ending and not self.closed and not owing:
+            self.closed = True
+            if self._transport is not None:
+                self._transport.close()
+
+
+def _release(owed: Owed) -> None:
+    """An answer was given after its connection had ended."""
+    release_all(owed.reply)

@@ -1,0 +1,141 @@
+"""Who works next on a server's event loop, when requests take more than a moment.
+
+Owns: the queues of sliced work, and how much of it is done before the loop serves everybody else.
+Must not know connections, or what the work is.
+
+One turn of the loop does one slice of a member's work and one slice of a client's, each of about
+``TURN_UNITS``, and lets one connection go on that has had its turn and more requests.  Then
+everything that has arrived meanwhile is served.  So heartbeats and elections wait for three slices
+at most, however many long requests there are.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from sparklog.slices import Slices
+
+#: Units of work (see ``sparklog.slices``) of one turn.
+TURN_UNITS: Final = 4_000
+#: Requests of clients, and of members, that are worked on by turns; others wait undecoded.
+WORKS_MAX: Final = 16
+
+
+class Work:
+    """Sliced work, and whom to tell when it is done."""
+
+    __slots__ = ("_cancelled", "_done", "_running", "_slices", "error", "result")
+
+    def __init__(self, slices: Slices[Any], done: "Callable[[Work], None]") -> None:
+        #: Once it is done, one of these is set.
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._slices = slices
+        self._done = done
+        self._cancelled = False
+        self._running = False
+
+    def run(self, units: int) -> bool:
+        """Work for about ``units``; whether there is more to do."""
+        if self._cancelled:
+            self._slices.close()
+            return False
+        self._running = True
+        try:
+            while units > 0:
+                units -= next(self._slices)
+        except StopIteration as end:
+            self.result = end.value
+        except Exception as error:
+            self.error = error
+        else:
+            return True
+        finally:
+            self._running = False
+        if not self._cancelled:
+            self._done(self)
+        return False
+
+    def cancel(self) -> None:
+        """Stop, tell nobody, and hold nothing any more, however many wait for their turn."""
+        self._cancelled = True
+        if not self._running:
+            self._slices.close()
+
+
+class _Lane:
+    """Work of one kind."""
+
+    def __init__(self, active_max: int | None) -> None:
+        self._active_max = active_max
+        self._active: deque[Work] = deque()
+        self._waiting: deque[Work] = deque()
+
+    def __len__(self) -> int:
+        return len(self._active) + len(self._waiting)
+
+    def add(self, work: Work) -> None:
+        if self._active_max is None or len(self._active) < self._active_max:
+            self._active.append(work)
+        else:
+            self._waiting.append(work)
+
+    def run_one(self) -> None:
+        if not self._active:
+            return
+        work = self._active.popleft()
+        goes_on = False
+        try:
+            goes_on = work.run(TURN_UNITS)
+        finally:
+            if goes_on:
+                self._active.append(work)
+            elif self._waiting:
+                self._active.append(self._waiting.popleft())
+
+
+class Turns:
+    """The sliced work of one server."""
+
+    def __init__(self) -> None:
+        self._members = _Lane(WORKS_MAX)
+        self._clients = _Lane(WORKS_MAX)
+        self._connections = _Lane(None)
+        self._wanted = False
+
+    def __len__(self) -> int:
+        """Requests that are worked on, or wait for it."""
+        return len(self._members) + len(self._clients) + len(self._connections)
+
+    def add(self, slices: Slices[Any], done: Callable[[Work], None], *, member: bool) -> Work:
+        """Have work done by turns; ``done`` is called with it at the end, from the loop."""
+        work = Work(slices, done)
+        (self._members if member else self._clients).add(work)
+        self._want_turn()
+        return work
+
+    def add_wait(self, done: Callable[[Work], None]) -> Work:
+        """Have a connection wait until others have had their turn."""
+        work = Work(_nothing(), done)
+        self._connections.add(work)
+        self._want_turn()
+        return work
+
+    def _want_turn(self) -> None:
+        if not self._wanted:
+            self._wanted = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._wanted = False
+        try:
+            for lane in (self._members, self._clients, self._connections):
+                lane.run_one()
+        finally:
+            if len(self):
+                self._want_turn()
+
+
+def _nothing() -> Slices[None]:
+    yield from ()

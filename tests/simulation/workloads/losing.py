@@ -1,0 +1,103 @@
+"""Partition folders that vanish from disks, and newest log files that become shorter.
+
+Owns: the faults, while another replica holds what was acknowledged.  Must not know what a broker
+makes of them.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from checkers.copies import Copies, follow
+from history import NEVER, LogLost
+from network import DELAY_S
+
+from sparklog.storage_backends.memory_nodes import FileNode, FolderNode
+from workloads.scene import Scene
+
+#: Longest pause between two losses, in milliseconds of virtual time.
+CALM_MS = 4000
+#: Seconds that a message takes between brokers that are slow to hear of each other, and how long
+#: this goes on: what a follower asked before the loss arrives after the controller has settled it.
+LATE_S = (0.5, 3.0)
+LATE_FOR_S = 4.0
+
+
+async def run(scene: Scene, chance: random.Random) -> None:
+    """One replica at a time; its broker may be running, or on its way back."""
+    while not scene.over:
+        await scene.pause(chance, CALM_MS)
+        candidates = sorted(_candidates(scene), key=str)
+        if scene.over or not candidates:
+            await asyncio.sleep(0.2)
+            continue
+        copies, broker_id = chance.choice(candidates)
+        late = chance.random() < 0.4
+        with _late_messages(scene, copies, broker_id) if late else nullcontext():
+            if late:
+                await asyncio.sleep(LATE_S[1])
+            if (copies.log, broker_id) in {(c.log, b) for c, b in _candidates(scene)}:
+                _hit(scene, copies, broker_id, chance)
+            if late:
+                await asyncio.sleep(LATE_FOR_S)
+
+
+def _hit(scene: Scene, copies: Copies, broker_id: int, chance: random.Random) -> None:
+    whole = chance.random() < 0.6
+    if _lose(scene, copies, broker_id, chance, whole=whole):
+        scene.history.record(LogLost(broker=broker_id, log=copies.log, whole=whole))
+        scene.count("lost_folders" if whole else "cut_files")
+
+
+@contextmanager
+def _late_messages(scene: Scene, copies: Copies, broker_id: int) -> Iterator[None]:
+    """Meanwhile this broker and the other replicas hear late of each other, the controller hears
+    of all of them as fast as ever: the leader gets what a follower asked when it had its log after
+    the controller has settled the loss."""
+    network = scene.world.network
+    own, *others = (scene.world.brokers[b].name for b in (broker_id, *copies.state.replicas))
+    links = [(own, other) for other in others if other != own]
+    for link in links:
+        network.slow(*link, *LATE_S)
+    scene.count("late_messages")
+    try:
+        yield
+    finally:
+        for link in links:
+            network.slow(*link, *DELAY_S)
+
+
+def _candidates(scene: Scene) -> list[tuple[Copies, int]]:
+    """In-sync replicas beside which another one has everything, and its broker runs."""
+    found: list[tuple[Copies, int]] = []
+    for copies in follow(scene.history).values():
+        if copies.deleted_at != NEVER:
+            continue
+        sound = copies.holders - copies.damaged
+        up = {broker_id for broker_id in sound if scene.world.is_up(broker_id)}
+        found += [(copies, b) for b in copies.state.isr if up - {b}]
+    return found
+
+
+def _lose(
+    scene: Scene, copies: Copies, broker_id: int, chance: random.Random, *, whole: bool
+) -> bool:
+    """Behind the back of the broker; whether there was something to lose."""
+    root = scene.world.brokers[broker_id].disk.backend.disk.root
+    home = root.live.get(f"broker-{broker_id}")
+    name = f"{copies.log.topic}-{copies.log.partition}"
+    folder = home.live.get(name) if isinstance(home, FolderNode) else None
+    if not isinstance(home, FolderNode) or not isinstance(folder, FolderNode):
+        return False
+    if whole:
+        del home.live[name]
+        home.durable.pop(name, None)
+        return True
+    logs = [node for file, node in sorted(folder.live.items()) if file.endswith(".log")]
+    if not logs or not isinstance(logs[-1], FileNode) or not logs[-1].data:
+        return False
+    size = chance.randrange(len(logs[-1].data))
+    logs[-1].cut(size)
+    del logs[-1].flushed[size:]
+    return True
