@@ -32,10 +32,15 @@ from benchmarks.produce_frames import (
 from benchmarks.servers import CpuMeter, bare, resident_megabytes, serve
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, TopicPartition
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.fetch import records_view
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from sparklog.wire.produce import (
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.fetch import records_view
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.protocol.produce import (
     ProduceResponse,
 )
 

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from benchmarks.harness import Row
 from sparklog.config import BrokerConfig
-from sparklog.driver.controller import Controller, Decision
-from sparklog.driver.journal import TAIL_BYTES_MAX, CommitHeader, Journal
+from sparklog.driver.control_plane.controller import Controller, Decision
+from sparklog.driver.control_plane.journal import TAIL_BYTES_MAX, CommitHeader, Journal
 from sparklog.metadata import (
     ClusterCreated,
     ClusterImage,
@@ -26,14 +26,14 @@ from sparklog.metadata import (
     encode_records,
 )
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     TopicData,
 )
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.private import LostBroker, RegisterBrokerRequest, ReportLossRequest
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.private import LostBroker, RegisterBrokerRequest, ReportLossRequest
 
 BROKERS = 50
 #: Brokers of one host.

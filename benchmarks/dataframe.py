@@ -19,7 +19,7 @@ from benchmarks.harness import Row, in_turns, report
 from benchmarks.noop_source import NoopSource
 from sparklog.cluster import Cluster, start
 from sparklog.session import create_session
-from sparklog.wire.columns_decode import GROUP_BYTES
+from sparklog.wire.records.columns_decode import GROUP_BYTES
 
 BROKERS = 3
 PARTITIONS = 6

@@ -15,9 +15,9 @@ from benchmarks.harness import Row
 from benchmarks.recovery import recover_unclean
 from benchmarks.servers import cpu_seconds, resident_megabytes, serve
 from sparklog.client.blocking import BlockingClient
-from sparklog.executors.broker_folder import CLEAN_MARKER
+from sparklog.executors.log_dirs.broker_dir import CLEAN_MARKER
 from sparklog.types import Endpoint, TopicPartition
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 PARTITIONS = 1000
 

@@ -7,16 +7,16 @@ import time
 
 from benchmarks.load import Caller
 from sparklog.types import Endpoint
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.codec import decode_response
-from sparklog.wire.frames import frame_length
-from sparklog.wire.produce import (
+from sparklog.wire.framing.frames import frame_length
+from sparklog.wire.protocol.codec import decode_response
+from sparklog.wire.protocol.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     encode_produce_request,
 )
+from sparklog.wire.records.builder import Record, encode_batch
 
 BATCH_BYTES = 16 * 1024
 TOPIC = "bench"

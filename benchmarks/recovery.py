@@ -19,10 +19,10 @@ from sparklog.executors.log.names import EPOCH_CHECKPOINT
 from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.producer_snapshot import encode_snapshot
 from sparklog.executors.log.time_index import TimeIndex
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BATCH_OVERHEAD, CRC_START, HEADER, LOG_OVERHEAD
+from sparklog.wire.records.batch import BATCH_OVERHEAD, CRC_START, HEADER, LOG_OVERHEAD
 
 SEGMENTS = 10
 _ROUNDS = 5

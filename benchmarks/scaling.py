@@ -20,23 +20,28 @@ from benchmarks.load import Caller
 from benchmarks.servers import cpu_seconds, serve
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, OffsetSpec, TopicPartition
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.frames import frame_length
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.framing.frames import frame_length
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sparklog.wire.produce import (
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
     encode_produce_request,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
+from sparklog.wire.records.builder import Record, encode_batch
 
 #: The first is what the others are held against.
 COUNTS = (10, 100, 1_000, 4_000)

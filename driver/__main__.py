@@ -15,8 +15,12 @@ import signal
 import sys
 from typing import Any
 
-from sparklog.driver.control_plane import ControlPlane, ControlPlaneOptions, ForeignClusterError
-from sparklog.driver.journal import JournalError
+from sparklog.driver.control_plane import (
+    ControlPlane,
+    ControlPlaneOptions,
+    ForeignClusterError,
+    JournalError,
+)
 from sparklog.errors import ConfigError, SparklogError, StartError, StorageError
 from sparklog.process import die_with_parent, raise_descriptor_limit
 

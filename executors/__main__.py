@@ -17,8 +17,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from sparklog.errors import ConfigError, LockedError, SparklogError, StorageError
-from sparklog.executors.broker import Broker, BrokerOptions
-from sparklog.executors.broker_folder import BrokerStartError
+from sparklog.executors.broker import Broker
+from sparklog.executors.broker_options import BrokerOptions
+from sparklog.executors.log_dirs import BrokerStartError
 from sparklog.process import die_with_parent, raise_descriptor_limit
 
 logger = logging.getLogger("sparklog.executors")

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.controller_link import Allocate, ProducerIds
 from sparklog.executors.handlers import (
     delete_records,
     describe_log_dirs,
@@ -22,8 +23,7 @@ from sparklog.executors.handlers import (
 )
 from sparklog.executors.handlers.forward import Forward
 from sparklog.executors.handlers.forward import handlers as forward_handlers
-from sparklog.executors.partitions import PartitionTable
-from sparklog.executors.producer_ids import Allocate, ProducerIds
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.service import (
     describe_cluster,
     describe_configs,
@@ -33,11 +33,11 @@ from sparklog.service import (
     metadata,
 )
 from sparklog.service import status as node_status
-from sparklog.service.doubts import Doubts
 from sparklog.service.handler import ApiHandler
+from sparklog.service.suspected_brokers import Doubts
 from sparklog.types import TopicPartition
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,

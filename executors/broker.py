@@ -11,9 +11,8 @@ with its last image.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -29,21 +28,27 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.executors.apis import broker_handlers
-from sparklog.executors.broker_folder import BrokerStartError
-from sparklog.executors.counters import BrokerCounters
-from sparklog.executors.log_folders import LogFolders, open_data_dirs, take_folders
-from sparklog.executors.log_reports import LogEndReports, offline_replicas
-from sparklog.executors.partitions import PartitionTable
-from sparklog.executors.registration import BrokerIdentity, Registration
+from sparklog.executors.broker_options import BrokerOptions
+from sparklog.executors.controller_link import BrokerIdentity, Registration
+from sparklog.executors.log_dirs import BrokerStartError, LogFolders, open_data_dirs, take_folders
+from sparklog.executors.replica_manager import (
+    BrokerCounters,
+    LogEndReports,
+    PartitionTable,
+    clean_up,
+    expire_producers,
+    offline_replicas,
+    purge_deleted,
+    synchronous,
+)
 from sparklog.executors.replication import Replication
-from sparklog.executors.upkeep import clean_up, expire_producers, purge_deleted, synchronous
 from sparklog.metadata import ClusterImage
 from sparklog.process import descriptors_max
+from sparklog.runtime_environment import SYSTEM, Surroundings
 from sparklog.service.dispatch import Dispatcher
 from sparklog.service.handler import ApiHandler
 from sparklog.service.settings import server_limits
 from sparklog.storage_backends.blocking import run_blocking
-from sparklog.surroundings import SYSTEM, Surroundings
 from sparklog.transport import Server, serve
 from sparklog.types import Endpoint
 
@@ -58,30 +63,6 @@ OPEN_AGAIN_S = 10.0
 STALLED_S = 30.0
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerOptions:
-    """What a broker process is told; ``settings`` by Kafka's names.
-
-    ``more_data_dirs`` are on other disks: logs are spread over all of them.
-    """
-
-    cluster_id: str
-    broker_id: int
-    data_dir: str
-    controller: str
-    secret: str = field(repr=False)
-    more_data_dirs: Sequence[str] = ()
-    new: bool = False
-    listen_host: str = "127.0.0.1"
-    port: int = 0
-    advertised_host: str = ""
-    executor_host: str = ""
-    executor_id: str = ""
-    job: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    lock_wait_s: float = 15.0
 
 
 class Broker:

@@ -13,13 +13,18 @@ from typing import Any, Self
 from sparklog.client.admin import Admin, NodeDescription
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.replica_moves import ShowMoves, await_moves, plan_even, present_replicas
-from sparklog.dataframe import own_scans, packed_reads, packed_writes, thread_sessions
+from sparklog.dataframe import thread_sessions
 from sparklog.dataframe.discovery import ANNOUNCED_PROPERTY, announce, withdraw
-from sparklog.driver.engines import Engine, ProcessEngine
-from sparklog.driver.launcher import Launcher, LaunchOptions
-from sparklog.driver.member_calls import ClusterMemberCalls
-from sparklog.driver.racks import Racks
-from sparklog.driver.sigint import SigintGuard
+from sparklog.dataframe.jvm import install_own_scans, install_packed_reads, install_packed_writes
+from sparklog.driver.launcher import (
+    ClusterMemberCalls,
+    Engine,
+    Launcher,
+    LaunchOptions,
+    ProcessEngine,
+    Racks,
+    SigintGuard,
+)
 from sparklog.errors import ClosedError, SparklogError, StartError
 from sparklog.html_text import code, message, table
 from sparklog.plurals import counted
@@ -34,7 +39,7 @@ from sparklog.start_options import (
 )
 from sparklog.topic import Topic, TopicFrames
 from sparklog.types import CONTROLLER_NODE_ID
-from sparklog.wire.private import DrainedBroker
+from sparklog.wire.protocol.private import DrainedBroker
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +84,7 @@ def start(
     The data source finds the cluster by itself in this session.  Raises StartError, which names
     the remedy, and ConfigError.
     """
-    from sparklog.driver.spark_engine import SparkEngine, spark_context
-    from sparklog.driver.worker_python import require_worker_python
+    from sparklog.driver.launcher import SparkEngine, require_worker_python, spark_context
 
     context = spark_context(spark)
     require_worker_python(spark)
@@ -137,7 +141,7 @@ def connect(spark: Any, bootstrap_servers: str) -> "Cluster":
     The data source finds it by itself in this session.  Raises ConfigError, ConnectError, and
     StartError, which names the remedy, where Spark's Python cannot run the data source.
     """
-    from sparklog.driver.worker_python import require_worker_python
+    from sparklog.driver.launcher import require_worker_python
 
     check_session(spark)
     check_bootstrap(bootstrap_servers)
@@ -422,9 +426,9 @@ def _use(spark: Any, bootstrap_servers: str) -> None:
     to from every thread."""
     spark.conf.set(BOOTSTRAP_CONF, bootstrap_servers)
     spark.conf.set(PUSHDOWN_CONF, "true")
-    own_scans.install(spark)
-    packed_reads.install(spark)
-    packed_writes.install(spark)
+    install_own_scans(spark)
+    install_packed_reads(spark)
+    install_packed_writes(spark)
     thread_sessions.install(spark)
     pid = _jvm_pid(spark)
     if pid is not None:

@@ -37,7 +37,7 @@ def session_settings(master: str, app_name: str = "sparklog") -> dict[str, str]:
 
 def create_session(master: str | None = None, brokers: int = 3, app_name: str = "sparklog") -> Any:
     """A Spark session of our own.  Raises StartError when Java is missing or too old."""
-    from sparklog.driver.java import require_java
+    from sparklog.driver.launcher import require_java
 
     require_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable

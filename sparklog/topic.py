@@ -15,9 +15,9 @@ from sparklog.client.admin import Admin
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.consumer import ConsumedRecord
 from sparklog.client.deadline import Deadline
-from sparklog.dataframe.option_texts import option_texts
+from sparklog.dataframe.options import option_texts
 from sparklog.dataframe.thread_sessions import activate
-from sparklog.driver.spark_jobs import is_stopped
+from sparklog.driver.launcher import is_stopped
 from sparklog.errors import ConfigError, SparklogError, StartError
 from sparklog.html_text import bytes_text, code, message, table
 from sparklog.plurals import counted

@@ -4,8 +4,8 @@ import tracemalloc
 from collections.abc import Callable
 
 from sparklog.types import Compression
-from sparklog.wire.batch import pack_attributes, pack_batch
-from sparklog.wire.compression import compress
+from sparklog.wire.records.batch import pack_attributes, pack_batch
+from sparklog.wire.records.compression import compress
 
 #: A record with nothing in it, as small as a record can be.
 TINY = bytes([12, 0, 0, 0, 1, 1, 0])

@@ -18,7 +18,7 @@ from kafka_jars import KAFKA, SPARK_PACKAGE, JarSet, JarsUnavailableError, jars_
 from s3_server import S3Missing, S3Server, require_binary
 from xdist.scheduler import LoadFileScheduling
 
-from sparklog.driver.java import require_java
+from sparklog.driver.launcher.java import require_java
 from sparklog.errors import StartError
 
 settings.register_profile(

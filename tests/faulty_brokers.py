@@ -14,7 +14,7 @@ from typing import Final
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.errors import ErrorCode
-from sparklog.wire.codec import (
+from sparklog.wire.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
@@ -22,8 +22,8 @@ from sparklog.wire.codec import (
     encode_request,
     encode_response,
 )
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from sparklog.wire.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceResponse,

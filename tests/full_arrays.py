@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.schema import Request, Struct, WireField, wire_fields
+from sparklog.wire.protocol.schema import Request, Struct, WireField, wire_fields
+from sparklog.wire.records.builder import Record, encode_batch
 
 #: A little below ``MAX_REQUEST_ITEMS``.
 ITEMS = 99_000

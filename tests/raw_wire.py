@@ -8,18 +8,18 @@ import struct
 from typing import Any
 from uuid import UUID
 
-from sparklog.wire.builder import decode_records
-from sparklog.wire.codec import decode_response, encode_request, response_type
-from sparklog.wire.fetch import decode_fetch_response
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.codec import decode_response, encode_request, response_type
+from sparklog.wire.protocol.fetch import decode_fetch_response
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
+from sparklog.wire.records.builder import decode_records
 
 #: Only what never comes takes so long: a machine that stands still for a while is no failure.
 SECONDS_MAX = 60.0

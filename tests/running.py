@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from sparklog.cluster import Cluster
-from sparklog.driver.member_calls import ClusterMemberCalls
+from sparklog.driver.launcher.member_calls import ClusterMemberCalls
 from sparklog.errors import SparklogError
 from sparklog.types import Endpoint
 

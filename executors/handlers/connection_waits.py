@@ -3,8 +3,8 @@
 Owns: one ``Owner`` per connection.  Must not know what waits.
 """
 
-from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.transport import ServerConnection
 
 _STATE_KEY = "waits"

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from sparklog.errors import ErrorCode, StorageError
-from sparklog.executors.broker_folder import BrokerFolder
+from sparklog.executors.log_dirs import BrokerFolder
 from sparklog.executors.partition import Partition
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.describe_log_dirs import (
+from sparklog.wire.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

@@ -25,9 +25,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.executors.closest_replica import closest_replica
-from sparklog.executors.fetch_session import FetchedPartition
-from sparklog.executors.fetch_sessions import Awaited
+from sparklog.executors.fetch_sessions import Awaited, FetchedPartition
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.fetch_answer import (
     NO_RECORDS,
@@ -43,17 +41,17 @@ from sparklog.executors.handlers.fetch_answer import (
 )
 from sparklog.executors.handlers.fetch_scope import Look, Scope, scope_in_slices, scope_of
 from sparklog.executors.partition import Partition
-from sparklog.executors.partitions import PartitionTable
 from sparklog.executors.purgatory import Owner
+from sparklog.executors.replica_manager import PartitionTable, closest_replica
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.storage_backends.base import Region
 from sparklog.types import NO_BROKER_EPOCH, NO_NODE, Isolation, TopicPartition
-from sparklog.wire.fetch import (
+from sparklog.wire.protocol.fetch import (
     MAX_VERSION,
     MIN_VERSION,
 )
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
     FetchRequest,

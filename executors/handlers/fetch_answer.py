@@ -12,14 +12,14 @@ from uuid import UUID
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.fetch_scope import Look
 from sparklog.executors.handlers.leader_hints import leader_hint
-from sparklog.executors.partition_values import PartitionRead
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.partition import PartitionRead
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.slices import Slices, in_groups
 from sparklog.storage_backends.base import Region
 from sparklog.transport import Reply
-from sparklog.wire.codec import RequestHeader
-from sparklog.wire.fetch import encode_fetch_response, encode_fetch_response_in_slices
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.codec import RequestHeader
+from sparklog.wire.protocol.fetch import encode_fetch_response, encode_fetch_response_in_slices
+from sparklog.wire.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,

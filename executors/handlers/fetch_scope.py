@@ -9,24 +9,22 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from sparklog.executors.fetch_session import (
+from sparklog.executors.fetch_sessions import (
     INITIAL_EPOCH,
+    NO_SESSION,
+    PARTITION_UNITS,
     PIECE_PARTITIONS,
+    Awaited,
     FetchedPartition,
     FetchSession,
+    FetchSessions,
     View,
     wanted_partitions,
 )
-from sparklog.executors.fetch_sessions import (
-    NO_SESSION,
-    PARTITION_UNITS,
-    Awaited,
-    FetchSessions,
-)
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.slices import Slices, in_slices
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.fetch import FetchRequest, PartitionData
+from sparklog.wire.protocol.messages.fetch import FetchRequest, PartitionData
 
 
 @dataclass(slots=True)

@@ -22,21 +22,25 @@ from sparklog.service.refusals import (
 )
 from sparklog.slices import Slices
 from sparklog.transport import Reply
-from sparklog.wire.codec import (
+from sparklog.wire.protocol.codec import (
     RequestHeader,
     encode_response_in_slices,
     request_header_bytes,
 )
-from sparklog.wire.messages.alter_configs import AlterConfigsRequest
-from sparklog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from sparklog.wire.messages.create_partitions import CreatePartitionsRequest
-from sparklog.wire.messages.create_topics import CreateTopicsRequest
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest
-from sparklog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from sparklog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
-from sparklog.wire.schema import Request, Response
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
+from sparklog.wire.protocol.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.protocol.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+)
+from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.protocol.schema import Request, Response
 
 #: Request frame (header included) and its version -> response frame (header included).
 Forward = Callable[[bytes, int], Awaitable[bytes]]

@@ -6,14 +6,14 @@ answer is COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 Deviation: transactional ids are refused until there is a transaction coordinator.
 """
 
-from sparklog.executors.producer_ids import ProducerIds
+from sparklog.executors.controller_link import ProducerIds
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.service.transactions import (
     INIT_PRODUCER_ID_MAX_VERSION,
     check_init_producer_id,
     init_producer_id_refused,
 )
-from sparklog.wire.messages.init_producer_id import (
+from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )

@@ -6,7 +6,7 @@ Owns: the choice of hint.  Must not know in which message it travels.
 from dataclasses import dataclass
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.types import Endpoint, TopicPartition
 
 _WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)

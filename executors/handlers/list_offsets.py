@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log.steps import run_through
+from sparklog.executors.log import run_through
 from sparklog.executors.partition import Partition
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.service.refusals import refuse_list_offsets
 from sparklog.slices import SLICE_UNITS, Slices, in_groups
 from sparklog.transport import ServerConnection
 from sparklog.types import Isolation, OffsetSpec, OffsetTimestamp, TopicPartition
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

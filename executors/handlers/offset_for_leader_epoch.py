@@ -5,11 +5,11 @@
 from typing import Final
 
 from sparklog.errors import KafkaError
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.refusals import refuse_offset_for_leader_epoch
 from sparklog.slices import Slices, in_groups
-from sparklog.wire.messages.offset_for_leader_epoch import (
+from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import AckWait
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.partition import AckWait, Partition
 from sparklog.executors.purgatory import Owner
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.transport import Owed, Reply
 from sparklog.types import TopicPartition
 

@@ -1,11 +1,11 @@
 """Produce (key 0) v3-13, advertised from 0 because librdkafka decides about compression by that.
 
 Appends at receipt, so pipelined requests do not wait for each other's answers; those that repeat
-earlier ones are not decoded again and share their work (``produce_repeats``).  acks=0 is never
+earlier ones are not decoded again and share their work (``repeated_produce``).  acks=0 is never
 answered; when such an append fails the connection is closed, as Kafka does, so that the client
 looks for the right leader.  acks=1 waits for a flush where the topic's settings promise one,
 acks=all for the high watermark.  Where a topic asks for it (``sparklog.validate.batches``), the
-records are decoded in a worker thread before the append (``batch_validation``).
+records are decoded in a worker thread before the append (``record_validation``).
 
 Deviations: transactional producers are refused (INVALID_TXN_STATE); record_errors is always empty,
 because single records are not looked at.  A partition that a request names twice is refused and
@@ -24,29 +24,28 @@ from typing import Any, Final, NamedTuple
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import produce_answer
 from sparklog.executors.handlers.produce_answer import Outcome
-from sparklog.executors.handlers.produce_repeats import ProduceRepeats
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import ACKS_ALL, ACKS_NONE, Appended
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.handlers.repeated_produce import ProduceRepeats
+from sparklog.executors.partition import ACKS_ALL, ACKS_NONE, Appended, Partition
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import Compression, TopicPartition
-from sparklog.wire.batch import COMPRESSION_MASK
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog.wire.produce import (
+from sparklog.wire.protocol.produce import (
     ADVERTISED_MIN_VERSION,
     MAX_VERSION,
     MIN_VERSION,
     TOPIC_IDS_FROM,
     ZSTD_FROM,
 )
-from sparklog.wire.schema import Records
+from sparklog.wire.protocol.schema import Records
+from sparklog.wire.records.batch import COMPRESSION_MASK
 
 #: Partitions of one request, and bytes, that are appended at once; more are appended in slices.
 PARTITIONS_AT_ONCE: Final = 64

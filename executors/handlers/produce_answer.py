@@ -12,13 +12,12 @@ from typing import Any, Final
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.leader_hints import leader_hint
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import ACKS_NONE, AckWait, Appended
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.partition import ACKS_NONE, AckWait, Appended, Partition
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.service.handler import RequestContext
 from sparklog.slices import Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET, TopicPartition
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,

@@ -4,10 +4,10 @@ Answered at once; the check comes when it is its turn, and at most so often for 
 """
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replica_manager import PartitionTable
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.types import TopicPartition
-from sparklog.wire.private import ReportDamageRequest, ReportDamageResponse
+from sparklog.wire.protocol.private import ReportDamageRequest, ReportDamageResponse
 
 
 def handler(table: PartitionTable) -> ApiHandler:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.wire.private import StopNodeRequest, StopNodeResponse
+from sparklog.wire.protocol.private import StopNodeRequest, StopNodeResponse
 
 
 def handler(stop: Callable[[str], None]) -> ApiHandler:

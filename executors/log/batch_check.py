@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.scan import header_damage
 from sparklog.types import NO_LEADER_EPOCH
-from sparklog.wire.batch import BatchHeader
+from sparklog.wire.records.batch import BatchHeader
 
 
 def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> int:

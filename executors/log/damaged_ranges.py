@@ -11,7 +11,7 @@ from sparklog.errors import DamagedRangeError
 from sparklog.executors.log.spans import BatchSpan, iter_headers, iter_spans
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import NO_TIMESTAMP
-from sparklog.wire.batch import BatchHeader
+from sparklog.wire.records.batch import BatchHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

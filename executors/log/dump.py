@@ -29,9 +29,9 @@ from sparklog.executors.log.time_index import TimeIndex, TimestampOffset, unpack
 from sparklog.executors.log.txn_index import AbortedTxn, unpack_txn_index
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import NO_TIMESTAMP, Compression, TimestampType
-from sparklog.wire.batch import check_batch, read_header
-from sparklog.wire.builder import Record, iter_records
-from sparklog.wire.control import marker_of
+from sparklog.wire.records.batch import check_batch, read_header
+from sparklog.wire.records.builder import Record, iter_records
+from sparklog.wire.records.control import marker_of
 
 __all__ = [
     "AbortedTxn",

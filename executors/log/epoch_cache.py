@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from sparklog.executors.log.checkpoint import EpochEntry, encode_epochs
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET
-from sparklog.wire.batch import BatchHeader
+from sparklog.wire.records.batch import BatchHeader
 
 
 class EpochCache:

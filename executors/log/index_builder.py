@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
 from sparklog.types import MAX_INT32, MAX_INT64, NO_TIMESTAMP
-from sparklog.wire.batch import LOG_OVERHEAD, BatchHeader
+from sparklog.wire.records.batch import LOG_OVERHEAD, BatchHeader
 
 
 class IndexBuilder:

@@ -33,7 +33,7 @@ from sparklog.executors.log.time_search import TimeSearch
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import LOG_OVERHEAD, BatchHeader, Buffer
+from sparklog.wire.records.batch import LOG_OVERHEAD, BatchHeader, Buffer
 
 __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 

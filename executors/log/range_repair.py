@@ -20,7 +20,7 @@ from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.scan import ScanWindow, header_damage
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.storage_backends.base import Buffer, FileHandle
-from sparklog.wire.batch import check_batch, iter_batches
+from sparklog.wire.records.batch import check_batch, iter_batches
 
 #: A large range is mended in parts of about so many bytes, from its begin on.
 PART_BYTES: Final = 4 << 20

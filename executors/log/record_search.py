@@ -15,10 +15,10 @@ from sparklog.errors import DecodeError
 from sparklog.executors.log.spans import BatchSpan
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import OffsetTimestamp, TimestampType
-from sparklog.wire.batch import BATCH_OVERHEAD, BatchHeader, check_batch, read_header
-from sparklog.wire.builder import iter_slice
-from sparklog.wire.compression import TooLargeError
-from sparklog.wire.record_slices import RecordSlice, record_slices
+from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, check_batch, read_header
+from sparklog.wire.records.builder import iter_slice
+from sparklog.wire.records.compression import TooLargeError
+from sparklog.wire.records.record_slices import RecordSlice, record_slices
 
 #: Decompressed bytes that one search by timestamp looks through.
 SEARCH_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -143,12 +143,12 @@ def _by_column(
     The first with at least that timestamp; None: the first with the largest.  Where a record
     cannot be decoded, those before it are looked at, and then DecodeError is raised.
     """
-    from sparklog.wire.record_times import find_time
+    from sparklog.wire.records.record_times import find_time
 
     try:
         found = find_time(part, header, start_offset, at_least)
     except DecodeError:
-        from sparklog.wire.readable_records import readable_records
+        from sparklog.wire.records.readable_records import readable_records
 
         found = find_time(readable_records(part), header, start_offset, at_least)
         if found is not None:

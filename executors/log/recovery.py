@@ -42,7 +42,7 @@ from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.time_index import TimeIndex
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import MAX_INT32, MAX_INT64
-from sparklog.wire.batch import BatchHeader
+from sparklog.wire.records.batch import BatchHeader
 
 logger = logging.getLogger(__name__)
 

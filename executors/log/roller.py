@@ -14,7 +14,7 @@ from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.storage_backends.base import FileHalf
-from sparklog.wire.batch import BatchHeader
+from sparklog.wire.records.batch import BatchHeader
 
 
 class Roller:

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from sparklog.executors.log.roll import fits_relative
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import MAX_INT64, Compression
-from sparklog.wire.batch import (
+from sparklog.wire.records.batch import (
     BATCH_OVERHEAD,
     COMPRESSION_MASK,
     CRC_START,

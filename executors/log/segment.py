@@ -40,8 +40,8 @@ from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
 from sparklog.executors.log.txn_index import TxnIndex
 from sparklog.storage_backends.base import FileHalf, FileHandle, Region
 from sparklog.types import NO_TIMESTAMP
-from sparklog.wire.batch import BatchHeader, Buffer
-from sparklog.wire.control import EndTxnMarker
+from sparklog.wire.records.batch import BatchHeader, Buffer
+from sparklog.wire.records.control import EndTxnMarker
 
 logger = logging.getLogger(__name__)
 

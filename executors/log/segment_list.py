@@ -17,7 +17,7 @@ from sparklog.executors.log.segment_checks import check_segment
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
-from sparklog.wire.batch import BatchHeader, Buffer
+from sparklog.wire.records.batch import BatchHeader, Buffer
 
 
 class AppendInfo(NamedTuple):

@@ -21,7 +21,7 @@ from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
 from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.segment_stats import SegmentFiles
-from sparklog.wire.batch import BATCH_OVERHEAD, MAGIC_V2, BatchHeader, read_header
+from sparklog.wire.records.batch import BATCH_OVERHEAD, MAGIC_V2, BatchHeader, read_header
 
 #: One step ends after so many bytes, or after so many batches, whatever comes first.
 STEP_BYTES: Final = 1 << 20

@@ -28,7 +28,7 @@ from sparklog.executors.log.stats_file import (
 from sparklog.executors.log.time_index import TimeIndex
 from sparklog.storage_backends.base import FileHalf, MissingPathError
 from sparklog.types import MAX_INT64, TimestampType
-from sparklog.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
+from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 
 #: Batches are read so many bytes at a time.
 _GROUP_BYTES: Final = 1 << 20
@@ -195,7 +195,7 @@ class Measuring:
         if not group:
             return
         # Only here, because NumPy comes along.
-        from sparklog.wire.record_times import record_times
+        from sparklog.wire.records.record_times import record_times
 
         for owner, pair in zip(owners, record_times(group), strict=True):
             self._times[owner].append(_ANY_TIME if pair is None else pair)

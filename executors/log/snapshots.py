@@ -12,8 +12,8 @@ from sparklog.errors import DecodeError, StorageError
 from sparklog.executors.log.names import SNAPSHOT_SUFFIX, file_name
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
-from sparklog.wire.batch import BatchHeader
-from sparklog.wire.control import EndTxnMarker
+from sparklog.wire.records.batch import BatchHeader
+from sparklog.wire.records.control import EndTxnMarker
 
 
 class ProducerState(Protocol):

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from sparklog.errors import CorruptLogError, DecodeError
 from sparklog.storage_backends.base import FileHandle
-from sparklog.wire.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
-from sparklog.wire.control import CONTROL_BYTES_MAX, EndTxnMarker, read_marker
+from sparklog.wire.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
+from sparklog.wire.records.control import CONTROL_BYTES_MAX, EndTxnMarker, read_marker
 
 #: Read at first: the header that is wanted is mostly among the first few.
 _FIRST_WINDOW_BYTES: Final = 256

@@ -12,7 +12,7 @@ import typer
 from sparklog.cli.output import JsonOption, fail, print_json
 
 if TYPE_CHECKING:
-    from sparklog.executors.log.dump import FileKind
+    from sparklog.executors.log import FileKind
     from sparklog.storage_backends.base import FileHandle
 
 Row = dict[str, Any]
@@ -43,7 +43,7 @@ def dump(
 def _dump_file(path: Path, records: bool, as_json: bool) -> bool:
     """Whether the file is sound."""
     from sparklog.errors import DecodeError
-    from sparklog.executors.log.dump import identify
+    from sparklog.executors.log import identify
 
     found = identify(path.name)
     if found is None:
@@ -90,7 +90,7 @@ def _rows(path: Path, kind: "FileKind", base_offset: int, records: bool) -> Iter
 
 def _segment_rows(path: Path, records: bool) -> Iterator[Row]:
     from sparklog.errors import SparklogError
-    from sparklog.executors.log.dump import Damage, dump_records, dump_segment
+    from sparklog.executors.log import Damage, dump_records, dump_segment
 
     with _opened(path) as handle:
         for found in dump_segment(handle):
@@ -124,7 +124,7 @@ def _record_row(record: Any) -> Row:
 
 def _control_row(record: Any) -> Row:
     """A marker by its name; other control records as they are."""
-    from sparklog.executors.log.dump import marker_of
+    from sparklog.executors.log import marker_of
 
     marker = marker_of(record)
     if marker is None:

@@ -9,8 +9,7 @@ import typer
 from sparklog.cli.output import JsonOption, fail, parse_assignments, print_json
 
 if TYPE_CHECKING:
-    from sparklog.driver.journal_repair.repair_plan import RepairPlan
-    from sparklog.driver.journal_repair.survey import Survey
+    from sparklog.driver.control_plane.journal_repair import RepairPlan, Survey
     from sparklog.storage_backends.base import StorageBackend
 
 JOURNAL_FOLDER = "journal"
@@ -89,7 +88,7 @@ def repair(
         survey_document,
         survey_lines,
     )
-    from sparklog.driver.journal_repair.journal_in_use import (
+    from sparklog.driver.control_plane.journal_repair import (
         locked_journal,
         require_no_controller,
     )
@@ -130,8 +129,8 @@ def _carry_out(
     plan: "RepairPlan | None",
     report: dict[str, Any],
 ) -> dict[str, Any]:
-    from sparklog.driver.journal_repair.repair import repair_journal
-    from sparklog.surroundings import SYSTEM
+    from sparklog.driver.control_plane.journal_repair import repair_journal
+    from sparklog.runtime_environment import SYSTEM
 
     done = repair_journal(
         backend,
@@ -164,8 +163,7 @@ def _is_confirmed(as_json: bool) -> bool:
 
 
 def _plan(survey: "Survey", keep_readable: bool) -> "RepairPlan | None":
-    from sparklog.driver.journal_repair.repair import RepairError
-    from sparklog.driver.journal_repair.repair_plan import plan_repair
+    from sparklog.driver.control_plane.journal_repair import RepairError, plan_repair
 
     if survey.image is None:
         raise RepairError(
@@ -191,8 +189,8 @@ def _open(journal: str, storage_options: list[str] | None) -> "StorageBackend":
 
 
 def _survey(backend: "StorageBackend") -> "Survey":
-    from sparklog.driver.journal import JournalError
-    from sparklog.driver.journal_repair.survey import survey_journal
+    from sparklog.driver.control_plane import JournalError
+    from sparklog.driver.control_plane.journal_repair import survey_journal
 
     survey = survey_journal(backend)
     if survey.is_empty:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sparklog.driver.journal_repair.repair_plan import RepairPlan
-from sparklog.driver.journal_repair.survey import LostCommit, State, Survey
+from sparklog.driver.control_plane.journal_repair import LostCommit, RepairPlan, State, Survey
 from sparklog.metadata import (
     BrokerDraining,
     BrokerFenced,

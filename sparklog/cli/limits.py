@@ -6,14 +6,16 @@ Owns: the list, for people.  The values are those of the modules that enforce th
 from dataclasses import dataclass
 
 from sparklog.client.connection import DEFAULT_FRAME_BYTES_MAX
-from sparklog.driver.controller.assignments import CLUSTER_PARTITIONS_MAX, TOPIC_PARTITIONS_MAX
-from sparklog.driver.controller.brokers import BROKERS_MAX
-from sparklog.driver.handlers.create_topics import REQUEST_PARTITIONS_MAX
-from sparklog.driver.journal import FILE_BYTES_MAX
-from sparklog.executors.batch_validation import QUEUED_BYTES_MAX
+from sparklog.driver.control_plane import (
+    BROKERS_MAX,
+    CLUSTER_PARTITIONS_MAX,
+    FILE_BYTES_MAX,
+    REQUEST_PARTITIONS_MAX,
+    TOPIC_PARTITIONS_MAX,
+)
 from sparklog.executors.handlers.fetch import WAIT_MS_MAX
-from sparklog.executors.log.record_search import SEARCH_BYTES_MAX
-from sparklog.executors.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
+from sparklog.executors.log import SEARCH_BYTES_MAX
+from sparklog.executors.replica_manager import QUEUED_BYTES_MAX, SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.metadata.topic_names import NAME_LENGTH_MAX
 from sparklog.slices import ITEMS_AT_ONCE
 from sparklog.transport.channel import UNSENT_BYTES_MAX
@@ -22,9 +24,9 @@ from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.server_connection import PARKED_REPLIES_MAX
 from sparklog.transport.turns import WORKS_MAX
 from sparklog.transport.unsent_answers import ALL_UNSENT_BYTES_MAX
-from sparklog.wire.codec import MAX_REQUEST_ITEMS
-from sparklog.wire.compression import MAX_UNCOMPRESSED_BYTES
-from sparklog.wire.primitives import MAX_STRING_BYTES
+from sparklog.wire.protocol.codec import MAX_REQUEST_ITEMS
+from sparklog.wire.protocol.primitives import MAX_STRING_BYTES
+from sparklog.wire.records.compression import MAX_UNCOMPRESSED_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

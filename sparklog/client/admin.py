@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sparklog.client.cluster_client import UNKNOWN_TOPIC_GRACE_S, ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
+from sparklog.client.data_client import FetchFrom, RawClient, value_or_raise
 from sparklog.client.deadline import (
     UNKNOWN_TOPIC_CODES,
     Deadline,
@@ -16,36 +17,35 @@ from sparklog.client.deadline import (
     kafka_error,
     retry,
 )
-from sparklog.client.raw import FetchFrom, RawClient, value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition
-from sparklog.wire.messages.create_partitions import (
+from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from sparklog.wire.messages.describe_log_dirs import (
+from sparklog.wire.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResult,
 )
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -17,14 +17,14 @@ from sparklog.client.connection import DEFAULT_FRAME_BYTES_MAX, Connection
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Backoff, Deadline, retry
 from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError, ProtocolError
 from sparklog.plurals import counted
-from sparklog.surroundings import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, Surroundings
 from sparklog.types import Endpoint, TopicPartition
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import NO_NODE, Endpoint, TopicPartition
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,

@@ -11,17 +11,17 @@ from typing import Any, Final, Self
 from sparklog import __version__
 from sparklog.client.deadline import Deadline, check
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
-from sparklog.surroundings import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, Surroundings
 from sparklog.transport import Buffer, ClientConnection, connect
 from sparklog.types import Endpoint
-from sparklog.wire.codec import (
+from sparklog.wire.protocol.codec import (
     decode_response,
     encode_request,
     read_response_header,
     response_type,
 )
-from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from sparklog.wire.private import (
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.protocol.private import (
     CLIENT_ROLE,
     FIRST_PRIVATE_KEY,
     NONCE_BYTES,
@@ -33,7 +33,7 @@ from sparklog.wire.private import (
     is_member_proof,
     member_proof,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
 
 DEFAULT_FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 

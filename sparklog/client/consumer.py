@@ -14,9 +14,9 @@ from typing import Self
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.damaged_ranges import end_of_answer, find_readable
+from sparklog.client.data_client import Fetched, FetchFrom, RawClient, value_or_raise
 from sparklog.client.deadline import Deadline
 from sparklog.client.fetched_records import REMEDY, ConsumedRecord, FetchedRecords, SkippedRecords
-from sparklog.client.raw import Fetched, FetchFrom, RawClient, value_or_raise
 from sparklog.errors import (
     ClosedError,
     CorruptBatchError,

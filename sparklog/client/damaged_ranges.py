@@ -6,10 +6,10 @@ say nothing that can be true.  Must not know records, nor whether somebody wants
 
 from typing import Final
 
-from sparklog.client.raw import Fetched, RawClient
+from sparklog.client.data_client import Fetched, RawClient
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import Isolation, OffsetSpec, TopicPartition
-from sparklog.wire.batch import batch_size, check_batch, iter_batches, read_header
+from sparklog.wire.records.batch import batch_size, check_batch, iter_batches, read_header
 
 #: What one look at an offset may take in seconds: brokers are asked again meanwhile.
 PROBE_S: Final = 2.0

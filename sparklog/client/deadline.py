@@ -7,9 +7,9 @@ know requests.
 from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeVar
 
-from sparklog.client.pauses import GrowingPauses
+from sparklog.client.backoff import GrowingPauses
 from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
-from sparklog.surroundings import clock_s
+from sparklog.runtime_environment import clock_s
 
 T = TypeVar("T")
 

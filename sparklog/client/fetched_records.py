@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from sparklog.client.raw import Fetched
+from sparklog.client.data_client import Fetched
 from sparklog.errors import CorruptBatchError, DecodeError, KafkaError, SparklogError
 from sparklog.types import TimestampType, TopicPartition
-from sparklog.wire.aborted import AbortedFilter
-from sparklog.wire.batch import BatchHeader, check_batch, iter_batches
-from sparklog.wire.builder import iter_records
-from sparklog.wire.sections import OnFault
+from sparklog.wire.records.aborted import AbortedFilter
+from sparklog.wire.records.batch import BatchHeader, check_batch, iter_batches
+from sparklog.wire.records.builder import iter_records
+from sparklog.wire.records.sections import OnFault
 
 logger = logging.getLogger(__name__)
 

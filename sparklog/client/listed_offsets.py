@@ -10,7 +10,7 @@ from typing import Any
 from sparklog.client.deadline import kafka_error
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import OffsetTimestamp, TopicPartition
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsResponse,
     ListOffsetsTopic,

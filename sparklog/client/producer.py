@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.data_client import ACKS_ALL, Produced, ProducerIdentity, RawClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
-from sparklog.client.raw import ACKS_ALL, Produced, ProducerIdentity, RawClient
 from sparklog.errors import ClosedError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import (
     NO_OFFSET,
@@ -26,8 +26,8 @@ from sparklog.types import (
     Compression,
     TopicPartition,
 )
-from sparklog.wire.batch import add_sequence
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.batch import add_sequence
+from sparklog.wire.records.builder import Record, encode_batch
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -12,23 +12,23 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check, kafka_error
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import NO_NODE, ElectionType, TopicPartition
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from sparklog.wire.messages.describe_topic_partitions import (
+from sparklog.wire.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from sparklog.wire.messages.list_partition_reassignments import (
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
-from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.protocol.schema import Request
 
 #: How long a question that others can answer too waits for the controller.
 CONTROLLER_S_MAX: Final = 2.0

@@ -35,7 +35,7 @@ from sparklog.dataframe.worker_process import plain_errors, settle_process
 from sparklog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sparklog.dataframe.reader import TopicReader
+    from sparklog.dataframe.read import TopicReader
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -80,7 +80,7 @@ class SparklogDataSource(DataSource):
     def _writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise ConfigError("a topic cannot be overwritten: use mode('append') or INSERT INTO")
-        from sparklog.dataframe.writer import PackedTopicWriter, TopicWriter
+        from sparklog.dataframe.write import PackedTopicWriter, TopicWriter
 
         settle_process()
         options = parse_write_options(self.options, self._found_bootstrap())
@@ -107,7 +107,7 @@ def _reader_class(own_scan: bool) -> "type[TopicReader]":
     cannot be seen from here; that Spark plans with pushdown shows in the worker module that it
     runs.
     """
-    from sparklog.dataframe.reader import PushdownTopicReader, TopicReader
+    from sparklog.dataframe.read import PushdownTopicReader, TopicReader
 
     pushing = own_scan and _PUSHDOWN_WORKER in sys.modules
     return PushdownTopicReader if pushing else TopicReader

@@ -15,7 +15,7 @@ import threading
 from typing import Any
 from weakref import WeakSet
 
-from sparklog.dataframe.jvm_class import new_instance
+from sparklog.dataframe.jvm import new_instance
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Final
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.transport import Reply
-from sparklog.wire.codec import RequestHeader, encode_response
-from sparklog.wire.messages.api_versions import (
+from sparklog.wire.protocol.codec import RequestHeader, encode_response
+from sparklog.wire.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -13,7 +13,7 @@ from sparklog.metadata import ClusterImage
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.service.metadata import CLUSTER_OPERATIONS
 from sparklog.types import CONTROLLER_NODE_ID, NO_NODE
-from sparklog.wire.messages.describe_cluster import (
+from sparklog.wire.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

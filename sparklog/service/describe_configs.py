@@ -22,7 +22,7 @@ from sparklog.metadata.topic_names import check_topic_name
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import ConfigSource, ResourceType
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

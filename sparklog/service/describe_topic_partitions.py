@@ -17,7 +17,7 @@ from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.metadata import TOPIC_OPERATIONS
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import NO_NODE
-from sparklog.wire.messages.describe_topic_partitions import (
+from sparklog.wire.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

@@ -21,7 +21,7 @@ from sparklog.service import api_versions
 from sparklog.service.handler import NO_BODY, ApiHandler, Handled, Repeats, RequestContext
 from sparklog.slices import ITEMS_AT_ONCE, Slices, are_slices
 from sparklog.transport import Answer, LongAnswer, Owed, Parked, Reply, ServerConnection
-from sparklog.wire.codec import (
+from sparklog.wire.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
@@ -30,9 +30,9 @@ from sparklog.wire.codec import (
     encode_response_in_slices,
     response_type,
 )
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog.wire.primitives import TooManyItemsError
-from sparklog.wire.private import MemberHelloRequest, MemberProofRequest
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.primitives import TooManyItemsError
+from sparklog.wire.protocol.private import MemberHelloRequest, MemberProofRequest
 
 __all__ = ["ApiHandler", "Dispatcher", "RequestContext"]
 

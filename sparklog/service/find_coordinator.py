@@ -12,7 +12,7 @@ from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.transactions import transactions_refused
 from sparklog.slices import Slices, in_slices
 from sparklog.types import NO_NODE
-from sparklog.wire.messages.find_coordinator import (
+from sparklog.wire.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from sparklog.errors import KafkaError
 from sparklog.slices import Slices
 from sparklog.transport import Answer, Reply, ServerConnection
-from sparklog.wire.codec import MAX_REQUEST_ITEMS, RequestHeader
+from sparklog.wire.protocol.codec import MAX_REQUEST_ITEMS, RequestHeader
 
 #: Items of a request that names no topics: none of Kafka's has any, newer clients may add fields.
 FEW_ITEMS: Final = 100

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.runtime_environment import SYSTEM
 from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.surroundings import SYSTEM
-from sparklog.wire.private import (
+from sparklog.wire.protocol.private import (
     CLIENT_ROLE,
     NONCE_BYTES,
     SERVER_ROLE,

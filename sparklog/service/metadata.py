@@ -3,7 +3,7 @@
 Topics by name (all: null, in v0 an empty list), from v12 also by id.  A topic that is missing is
 created when client and node allow it; until the image has it the answer is LEADER_NOT_AVAILABLE,
 which clients retry.  The control plane is node 0 and named as controller.
-A leader whose connections have just ended is not named as one (``doubts``).
+A leader whose connections have just ended is not named as one (``suspected_brokers``).
 A topic that is named several times is answered once, as in Kafka.
 Deviation: authorized operations are all of them, because there are no access rules.
 """
@@ -15,12 +15,12 @@ from typing import Final
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
-from sparklog.service.doubts import Doubts
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
+from sparklog.service.suspected_brokers import Doubts
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import CONTROLLER_NODE_ID, NO_NODE
-from sparklog.wire.codec import RequestHeader
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.codec import RequestHeader
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -12,63 +12,63 @@ from typing import Any, Final, TypeAlias
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.slices import Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET
-from sparklog.wire.messages import alter_configs, incremental_alter_configs
-from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.messages import alter_configs, incremental_alter_configs
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
-from sparklog.wire.messages.create_partitions import (
+from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from sparklog.wire.messages.delete_topics import (
+from sparklog.wire.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from sparklog.wire.messages.elect_leaders import (
+from sparklog.wire.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from sparklog.wire.messages.list_partition_reassignments import (
+from sparklog.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from sparklog.wire.messages.offset_for_leader_epoch import (
+from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from sparklog.wire.messages.unregister_broker import (
+from sparklog.wire.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )

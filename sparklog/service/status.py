@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.wire.private import NodeStatusRequest, NodeStatusResponse
+from sparklog.wire.protocol.private import NodeStatusRequest, NodeStatusResponse
 
 
 def handler(status: Callable[[], Mapping[str, Any]]) -> ApiHandler:

@@ -7,7 +7,7 @@ from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from sparklog.wire.messages.init_producer_id import (
+from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )

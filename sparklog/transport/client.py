@@ -14,7 +14,7 @@ from sparklog.transport.channel import UNSENT_BYTES_MAX, Channel
 from sparklog.transport.limits import DEFAULT_FRAME_BYTES_MAX
 from sparklog.transport.wire import Buffer
 from sparklog.types import Endpoint
-from sparklog.wire.owned_frames import OwnedFrameDecoder
+from sparklog.wire.framing.owned_frames import OwnedFrameDecoder
 
 #: Takes the memory of an answer, or why there is none; must not raise.
 OnAnswer: TypeAlias = Callable[[memoryview | ConnectError], None]

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from sparklog.transport.memory_gate import Holder, MemoryGate
 from sparklog.transport.queued_requests import FREE_BYTES, Claim
 from sparklog.transport.unsent_answers import UNCOUNTED_BYTES
-from sparklog.wire.frames import FrameDecoder
+from sparklog.wire.framing.frames import FrameDecoder
 
 
 class ConnectionMemory:

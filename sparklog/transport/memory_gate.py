@@ -14,7 +14,7 @@ from sparklog.transport.channel import UNSENT_BYTES_MAX
 from sparklog.transport.limits import ServerLimits
 from sparklog.transport.queued_requests import LOOK_INTERVAL_S, Claim, QueuedRequests
 from sparklog.transport.unsent_answers import SCARCE_UNSENT_BYTES_MAX, UnsentAnswers
-from sparklog.wire.receive_memory import ReceiveMemory
+from sparklog.wire.framing.receive_memory import ReceiveMemory
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from sparklog.errors import DecodeError, FrameError
 from sparklog.transport.channel import Channel
 from sparklog.transport.connection_memory import ConnectionMemory
 from sparklog.transport.outbox import Reply, region_bytes, release_all, reply_size
-from sparklog.transport.owed import LongAnswer, Owed, Parked
+from sparklog.transport.pending_response import LongAnswer, Owed, Parked
 from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.turns import TURN_UNITS, Work
-from sparklog.wire.frames import FrameDecoder
+from sparklog.wire.framing.frames import FrameDecoder
 
 if TYPE_CHECKING:
     from sparklog.transport.server import Server

@@ -18,17 +18,17 @@ from raw_wire import RawWire
 from served import ServedCluster
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
+from sparklog.wire.records.builder import Record, encode_batch
 
 MIB = 1024 * 1024
 CONTROL_PLANE = 0

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from attack_rig import MIB, AttackedCluster, Node
 from raw_wire import RawWire, framed
 
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.codec import encode_request
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.records.builder import Record, encode_batch
 
 #: Below what any node takes under ``ulimit -n 1024``.
 CONNECTIONS = 150

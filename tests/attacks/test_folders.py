@@ -14,7 +14,7 @@ from attack_rig import MIB, AttackedCluster, Node
 from raw_wire import RawWire
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 #: From the deletion to the next acknowledgement: one look at the files, and an election.
 AWAY_SECONDS_MAX = 10.0

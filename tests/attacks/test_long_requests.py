@@ -10,20 +10,20 @@ from attack_rig import CONTROL_PLANE, MIB, AttackedCluster, Node
 from raw_wire import RawWire, framed
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.codec import encode_request
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
 
 ITEMS = 99_000
 #: CPU time between a ping and its answer: a few slices, with a margin for a machine that is slow.

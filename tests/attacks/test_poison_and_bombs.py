@@ -18,13 +18,13 @@ from raw_wire import RawWire
 from sparklog.cli.app import run
 from sparklog.errors import ErrorCode
 from sparklog.types import Compression
-from sparklog.wire.batch import pack_batch
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from sparklog.wire.records.batch import pack_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 #: As many records as any reader takes of one batch: 132 MB in 11 KB.
 BOMB_RECORDS = 18_900_000

@@ -12,7 +12,7 @@ from attack_rig import MIB, AttackedCluster
 from raw_wire import RawWire
 
 from sparklog.types import Compression
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 RECORDS, VALUE_BYTES = 120, 10_000
 SEGMENT_BYTES = 300_000

@@ -9,10 +9,10 @@ from attack_rig import CONTROL_PLANE, WITNESS_TOPIC, AttackedCluster, Node
 from raw_wire import RawWire, framed
 
 from sparklog.errors import ErrorCode
-from sparklog.wire import private
-from sparklog.wire.codec import encode_request
-from sparklog.wire.messages.alter_partition import AlterPartitionRequest
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol import private
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.messages.alter_partition import AlterPartitionRequest
+from sparklog.wire.protocol.schema import Request
 
 REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 #: A stranger may say these: they are the proof of membership itself.

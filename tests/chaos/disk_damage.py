@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparklog.errors import DecodeError, KafkaError
-from sparklog.executors.broker_folder import RECOVERY_POINTS
 from sparklog.executors.log.checkpoint import decode_offsets
 from sparklog.executors.log.names import (
     INDEX_SUFFIX,
@@ -27,9 +26,10 @@ from sparklog.executors.log.names import (
     file_name,
     offsets_with,
 )
-from sparklog.executors.partition_folders import parse_folder
+from sparklog.executors.log_dirs.broker_dir import RECOVERY_POINTS
+from sparklog.executors.log_dirs.partition_dirs import parse_folder
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import iter_batches
+from sparklog.wire.records.batch import iter_batches
 
 #: Files that say nothing the log does not: a crash may leave them in any state.
 _DERIVED = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, STATS_SUFFIX)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from final_state import JournalCommit
 
-from sparklog.driver.journal import commit_name
+from sparklog.driver.control_plane.journal import commit_name
 from sparklog.metadata import ClusterImage, ControllerChanged, PartitionChanged
 from sparklog.metadata.records import from_json
 from sparklog.types import NO_NODE, TopicPartition

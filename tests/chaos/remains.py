@@ -16,8 +16,8 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.executors.log.checkpoint import decode_epochs
 from sparklog.executors.log.names import EPOCH_CHECKPOINT, LOG_SUFFIX, PARTITION_METADATA
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
-from sparklog.executors.partition_folders import parse_folder
-from sparklog.wire.batch import iter_batches
+from sparklog.executors.log_dirs.partition_dirs import parse_folder
+from sparklog.wire.records.batch import iter_batches
 
 READ_SECONDS_MAX = 300.0
 

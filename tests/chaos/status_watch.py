@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 
-from sparklog.driver.member_calls import ClusterMemberCalls
+from sparklog.driver.launcher.member_calls import ClusterMemberCalls
 from sparklog.errors import SparklogError
 from sparklog.types import Endpoint
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from final_state import JournalCommit
 from journal_watch import JournalWatch
 
-from sparklog.driver.journal import CommitHeader, Journal
+from sparklog.driver.control_plane.journal import CommitHeader, Journal
 from sparklog.metadata import (
     BrokerIdAssigned,
     BrokerImage,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from sparklog.client.connection import Connection
 from sparklog.types import Endpoint
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

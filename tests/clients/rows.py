@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparklog.types import Compression
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import decode_records
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import decode_records
 
 PARTITIONS = 3
 CODECS = tuple(Compression(number).name.lower() for number in range(5))

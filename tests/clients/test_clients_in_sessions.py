@@ -11,7 +11,7 @@ from rows import PARTITIONS
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint
 from sparklog.types import TopicPartition as OwnPartition
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 TOPIC = "sessions"
 

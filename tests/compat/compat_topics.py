@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sparklog.client.blocking import BlockingClient, BlockingProducer
 from sparklog.types import TopicPartition
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
+from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
 
 FOREVER = {"retention.ms": "-1"}
 #: Three partitions of ten records: partition p has its offset o at time 1000 * o + p ms.

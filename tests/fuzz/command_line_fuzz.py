@@ -34,7 +34,7 @@ from sparklog.cli import topics as topics_module  # noqa: E402
 from sparklog.cli.app import run  # noqa: E402
 from sparklog.cli.output import BOOTSTRAP_VARIABLE, EXIT_CODES  # noqa: E402
 from sparklog.client.loop_thread import LoopThread  # noqa: E402
-from sparklog.driver.journal import commit_name  # noqa: E402
+from sparklog.driver.control_plane.journal import commit_name  # noqa: E402
 
 #: One command that takes longer hangs.
 COMMAND_SECONDS_MAX = 20

@@ -6,8 +6,8 @@ Owns: making them from the schemas.  Must not know any particular message.
 from typing import Any
 from uuid import UUID
 
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.schema import Message, Struct, Wire, wire_fields
+from sparklog.wire.protocol.schema import Message, Struct, Wire, wire_fields
+from sparklog.wire.records.builder import Record, encode_batch
 
 RECORDS = encode_batch([Record(key=b"k", value=b"v", timestamp=7, headers=(("h", b"x"),))])
 _VALUES: dict[str, Any] = {

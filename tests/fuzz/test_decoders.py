@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from target import CORPUS, PEAK_BYTES_MAX
 
-from sparklog.dataframe.options import parse_read_options
+from sparklog.dataframe.options.options import parse_read_options
 from sparklog.errors import ConfigError, DecodeError, KafkaError
 from sparklog.executors.log.checkpoint import decode_epochs, decode_offsets
 from sparklog.executors.log.producer_snapshot import (
@@ -23,11 +23,11 @@ from sparklog.executors.log.producer_snapshot import (
 )
 from sparklog.executors.log.stats_file import STATS_HEADER_BYTES, decode_stats
 from sparklog.types import Compression
-from sparklog.wire.batch import CRC_START, check_batch, read_header
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.columns import decode_columns
-from sparklog.wire.compression import compress, decompress
-from sparklog.wire.messages.fetch import AbortedTransaction
+from sparklog.wire.protocol.messages.fetch import AbortedTransaction
+from sparklog.wire.records.batch import CRC_START, check_batch, read_header
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.columns import decode_columns
+from sparklog.wire.records.compression import compress, decompress
 
 #: Of each decoder, when nobody asks for more.
 EXAMPLES = 40

@@ -10,13 +10,20 @@ HEADING = "## File map"
 
 #: Folders by the name they are shown under, in the order a reader wants them.
 _FOLDERS = (
-    "sparklog", "sparklog/cli", "sparklog/dataframe", "driver", "driver/controller",
-    "driver/handlers", "executors", "executors/handlers", "executors/log", "sparklog/client",
-    "sparklog/service", "sparklog/transport", "storage_backends", "sparklog/metadata",
-    "sparklog/wire",
+    "sparklog", "sparklog/cli",
+    "sparklog/dataframe", "sparklog/dataframe/options", "sparklog/dataframe/read",
+    "sparklog/dataframe/write", "sparklog/dataframe/jvm",
+    "driver", "driver/control_plane", "driver/control_plane/controller",
+    "driver/control_plane/handlers", "driver/control_plane/journal_repair", "driver/launcher",
+    "executors", "executors/handlers", "executors/replica_manager", "executors/partition",
+    "executors/log", "executors/log_dirs", "executors/replication", "executors/controller_link",
+    "executors/fetch_sessions", "executors/purgatory", "executors/supervisor",
+    "sparklog/client", "sparklog/service", "sparklog/transport", "storage_backends",
+    "sparklog/metadata", "sparklog/wire/records", "sparklog/wire/protocol",
+    "sparklog/wire/framing",
 )  # fmt: skip
 _ROOMS = ("sparklog", "driver", "executors", "storage_backends")
-_GENERATED = "sparklog/wire/messages"
+_GENERATED = "sparklog/wire/protocol/messages"
 
 
 def head() -> str:

@@ -1,7 +1,7 @@
 """What runs in the simulation takes clocks, randomness and threads from outside.
 
 Shells may use asyncio, whose loop the simulation supplies; everything else that differs from run to
-run comes through ``sparklog.surroundings`` and ``storage_backends.blocking``.
+run comes through ``sparklog.runtime_environment`` and ``storage_backends.blocking``.
 """
 
 from pathlib import Path
@@ -16,13 +16,38 @@ ROOMS = ("sparklog/client", "sparklog/service", "sparklog/transport", "driver", 
 OUTSIDE = frozenset(
     {
         *("sparklog/client/blocking.py", "sparklog/client/blocking_data.py"),
-        *("sparklog/client/loop_thread.py", "driver/__main__.py", "driver/control_process.py"),
-        *("driver/broker_keeper.py", "driver/launcher.py", "driver/member_calls.py"),
-        *("driver/engines.py", "driver/executor_choice.py", "driver/fleet.py"),
-        *("driver/java.py", "driver/shipping.py", "driver/sigint.py", "driver/spares.py"),
-        *("driver/spark_engine.py", "driver/spark_jobs.py", "driver/removal.py"),
-        *("driver/loss_batch.py", "driver/worker_python.py"),
-        *("executors/__main__.py", "executors/supervisor.py", "executors/loss_report.py"),
+        *(
+            "sparklog/client/loop_thread.py",
+            "driver/__main__.py",
+            "driver/launcher/control_plane_process.py",
+        ),
+        *(
+            "driver/launcher/broker_keeper.py",
+            "driver/launcher/launcher.py",
+            "driver/launcher/member_calls.py",
+        ),
+        *(
+            "driver/launcher/engines.py",
+            "driver/launcher/executor_choice.py",
+            "driver/launcher/fleet.py",
+        ),
+        *(
+            "driver/launcher/java.py",
+            "driver/launcher/shipping.py",
+            "driver/launcher/sigint.py",
+            "driver/launcher/spares.py",
+        ),
+        *(
+            "driver/launcher/spark_engine.py",
+            "driver/launcher/spark_jobs.py",
+            "driver/launcher/removal.py",
+        ),
+        *("driver/launcher/loss_batch.py", "driver/launcher/worker_python.py"),
+        *(
+            "executors/__main__.py",
+            "executors/supervisor/supervisor.py",
+            "executors/supervisor/loss_report.py",
+        ),
     }
 )
 #: Shells have a loop and sockets' constants.

@@ -14,27 +14,27 @@ from comparison import Difference, differences, plain
 from deviations import Deviation
 from raw_wire import RawWire, framed
 
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.codec import decode_response, encode_request, response_type
-from sparklog.wire.fetch import decode_fetch_response
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.codec import decode_response, encode_request, response_type
+from sparklog.wire.protocol.fetch import decode_fetch_response
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import Record, encode_batch
 
 READY_SECONDS_MAX, HEARD_SECONDS_MAX = 60.0, 60.0
 #: How long either side may take for what it is told to do.

@@ -10,7 +10,7 @@ from typing import Any
 
 from comparison import MISSING, Difference
 
-from sparklog.wire.batch import batch_size
+from sparklog.wire.records.batch import batch_size
 
 ANY: Any = object()
 

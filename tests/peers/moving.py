@@ -5,7 +5,7 @@ from pathlib import Path
 
 from running import wait_for
 
-from sparklog.wire.batch import iter_batches
+from sparklog.wire.records.batch import iter_batches
 
 #: Says which topic id a folder belongs to, and stays.
 TOPIC_ID = "partition.metadata"

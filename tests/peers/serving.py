@@ -3,7 +3,7 @@
 from raw_wire import RawWire
 from served import ServedCluster
 
-from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest
 
 #: For both: records of tests are old, and must stay nevertheless.
 RETENTION = ("log.retention.ms", "-1")

@@ -17,13 +17,13 @@ from deviations import (
 )
 
 from sparklog.types import ResourceType
-from sparklog.wire.messages import alter_configs
-from sparklog.wire.messages.alter_configs import AlterConfigsRequest
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.messages import alter_configs
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -14,7 +14,7 @@ from faulty_brokers import FaultyBrokers, Slow, lost_answer
 from kafka_broker import KafkaBroker
 
 from sparklog.client.blocking import BlockingClient
-from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

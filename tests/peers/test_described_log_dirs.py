@@ -10,7 +10,10 @@ from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
 from served import ServedCluster
 
-from sparklog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from sparklog.wire.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 
 VERSIONS = range(DescribeLogDirsRequest.MIN_VERSION, DescribeLogDirsRequest.MAX_VERSION + 1)
 TOPIC, EMPTY = "described", "described-empty"

@@ -8,13 +8,18 @@ from both import TIMEOUT_MS, Both, Side, batch, produce
 from deviations import ABOVE_ALL_EPOCHS, WHOLE_BATCHES, whole_batches
 
 from sparklog.types import Compression
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
+from sparklog.wire.protocol.schema import Request
 
 BY_NAME = range(4, 13)
 BY_ID = range(13, 19)

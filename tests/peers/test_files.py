@@ -11,7 +11,7 @@ from kafka_tools import KafkaTools
 from served import ServedCluster
 
 from sparklog.types import Compression
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 FIRST = 1_700_000_000_000
 SEGMENTS_MIN = 3

@@ -8,9 +8,9 @@ from both import Both, batch, produce
 from deviations import STRICT_FRAMES
 from raw_wire import RawWire, framed
 
-from sparklog.wire.codec import encode_request
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 CLOSED, ANSWERED = "closed", "answered"
 

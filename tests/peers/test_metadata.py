@@ -17,16 +17,16 @@ from deviations import (
     NODE_ZERO,
 )
 
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
-from sparklog.wire.messages.describe_topic_partitions import (
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from sparklog.wire.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.schema import Request
 
 VERSIONS = range(MetadataRequest.MAX_VERSION + 1)
 #: Other tests make topics too, and tools leave internal ones.

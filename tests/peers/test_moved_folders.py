@@ -14,7 +14,7 @@ from served import ServedCluster
 from serving import RETENTION, broker_address
 
 from sparklog.types import Compression
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 TOPIC = "moved"
 NOT_BY_ASKING = ("auto.create.topics.enable", "false")

@@ -8,19 +8,19 @@ from both import TIMEOUT_MS, Both, batch, list_offsets
 from deviations import BELOW_ALL_EPOCHS, DELETED_RECORD
 
 from sparklog.types import Compression
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
-from sparklog.wire.messages.list_offsets import ListOffsetsRequest
-from sparklog.wire.messages.offset_for_leader_epoch import (
+from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from sparklog.wire.records.builder import Record, encode_batch
 
 LIST_VERSIONS = range(ListOffsetsRequest.MIN_VERSION, ListOffsetsRequest.MAX_VERSION + 1)
 DELETE_VERSIONS = range(DeleteRecordsRequest.MAX_VERSION + 1)

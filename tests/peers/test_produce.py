@@ -23,13 +23,13 @@ from deviations import (
 )
 
 from sparklog.types import Compression, TimestampType
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
+from sparklog.wire.records.builder import Record, encode_batch
 
 BY_NAME = range(3, 13)
 BY_ID = 13

@@ -15,8 +15,8 @@ from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.producer_snapshot import decode_snapshot
-from sparklog.executors.partition import Partition
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.metadata import PartitionImage
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import TopicPartition

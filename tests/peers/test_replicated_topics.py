@@ -14,21 +14,21 @@ from deviations import (
 )
 from trios import Moves, Trios, moving
 
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from sparklog.wire.messages.describe_topic_partitions import (
+from sparklog.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from sparklog.wire.messages.list_partition_reassignments import (
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 ROUND = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 NODES = ("1", "2", "3", "control plane")

@@ -16,8 +16,13 @@ from served import ServedCluster
 from serving import RETENTION, broker_address
 
 from sparklog.types import OffsetSpec
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.records.batch import iter_batches
 
 TOPIC = "in-transactions"
 SECONDS_MAX = 60.0

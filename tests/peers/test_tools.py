@@ -13,7 +13,7 @@ from running import wait_for
 from same_words import Condition, anything, hides, prints, same_words, shows
 from served import ServedCluster
 
-from sparklog.wire.builder import decode_records
+from sparklog.wire.records.builder import decode_records
 
 FIRST = 1_700_000_000_000
 CONFIG = "kafka.admin.ConfigCommand"

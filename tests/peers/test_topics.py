@@ -6,19 +6,19 @@ from uuid import UUID
 import pytest
 from both import TIMEOUT_MS, Both, Side
 
-from sparklog.wire.messages.create_partitions import (
+from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.schema import Request
 
 CREATE_VERSIONS = range(CreateTopicsRequest.MIN_VERSION, CreateTopicsRequest.MAX_VERSION + 1)
 PARTITIONS_VERSIONS = range(CreatePartitionsRequest.MAX_VERSION + 1)

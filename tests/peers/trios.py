@@ -16,23 +16,23 @@ from kafka_cluster import KafkaCluster
 from raw_wire import RawWire
 from served import ServedCluster
 
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.describe_topic_partitions import (
+from sparklog.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponsePartition,
     TopicRequest,
 )
-from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest
 
 #: A broker that hangs is missed, and one that a busy machine holds up for seconds is not: leaders
 #: move only when they are told to, so what a broker has lost by that stays lost.

@@ -11,13 +11,13 @@ from raw_wire import RawWire
 from served import ServedCluster
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest
+from sparklog.wire.records.builder import Record, encode_batch
 
 pytestmark = pytest.mark.process
 
@@ -162,7 +162,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
             assert wire.values("t") == [*acknowledged, b"again"]
     assert served.broker_pids() == brokers
     log = (logs / "broker-1.log").read_text()
-    assert f"ERROR sparklog.executors.complaints t-0: {reason}" in log
+    assert f"ERROR sparklog.executors.replica_manager.storage_errors t-0: {reason}" in log
     assert served.stop() == 0
 
 

@@ -19,34 +19,34 @@ from served import ServedCluster
 
 from sparklog.errors import ErrorCode
 from sparklog.types import OffsetSpec
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sparklog.wire.messages.produce import ProduceRequest, ProduceResponse
-from sparklog.wire.private import NodeStatusRequest, StopNodeRequest
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from sparklog.wire.protocol.private import NodeStatusRequest, StopNodeRequest
+from sparklog.wire.protocol.schema import Request
+from sparklog.wire.records.builder import Record, encode_batch
 
 pytestmark = pytest.mark.process
 

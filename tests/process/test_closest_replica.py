@@ -8,13 +8,13 @@ from running import ours, status_of, wait_for
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import SUPERVISOR_MODULE, Cluster
-from sparklog.dataframe.options import parse_read_options
-from sparklog.dataframe.reader import TopicReader
+from sparklog.dataframe.options.options import parse_read_options
+from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
-from sparklog.driver.engines import UNLIMITED, ExecutorSlots, ProcessEngine
-from sparklog.driver.launcher import Launcher, LaunchOptions
-from sparklog.driver.member_calls import ClusterMemberCalls
-from sparklog.driver.racks import Racks
+from sparklog.driver.launcher.engines import UNLIMITED, ExecutorSlots, ProcessEngine
+from sparklog.driver.launcher.launcher import Launcher, LaunchOptions
+from sparklog.driver.launcher.member_calls import ClusterMemberCalls
+from sparklog.driver.launcher.racks import Racks
 
 pytestmark = pytest.mark.process
 TOPIC = "t"

@@ -10,13 +10,13 @@ from served import ServedCluster
 
 from sparklog.errors import ErrorCode
 from sparklog.types import Compression
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 pytestmark = pytest.mark.process
 

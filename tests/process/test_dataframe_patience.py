@@ -10,10 +10,10 @@ import pytest
 from running import ours
 
 from sparklog.cluster import Cluster, start_processes
-from sparklog.dataframe.options import parse_read_options, parse_write_options
-from sparklog.dataframe.reader import TopicReader
+from sparklog.dataframe.options.options import parse_read_options, parse_write_options
+from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
-from sparklog.dataframe.writer import TopicWriter
+from sparklog.dataframe.write.writer import TopicWriter
 from sparklog.errors import SparklogError
 
 pytestmark = pytest.mark.process

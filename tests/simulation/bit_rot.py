@@ -22,10 +22,10 @@ from workloads.nemesis import START_TIMEOUT_S
 from workloads.scene import encoded
 from world import EPOCH_MS, World
 
-import sparklog.executors.range_mender as range_mender_module
+import sparklog.executors.replication.range_mender as range_mender_module
 from sparklog.client.admin import Admin
+from sparklog.client.data_client import RawClient
 from sparklog.client.deadline import Deadline
-from sparklog.client.raw import RawClient
 from sparklog.errors import DecodeError, KafkaError, SparklogError
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.range_repair import Piece
@@ -33,8 +33,8 @@ from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_nodes import FileNode
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import CRC_START, check_batch, iter_batches
-from sparklog.wire.builder import iter_records
+from sparklog.wire.records.batch import CRC_START, check_batch, iter_batches
+from sparklog.wire.records.builder import iter_records
 
 TOPIC = TopicPartition("rotting", 0)
 BROKERS = (1, 2, 3)

@@ -16,24 +16,24 @@ from planting import BUGS, Patch, bug, planted
 import sparklog.executors.log.durable_log as durable_log_module
 import sparklog.executors.log.log as log_module
 import sparklog.executors.log.recovery as recovery_module
-import sparklog.executors.partitions as partitions_module
-import sparklog.executors.stray_folders as stray_folders_module
-from sparklog.driver.committer import Committer, Settle
-from sparklog.driver.journal import CommitHeader, Journal, JournalConflict
+import sparklog.executors.log_dirs.stray_dirs as stray_folders_module
+import sparklog.executors.replica_manager.replica_manager as partitions_module
+from sparklog.driver.control_plane.committer import Committer, Settle
+from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalConflict
 from sparklog.errors import KafkaError, StorageError
-from sparklog.executors.broker_folder import BrokerFolder
 from sparklog.executors.log.flush import FlushJob, FlushState
 from sparklog.executors.log.log import AppendInfo, Log
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.scan import Scan, ScanWindow
 from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import PartitionRead
-from sparklog.executors.producer_state import ProducerEntry, ProducerStateManager
+from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.partition.outcomes import PartitionRead
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import ProducerEntry, ProducerStateManager
 from sparklog.metadata import Record
 from sparklog.storage_backends.base import FileHalf, FileHandle
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BatchHeader, Buffer
+from sparklog.wire.records.batch import BatchHeader, Buffer
 
 __all__ = ["BUGS", "controller_bugs", "planted", "replication_bugs"]
 

@@ -14,7 +14,7 @@ from loop import VirtualLoop
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline
-from sparklog.surroundings import Surroundings
+from sparklog.runtime_environment import Surroundings
 from sparklog.types import Endpoint
 
 T = TypeVar("T")

@@ -9,20 +9,20 @@ from typing import Any
 
 from planting import Patch, bug
 
-import sparklog.driver.controller.draining as draining_module
-import sparklog.driver.controller.elections as elections_module
-import sparklog.driver.controller.recoveries as recoveries_module
-import sparklog.driver.controller.sessions as sessions_module
+import sparklog.driver.control_plane.controller.draining as draining_module
+import sparklog.driver.control_plane.controller.elections as elections_module
+import sparklog.driver.control_plane.controller.recoveries as recoveries_module
+import sparklog.driver.control_plane.controller.sessions as sessions_module
 from sparklog.config import BrokerConfig
-from sparklog.driver.controller.brokers import Loss
-from sparklog.driver.controller.decision import Decision
-from sparklog.driver.controller.elections import Rules, Settled
-from sparklog.driver.controller.isr_changes import _Proposals
-from sparklog.driver.controller.partition_changes import PartitionChanges
-from sparklog.driver.controller.sessions import Sessions
+from sparklog.driver.control_plane.controller.brokers import Loss
+from sparklog.driver.control_plane.controller.decision import Decision
+from sparklog.driver.control_plane.controller.elections import Rules, Settled
+from sparklog.driver.control_plane.controller.isr_changes import _Proposals
+from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.sessions import Sessions
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_NODE
-from sparklog.wire.private import BrokerHeartbeatResponse
+from sparklog.wire.protocol.private import BrokerHeartbeatResponse
 
 
 @bug
@@ -42,7 +42,7 @@ def elect_outside_the_isr() -> list[Patch]:
 
 def _with_loss(change: Callable[[Loss], Loss]) -> list[Patch]:
     """Brokers leave with another loss than they had."""
-    import sparklog.driver.controller.partition_changes as changes_module
+    import sparklog.driver.control_plane.controller.partition_changes as changes_module
 
     real = changes_module.brokers_left
 

@@ -18,10 +18,11 @@ from disk import HostDisk
 from loop import VirtualLoop
 from network import Network
 
-from sparklog.driver.control_plane import ControlPlane, ControlPlaneOptions
-from sparklog.executors.broker import Broker, BrokerOptions
-from sparklog.executors.supervisor import FINAL_KINDS
-from sparklog.surroundings import Surroundings
+from sparklog.driver.control_plane.control_plane import ControlPlane, ControlPlaneOptions
+from sparklog.executors.broker import Broker
+from sparklog.executors.broker_options import BrokerOptions
+from sparklog.executors.supervisor.supervisor import FINAL_KINDS
+from sparklog.runtime_environment import Surroundings
 
 CONTROL_PORT = 9090
 BROKER_PORT = 9092

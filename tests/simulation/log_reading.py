@@ -7,12 +7,12 @@ from final_state import FinalBatch, FinalLog
 from history import LogId
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.data_client import RawClient
 from sparklog.client.deadline import Deadline
-from sparklog.client.raw import RawClient
 from sparklog.errors import DecodeError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import iter_records
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import iter_records
 
 READ_TIMEOUT_S = 60.0
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from planting import Patch, bug
 
-import sparklog.driver.controller.elections as elections
-import sparklog.driver.controller.partition_changes as partition_changes
-import sparklog.executors.readable as readable_module
-from sparklog.driver.controller.elections import Rules, Settled
-from sparklog.executors.failed_logs import FailedLogs
-from sparklog.executors.follower_role import FollowerRole
-from sparklog.executors.followers import Follower
-from sparklog.executors.insync import InSyncReplicas
+import sparklog.driver.control_plane.controller.elections as elections
+import sparklog.driver.control_plane.controller.partition_changes as partition_changes
+import sparklog.executors.partition.replica_reads as readable_module
+from sparklog.driver.control_plane.controller.elections import Rules, Settled
 from sparklog.executors.log.epoch_cache import EpochCache
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import AckWait, Effect
-from sparklog.executors.partitions import PartitionTable
-from sparklog.executors.readable import ReadableReplica
+from sparklog.executors.partition.follower_progress import Follower
+from sparklog.executors.partition.follower_role import FollowerRole
+from sparklog.executors.partition.isr import InSyncReplicas
+from sparklog.executors.partition.outcomes import AckWait, Effect
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.replica_reads import ReadableReplica
+from sparklog.executors.replica_manager.failed_logs import FailedLogs
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.metadata import PartitionImage
 from sparklog.types import Isolation, TopicPartition
 

@@ -10,13 +10,13 @@ from unittest.mock import patch
 from planting import Patch
 
 import sparklog.executors.log.range_repair as range_repair_module
-import sparklog.executors.range_mender as range_mender_module
+import sparklog.executors.replication.range_mender as range_mender_module
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.range_repair import Piece, RangeRepair
 from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.storage_backends.base import Buffer
-from sparklog.wire.batch import iter_batches
+from sparklog.wire.records.batch import iter_batches
 
 ROT_BUGS: dict[str, Callable[[], list[Patch]]] = {}
 

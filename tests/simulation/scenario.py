@@ -41,7 +41,7 @@ from workloads import (
 from workloads.scene import Scene
 from world import World
 
-from sparklog.driver.control_plane import ControlPlane
+from sparklog.driver.control_plane.control_plane import ControlPlane
 from sparklog.executors.broker import Broker
 
 Workload = Callable[[Scene, str, random.Random], Coroutine[Any, Any, None]]

@@ -9,8 +9,8 @@ from world import World
 
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer, ConsumerOptions
+from sparklog.client.data_client import RawClient
 from sparklog.client.producer import Producer, ProducerOptions
-from sparklog.client.raw import RawClient
 from sparklog.errors import SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
 

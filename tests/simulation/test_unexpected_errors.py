@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from scenario import run
 
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition.partition import Partition
 
 #: Which lookup of an offset breaks.
 BROKEN = 5

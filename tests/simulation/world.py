@@ -27,9 +27,9 @@ from loop import VirtualLoop, describe_unhandled
 from network import Network
 from trace_logs import captured_logs
 
+from sparklog.runtime_environment import Surroundings
 from sparklog.storage_backends.blocking import replaced_runner
 from sparklog.storage_backends.memory_disk import forget_disk
-from sparklog.surroundings import Surroundings
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from packed_rows import SCHEMA
 
-from sparklog.dataframe.packed_rows import packed_rows_java
-from sparklog.dataframe.record_packer import PIECES_PER_BATCH
+from sparklog.dataframe.jvm.packed_rows import packed_rows_java
+from sparklog.dataframe.jvm.record_packer import PIECES_PER_BATCH
 
 #: Value, time in microseconds, and perhaps a key.
 Row = tuple[bytes | None, int] | tuple[bytes | None, int, bytes | None]

@@ -10,7 +10,7 @@ from running import ours, status_of
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster
-from sparklog.driver.member_calls import ClusterMemberCalls
+from sparklog.driver.launcher.member_calls import ClusterMemberCalls
 from sparklog.types import OffsetSpec, TopicPartition
 
 TOPIC = "t"

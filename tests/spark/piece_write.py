@@ -13,10 +13,10 @@ from jvm_packer import JvmPacker, Row
 from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
-from sparklog.dataframe.options import parse_write_options
-from sparklog.dataframe.packed_records import packed_batch, rows_of
-from sparklog.dataframe.writer import PackedTopicWriter, RowsWritten
-from sparklog.wire.batch import BATCH_OVERHEAD
+from sparklog.dataframe.options.options import parse_write_options
+from sparklog.dataframe.write.packed_records import packed_batch, rows_of
+from sparklog.dataframe.write.writer import PackedTopicWriter, RowsWritten
+from sparklog.wire.records.batch import BATCH_OVERHEAD
 
 #: The client id of the JVM's requests.
 JVM = "test"

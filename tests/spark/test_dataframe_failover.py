@@ -8,10 +8,10 @@ import pytest
 from dataframe_rig import Rig
 from launcher_rig import broker_processes, kill
 
-from sparklog.dataframe.options import parse_read_options, parse_write_options
-from sparklog.dataframe.reader import TopicReader
+from sparklog.dataframe.options.options import parse_read_options, parse_write_options
+from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
-from sparklog.dataframe.writer import GROUP_BYTES, TopicWriter
+from sparklog.dataframe.write.writer import GROUP_BYTES, TopicWriter
 from sparklog.errors import KafkaError
 
 pytestmark = pytest.mark.spark

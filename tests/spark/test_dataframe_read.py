@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe.options import parse_read_options
-from sparklog.dataframe.reader import TopicReader
+from sparklog.dataframe.options.options import parse_read_options
+from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
 from sparklog.errors import DataLossError
 from sparklog.types import TopicPartition

@@ -17,7 +17,7 @@ from sparklog.client.consumer import ConsumedRecord
 from sparklog.client.partitioner import partition_of_key
 from sparklog.cluster import start_processes
 from sparklog.types import Compression, TopicPartition
-from sparklog.wire.batch import iter_batches
+from sparklog.wire.records.batch import iter_batches
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

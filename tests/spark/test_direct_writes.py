@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
-from sparklog.dataframe.packed_writes import DIRECT_CONF
-from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
+from sparklog.dataframe.jvm.packed_writes import DIRECT_CONF
+from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

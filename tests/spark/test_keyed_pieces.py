@@ -30,12 +30,12 @@ from py4j.protocol import Py4JJavaError
 from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
-from sparklog.dataframe import sender
-from sparklog.dataframe.piece_sender import REQUEST_BYTES
-from sparklog.dataframe.record_packer import FILLED_BYTES_MIN, FIRST_PIECE_BYTES
+from sparklog.dataframe.jvm.piece_sender import REQUEST_BYTES
+from sparklog.dataframe.jvm.record_packer import FILLED_BYTES_MIN, FIRST_PIECE_BYTES
+from sparklog.dataframe.write import sender
 from sparklog.errors import ErrorCode
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BATCH_OVERHEAD, iter_batches
+from sparklog.wire.records.batch import BATCH_OVERHEAD, iter_batches
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

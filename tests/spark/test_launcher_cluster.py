@@ -20,8 +20,8 @@ from launcher_rig import (
 from running import ours, wait_for, waiting_spares
 
 from sparklog.cluster import Cluster, start
-from sparklog.driver.fleet import Fleet
-from sparklog.driver.spark_jobs import active_executors
+from sparklog.driver.launcher.fleet import Fleet
+from sparklog.driver.launcher.spark_jobs import active_executors
 from sparklog.session import create_session
 
 pytestmark = pytest.mark.spark

@@ -11,10 +11,10 @@ from dataframe_rig import Rig
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
 
-from sparklog.dataframe.packed_writes import DIRECT_CONF, PACKED_CONF
+from sparklog.dataframe.jvm.packed_writes import DIRECT_CONF, PACKED_CONF
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BATCH_OVERHEAD, iter_batches
-from sparklog.wire.builder import decode_records, encode_batch
+from sparklog.wire.records.batch import BATCH_OVERHEAD, iter_batches
+from sparklog.wire.records.builder import decode_records, encode_batch
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

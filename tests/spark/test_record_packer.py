@@ -6,10 +6,10 @@ import pytest
 from dataframe_rig import Rig
 from jvm_packer import JvmPacker, Row
 
-from sparklog.dataframe.packed_records import packed_batch
-from sparklog.dataframe.record_packer import FIRST_PIECE_BYTES
-from sparklog.wire.batch import BATCH_OVERHEAD
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.dataframe.jvm.record_packer import FIRST_PIECE_BYTES
+from sparklog.dataframe.write.packed_records import packed_batch
+from sparklog.wire.records.batch import BATCH_OVERHEAD
+from sparklog.wire.records.builder import Record, encode_batch
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -40,12 +40,12 @@ from piece_write import (
 from py4j.protocol import Py4JJavaError
 from running import wait_for
 
-from sparklog.dataframe import sender
-from sparklog.dataframe.piece_sender import REQUESTS_PER_BROKER
+from sparklog.dataframe.jvm.piece_sender import REQUESTS_PER_BROKER
+from sparklog.dataframe.write import sender
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import add_sequence, iter_batches
-from sparklog.wire.builder import decode_records, encode_batch
+from sparklog.wire.records.batch import add_sequence, iter_batches
+from sparklog.wire.records.builder import decode_records, encode_batch
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

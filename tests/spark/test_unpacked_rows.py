@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from dataframe_rig import Rig
 
-from sparklog.dataframe.packed_reads import PACKED_CONF
-from sparklog.dataframe.record_unpacker import BOUNDS, COLUMNS, UNPACKER
+from sparklog.dataframe.jvm.packed_reads import PACKED_CONF
+from sparklog.dataframe.jvm.record_unpacker import BOUNDS, COLUMNS, UNPACKER
 from sparklog.errors import DecodeError
 from sparklog.types import TimestampType
-from sparklog.wire.batch import BATCH_OVERHEAD
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.columns import decode_columns
+from sparklog.wire.records.batch import BATCH_OVERHEAD
+from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.records.columns import decode_columns
 
 SHARES_CLUSTER = True
 

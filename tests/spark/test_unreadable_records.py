@@ -7,10 +7,10 @@ import pytest
 from bombs import bomb
 from dataframe_rig import Rig
 
-from sparklog.dataframe.packed_reads import PACKED_CONF
+from sparklog.dataframe.jvm.packed_reads import PACKED_CONF
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BATCH_OVERHEAD, pack_batch
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 SHARES_CLUSTER = True
 BOMB_RECORDS = 2_000_000

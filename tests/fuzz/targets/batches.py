@@ -14,7 +14,8 @@ from target import Target
 
 from sparklog.errors import DecodeError, KafkaError
 from sparklog.types import Compression
-from sparklog.wire.batch import (
+from sparklog.wire.protocol.messages.fetch import AbortedTransaction
+from sparklog.wire.records.batch import (
     BATCH_OVERHEAD,
     CRC_START,
     LOG_OVERHEAD,
@@ -24,11 +25,10 @@ from sparklog.wire.batch import (
     iter_batches,
     read_header,
 )
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.columns import decode_columns, next_offset
-from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
-from sparklog.wire.messages.fetch import AbortedTransaction
-from sparklog.wire.record_slices import record_slices, whole_records
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.columns import decode_columns, next_offset
+from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
+from sparklog.wire.records.record_slices import record_slices, whole_records
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LIMIT_BYTES = 64 * 1024

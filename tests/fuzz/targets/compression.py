@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from target import Target
 
 from sparklog.types import Compression
-from sparklog.wire.compression import compress, decompress
+from sparklog.wire.records.compression import compress, decompress
 
 LIMIT_BYTES = 64 * 1024
 

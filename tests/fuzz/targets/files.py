@@ -8,8 +8,7 @@ from uuid import UUID
 from crc32c import crc32c
 from target import Target
 
-from sparklog.driver.journal import CommitHeader, Journal, JournalError, commit_name
-from sparklog.executors.broker_folder import MetaProperties
+from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalError, commit_name
 from sparklog.executors.log import checkpoint
 from sparklog.executors.log.index_file import Checksum
 from sparklog.executors.log.offset_index import unpack_offset_index
@@ -31,6 +30,7 @@ from sparklog.executors.log.stats_file import (
 )
 from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
 from sparklog.executors.log.txn_index import unpack_txn_index
+from sparklog.executors.log_dirs.broker_dir import MetaProperties
 from sparklog.metadata import (
     BrokerIdAssigned,
     ClusterCreated,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from target import Target
 
 from sparklog.errors import FrameError
-from sparklog.wire.frames import LENGTH_BYTES, FrameDecoder
-from sparklog.wire.owned_frames import OwnedFrameDecoder
-from sparklog.wire.receive_memory import ReceiveMemory
+from sparklog.wire.framing.frames import LENGTH_BYTES, FrameDecoder
+from sparklog.wire.framing.owned_frames import OwnedFrameDecoder
+from sparklog.wire.framing.receive_memory import ReceiveMemory
 
 FRAME_BYTES_MAX = 64
 MEMORY = ReceiveMemory()

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from filled_messages import RECORDS, empty, filled
 from target import Target
 
-from sparklog.wire import codec, fetch, messages, produce
-from sparklog.wire.messages.produce import ProduceRequest
-from sparklog.wire.private import PRIVATE_MESSAGES
-from sparklog.wire.produce_shape import ProduceShape
-from sparklog.wire.schema import Message, Request, Response
+from sparklog.wire.protocol import codec, fetch, messages, produce
+from sparklog.wire.protocol.messages.produce import ProduceRequest
+from sparklog.wire.protocol.private import PRIVATE_MESSAGES
+from sparklog.wire.protocol.repeated_produce import ProduceShape
+from sparklog.wire.protocol.schema import Message, Request, Response
 
 CHOICE = struct.Struct(">H")
 Versions = list[tuple[type[Message], int]]

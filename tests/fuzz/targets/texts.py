@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from target import Target
 
 from sparklog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig
-from sparklog.dataframe.options import parse_read_options, parse_write_options
+from sparklog.dataframe.options.options import parse_read_options, parse_write_options
 from sparklog.errors import ConfigError
 
 FOUND = "127.0.0.1:9092"

@@ -13,15 +13,15 @@ from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import iter_records
-from sparklog.wire.produce import (
+from sparklog.wire.protocol.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
     decode_produce_response,
     encode_produce_request,
 )
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import iter_records
 
 #: The first version of Produce that names topics by id.
 _TOPIC_IDS = 13

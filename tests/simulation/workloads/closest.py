@@ -13,9 +13,14 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check
 from sparklog.errors import ErrorCode, KafkaError, SparklogError
 from sparklog.types import NO_NODE
-from sparklog.wire.codec import encode_request
-from sparklog.wire.fetch import decode_fetch_response, records_view
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.fetch import decode_fetch_response, records_view
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
 from workloads.consume import (
     TIMEOUT_S,
     Place,

@@ -14,7 +14,7 @@ from final_state import FinalState, JournalCommit, NodeImage
 from log_reading import read_log
 
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
-from sparklog.executors.partition_folders import parse_folder
+from sparklog.executors.log_dirs.partition_dirs import parse_folder
 from sparklog.metadata.records import from_json
 from workloads import observe
 from workloads.scene import Scene

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from history import EndListed, FetchDamaged, Fetched, LogId
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.data_client import RawClient
 from sparklog.client.deadline import Deadline
-from sparklog.client.raw import RawClient
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
 from workloads.calls import records_of

@@ -21,7 +21,7 @@ from history import (
 from hosts import Loss
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.raw import RawClient
+from sparklog.client.data_client import RawClient
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import SparklogError
 from sparklog.types import ElectionType

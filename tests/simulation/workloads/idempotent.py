@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from history import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.data_client import ProducerIdentity, RawClient
 from sparklog.client.deadline import Deadline
-from sparklog.client.raw import ProducerIdentity, RawClient
 from sparklog.errors import ErrorCode, SparklogError
 from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_once
 from workloads.produce import REFUSALS

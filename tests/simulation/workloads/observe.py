@@ -21,13 +21,13 @@ from history import (
 )
 from hosts import BrokerHost
 
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import Effect
-from sparklog.executors.partitions import PartitionTable
-from sparklog.executors.registration import Registration
+from sparklog.executors.controller_link.lifecycle import Registration
+from sparklog.executors.partition.outcomes import Effect
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.metadata import ClusterImage
 from sparklog.types import NO_NODE, TopicPartition
-from sparklog.wire.private import BrokerHeartbeatResponse
+from sparklog.wire.protocol.private import BrokerHeartbeatResponse
 from workloads import platter
 from workloads.scene import Scene
 

@@ -13,7 +13,7 @@ from history import LogId
 from hosts import Loss
 
 from sparklog.errors import SparklogError
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition.partition import Partition
 from sparklog.types import NO_NODE
 from workloads.consume import tp_of
 from workloads.nemesis import bring_back

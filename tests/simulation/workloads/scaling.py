@@ -18,14 +18,14 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check
 from sparklog.client.replica_moves import plan_even, present_replicas
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, SparklogError
-from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
-from sparklog.wire.private import (
+from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.protocol.private import (
     DrainBrokersRequest,
     DrainedBroker,
     LostBroker,
     ReportLossRequest,
 )
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
 from workloads.nemesis import bring_back, stop
 from workloads.scene import Scene
 

@@ -13,11 +13,11 @@ from uuid import UUID
 from history import History, LogId
 from world import EPOCH_MS, World
 
-from sparklog.driver.control_plane import ControlPlane
+from sparklog.driver.control_plane.control_plane import ControlPlane
 from sparklog.executors.broker import Broker
 from sparklog.metadata import PartitionImage
 from sparklog.types import NO_NODE, Compression
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

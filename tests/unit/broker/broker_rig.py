@@ -8,43 +8,49 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sparklog.driver.control_plane import ControlPlane, ControlPlaneOptions
-from sparklog.executors.broker import Broker, BrokerOptions
-from sparklog.executors.control_link import ControlLink
+from sparklog.driver.control_plane.control_plane import ControlPlane, ControlPlaneOptions
+from sparklog.executors.broker import Broker
+from sparklog.executors.broker_options import BrokerOptions
+from sparklog.executors.controller_link.connection import ControlLink
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.transport import ClientConnection, connect
 from sparklog.types import Compression, Endpoint
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.codec import decode_response, encode_request, response_type
-from sparklog.wire.fetch import decode_fetch_response
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.codec import decode_response, encode_request, response_type
+from sparklog.wire.protocol.fetch import decode_fetch_response
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog.wire.private import (
+from sparklog.wire.protocol.private import (
     LostBroker,
     NodeStatusRequest,
     NodeStatusResponse,
     ReportLossRequest,
     ReportLossResponse,
 )
-from sparklog.wire.produce import encode_produce_request
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.produce import encode_produce_request
+from sparklog.wire.protocol.schema import Request
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 T = TypeVar("T")
 #: Everything in a test ends within this.

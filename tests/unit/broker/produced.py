@@ -9,13 +9,13 @@ from typing import Any
 from broker_rig import Rig, produce_request
 
 from sparklog.transport import Answer, Owed, Parked, Reply
-from sparklog.wire.codec import decode_response
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.codec import decode_response
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceResponse,
 )
-from sparklog.wire.produce import encode_produce_request
+from sparklog.wire.protocol.produce import encode_produce_request
 
 VERSION = 11
 

@@ -4,11 +4,20 @@ import itertools
 from collections.abc import Sequence
 from uuid import UUID
 
-from sparklog.executors.fetch_session import FetchedPartition, FetchSession, wanted_partitions
-from sparklog.executors.fetch_sessions import FetchSessions
-from sparklog.executors.session_eviction import SessionEviction
+from sparklog.executors.fetch_sessions.eviction import SessionEviction
+from sparklog.executors.fetch_sessions.session import (
+    FetchedPartition,
+    FetchSession,
+    wanted_partitions,
+)
+from sparklog.executors.fetch_sessions.session_cache import FetchSessions
 from sparklog.types import NO_NODE
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
 
 CLIENT = (NO_NODE, 0)
 FOLLOWER = (2, 0)

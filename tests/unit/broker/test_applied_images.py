@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from operations import count_operations
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.broker_folder import BrokerFolder
-from sparklog.executors.counters import BrokerCounters
-from sparklog.executors.log_folders import LogFolders
-from sparklog.executors.partition import Partition
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.metrics import BrokerCounters
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.metadata import (
     ClusterImage,
     ConfigChanged,

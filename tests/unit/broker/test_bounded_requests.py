@@ -20,20 +20,20 @@ from full_arrays import ITEMS, full_arrays, without_arrays
 from raw_wire import RawWire, framed
 
 from sparklog.service.dispatch import Dispatcher
-from sparklog.wire.codec import encode_request, request_type
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.codec import encode_request, request_type
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from sparklog.wire.private import StopNodeRequest
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.private import StopNodeRequest
+from sparklog.wire.protocol.schema import Request
 
 #: The longest hold of the loop that a request may cause, in seconds of CPU time.
 HOLD_S_MAX = 0.25

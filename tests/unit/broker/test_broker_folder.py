@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from sparklog.errors import DecodeError, LockedError, StorageError
-from sparklog.executors.broker_folder import BrokerFolder, BrokerStartError, MetaProperties
-from sparklog.executors.partition_folders import (
+from sparklog.executors.log_dirs.broker_dir import BrokerFolder, BrokerStartError, MetaProperties
+from sparklog.executors.log_dirs.partition_dirs import (
     delete_folder,
     is_stray,
     parse_folder,

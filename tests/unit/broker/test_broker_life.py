@@ -9,12 +9,13 @@ from broker_rig import Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError
 from sparklog.executors import broker as broker_module
-from sparklog.executors.broker import Broker, BrokerOptions
-from sparklog.executors.broker_folder import BrokerStartError, MetaProperties
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.messages.metadata import MetadataRequest
-from sparklog.wire.private import RegisterBrokerRequest
+from sparklog.executors.broker import Broker
+from sparklog.executors.broker_options import BrokerOptions
+from sparklog.executors.log_dirs.broker_dir import BrokerStartError, MetaProperties
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.metadata import MetadataRequest
+from sparklog.wire.protocol.private import RegisterBrokerRequest
 
 
 def other_process(rig: Rig, directory_id: UUID) -> RegisterBrokerRequest:
@@ -102,7 +103,7 @@ def test_the_broker_serves_on_while_the_control_plane_is_away() -> None:
 
 def test_a_broker_that_was_fenced_leads_again_without_a_restart() -> None:
     async def test(rig: Rig) -> None:
-        from sparklog.wire.private import LostBroker, ReportLossRequest
+        from sparklog.wire.protocol.private import LostBroker, ReportLossRequest
 
         broker = await rig.start_broker()
         client = await rig.client()
@@ -172,7 +173,7 @@ def test_a_topic_that_is_deleted_and_created_again_starts_empty() -> None:
 
 def test_metadata_creates_a_missing_topic() -> None:
     async def test(rig: Rig) -> None:
-        from sparklog.wire.messages.metadata import MetadataRequestTopic
+        from sparklog.wire.protocol.messages.metadata import MetadataRequestTopic
 
         await rig.start_broker()
         client = await rig.client()
@@ -404,7 +405,7 @@ def test_an_unclean_stop_is_not_forgotten_by_a_start_that_failed() -> None:
 def test_a_broker_whose_id_is_taken_while_it_starts_gives_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparklog.executors.registration.FIND_CONTROLLER_S", 0.3)
+    monkeypatch.setattr("sparklog.executors.controller_link.lifecycle.FIND_CONTROLLER_S", 0.3)
 
     async def test(rig: Rig) -> None:
         broker = Broker(rig.options())

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from broker_rig import Client, Rig, batch, run, until
 
-from sparklog.driver.controller import Event
+from sparklog.driver.control_plane.controller import Event
 from sparklog.errors import StorageError
-from sparklog.executors.log_reports import LogEndReports
+from sparklog.executors.replica_manager.log_end_reports import LogEndReports
 from sparklog.metadata import PartitionImage
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
-from sparklog.wire.private import LostBroker, ReportLogEndsRequest, ReportLossRequest
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
+from sparklog.wire.protocol.private import LostBroker, ReportLogEndsRequest, ReportLossRequest
 
 
 async def with_replicas(rig: Rig, *replicas: int) -> Client:

@@ -8,21 +8,21 @@ from broker_rig import Client, Rig, batch, run, until
 from test_replication import IDS, TP, in_sync, replica, three
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors import log_scrubber
-from sparklog.executors.control_link import ControlLink
+from sparklog.executors.controller_link.connection import ControlLink
 from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.range_repair import UnfitBatchError
 from sparklog.executors.log.segment_scrub import SegmentScrub
-from sparklog.executors.range_mender import RangeMender
-from sparklog.executors.upkeep import clean_up
+from sparklog.executors.replica_manager.log_maintenance import clean_up
+from sparklog.executors.replication import log_scrubber
+from sparklog.executors.replication.range_mender import RangeMender
 from sparklog.types import Endpoint
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.fetch import FetchPartition
-from sparklog.wire.private import ReportDamageRequest, ReportDamageResponse
+from sparklog.wire.protocol.messages.fetch import FetchPartition
+from sparklog.wire.protocol.private import ReportDamageRequest, ReportDamageResponse
 
 SMALL = {"segment_bytes": "2000", "index_interval_bytes": "400"}
 COUNT = 40

@@ -10,14 +10,14 @@ from sparklog.client.connection import Connection
 from sparklog.errors import ErrorCode
 from sparklog.metadata import PartitionImage
 from sparklog.types import Endpoint
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,

@@ -4,14 +4,14 @@ import pytest
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.complaints import PERIOD_MS, Complaints
+from sparklog.executors.replica_manager.storage_errors import PERIOD_MS, Complaints
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,11 @@ def test_a_disk_that_refuses_writes_refuses_records_until_it_is_mended(
         assert (await client.produce("t", batch(b"after"))).base_offset == 1
 
     run(test)
-    said = [r.getMessage() for r in caplog.records if r.name == "sparklog.executors.complaints"]
+    said = [
+        r.getMessage()
+        for r in caplog.records
+        if r.name == "sparklog.executors.replica_manager.storage_errors"
+    ]
     assert len(said) == 1
     assert said[0].startswith("t-0: cannot ")
     assert reason in said[0]

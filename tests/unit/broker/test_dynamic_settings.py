@@ -4,10 +4,10 @@ from broker_rig import Rig, batch, run, until
 
 from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTINGS
 from sparklog.errors import ConnectError
-from sparklog.executors.upkeep import expire_producers
+from sparklog.executors.replica_manager.log_maintenance import expire_producers
 from sparklog.transport import connect
 from sparklog.types import Endpoint, ResourceType
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
 
 BROKER = ResourceType.BROKER
 #: A value of each broker-wide topic default that is not the default.

@@ -10,29 +10,34 @@ import pytest
 from broker_rig import Rig, batch, run, until, values_of
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.control_link import ControlLink
+from sparklog.executors.controller_link.connection import ControlLink
 from sparklog.executors.handlers import fetch
 from sparklog.service.handler import RequestContext
 from sparklog.types import Endpoint, OffsetSpec
-from sparklog.wire.codec import RequestHeader
-from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.codec import RequestHeader
+from sparklog.wire.protocol.fetch import MAX_VERSION, MIN_VERSION
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from sparklog.wire.messages.offset_for_leader_epoch import (
+from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from sparklog.wire.private import StopNodeRequest, StopNodeResponse
+from sparklog.wire.protocol.private import StopNodeRequest, StopNodeResponse
 
 NOW = 1_700_000_000_000
 
@@ -306,7 +311,7 @@ def test_stopping_over_the_wire_is_for_members() -> None:
 
 def test_a_config_change_reaches_the_open_partition() -> None:
     async def test(rig: Rig) -> None:
-        from sparklog.wire.messages.incremental_alter_configs import (
+        from sparklog.wire.protocol.messages.incremental_alter_configs import (
             AlterableConfig,
             AlterConfigsResource,
             IncrementalAlterConfigsRequest,

@@ -6,15 +6,15 @@ import pytest
 from session_maker import CLIENT, FOLLOWER, forgotten, opened, sessions, topics, used
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.fetch_session import (
+from sparklog.executors.fetch_sessions.session import (
     FetchedPartition,
     FetchSession,
     next_epoch,
     wanted_partitions,
 )
-from sparklog.executors.fetch_sessions import FetchSessions
+from sparklog.executors.fetch_sessions.session_cache import FetchSessions
 from sparklog.types import MAX_INT32, TopicPartition
-from sparklog.wire.messages.fetch import FetchRequest, PartitionData
+from sparklog.wire.protocol.messages.fetch import FetchRequest, PartitionData
 
 NOTHING = PartitionData(high_watermark=5, log_start_offset=0, records=b"")
 RECORDS = PartitionData(high_watermark=5, log_start_offset=0, records=b"r")

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from broker_rig import Rig, batch, run
 
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.transport import turns
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 PARTITIONS = 300
 LONG_MS = 20_000

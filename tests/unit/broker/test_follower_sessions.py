@@ -15,14 +15,19 @@ from test_session_model import BIG, FOLLOWER, NOW, TOPIC_ID, Peer, open_table, t
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import fetch
-from sparklog.executors.partition import Partition
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.metadata import BrokerImage
 from sparklog.metadata.records import BrokerRegistered
 from sparklog.service.handler import RequestContext
 from sparklog.types import TopicPartition
-from sparklog.wire.codec import RequestHeader
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from sparklog.wire.protocol.codec import RequestHeader
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
 
 WAIT_MS = 60_000
 THIRD = FOLLOWER + 1

@@ -8,10 +8,15 @@ import pytest
 from broker_rig import Rig, batch, produce_request, run, until
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.frames import frame_length
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from sparklog.wire.produce import encode_produce_request
+from sparklog.wire.framing.frames import frame_length
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.protocol.produce import encode_produce_request
 
 LONG_MS = 200_000
 

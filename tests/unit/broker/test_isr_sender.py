@@ -9,11 +9,11 @@ from uuid import UUID
 from broker_rig import until
 
 from sparklog.errors import ConnectError, ErrorCode
-from sparklog.executors.isr_sender import IsrSender
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import IsrProposal
+from sparklog.executors.partition.outcomes import IsrProposal
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replication.alter_partition_sender import IsrSender
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     BrokerState,
     PartitionData,

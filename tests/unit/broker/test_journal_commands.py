@@ -8,7 +8,7 @@ from broker_rig import Rig, batch, until
 from cli_rig import CommandLine, command_line
 
 from sparklog.cli.app import run
-from sparklog.driver.journal import JournalError, commit_name
+from sparklog.driver.control_plane.journal import JournalError, commit_name
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import named_disk
 from sparklog.types import TopicPartition

@@ -8,16 +8,16 @@ import pytest
 
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.leader_fetch import (
+from sparklog.executors.partition.outcomes import FetchPosition
+from sparklog.executors.replication.follower_fetch import (
     Diverged,
     FellBehind,
     Fetched,
     LeaderFetch,
     Refused,
 )
-from sparklog.executors.partition_values import FetchPosition
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,

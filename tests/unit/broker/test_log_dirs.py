@@ -9,13 +9,13 @@ import pytest
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError, StorageError
-from sparklog.executors.broker_folder import BrokerStartError, MetaProperties
-from sparklog.executors.log_folders import LogFolders, take_folders
+from sparklog.executors.log_dirs.broker_dir import BrokerStartError, MetaProperties
+from sparklog.executors.log_dirs.log_dirs import LogFolders, take_folders
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.messages.describe_log_dirs import (
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

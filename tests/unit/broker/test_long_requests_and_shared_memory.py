@@ -6,16 +6,16 @@ import pytest
 from broker_rig import Rig, batch, run, until
 
 from sparklog.transport import turns
-from sparklog.wire.codec import decode_response
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sparklog.wire.messages.produce import (
+from sparklog.wire.framing.receive_memory import ReceiveMemory
+from sparklog.wire.protocol.codec import decode_response
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog.wire.produce import encode_produce_request
-from sparklog.wire.receive_memory import ReceiveMemory
+from sparklog.wire.protocol.produce import encode_produce_request
 
 PARTITIONS = 300
 

@@ -9,16 +9,16 @@ from test_log_dirs import Disks, start, with_disks
 from test_replication import IDS, TP, in_sync, replica, same_logs, three
 
 from sparklog.errors import ErrorCode, StorageError
-from sparklog.executors.log_watch import IDLE_MAX
+from sparklog.executors.log_dirs.log_watch import IDLE_MAX
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_nodes import FileNode
 from sparklog.types import ResourceType, TopicPartition
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.messages.describe_topic_partitions import (
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
 CHECK_MS = 20
 FOLDER = "broker-%d/t-0"

@@ -8,16 +8,16 @@ import pytest
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.control_link import ControlLink
+from sparklog.executors.controller_link.connection import ControlLink
 from sparklog.metadata import PartitionImage
 from sparklog.types import Endpoint, ResourceType, TopicPartition
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from sparklog.wire.messages.unregister_broker import UnregisterBrokerRequest
-from sparklog.wire.private import DrainBrokersRequest, DrainBrokersResponse, DrainedBroker
+from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.protocol.private import DrainBrokersRequest, DrainBrokersResponse, DrainedBroker
 
 TP = TopicPartition("t", 0)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors import offset_searches
 from sparklog.executors.log.steps import Steps
-from sparklog.executors.log_work import LogWork
-from sparklog.executors.offset_searches import (
+from sparklog.executors.replica_manager import offset_searches
+from sparklog.executors.replica_manager.log_workers import LogWork
+from sparklog.executors.replica_manager.offset_searches import (
     CONNECTION_SEARCHES,
     SEARCHES_AT_ONCE,
     OffsetSearches,

@@ -10,21 +10,21 @@ import pytest
 from broker_rig import Rig, batch, produce_request, run, until
 
 from sparklog.errors import ConnectError, ErrorCode
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition.partition import Partition
 from sparklog.transport import Parked
-from sparklog.wire.codec import decode_response
-from sparklog.wire.messages.init_producer_id import (
+from sparklog.wire.protocol.codec import decode_response
+from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog.wire.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
+from sparklog.wire.protocol.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
 
 
 @pytest.mark.parametrize("version", range(MIN_VERSION, MAX_VERSION + 1))

@@ -18,16 +18,16 @@ from produced import (
 )
 
 from sparklog.errors import ErrorCode, FrameError
-from sparklog.executors.handlers import produce_repeats
-from sparklog.executors.handlers.produce_repeats import BEFORE_BYTES_MAX, KINDS_MAX
+from sparklog.executors.handlers import repeated_produce as produce_repeats
+from sparklog.executors.handlers.repeated_produce import BEFORE_BYTES_MAX, KINDS_MAX
 from sparklog.transport import Owed, Parked
-from sparklog.wire.codec import encode_request
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.messages.list_offsets import ListOffsetsRequest
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceResponse,
 )
-from sparklog.wire.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
+from sparklog.wire.protocol.produce import MAX_VERSION, MIN_VERSION, encode_produce_request
 
 
 @pytest.mark.parametrize("version", range(MIN_VERSION, MAX_VERSION + 1))

@@ -17,10 +17,10 @@ from produced import (
 
 from sparklog.errors import ErrorCode
 from sparklog.transport import Owed, Parked
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceResponse,
 )
-from sparklog.wire.produce import MAX_VERSION, MIN_VERSION
+from sparklog.wire.protocol.produce import MAX_VERSION, MIN_VERSION
 
 
 @pytest.mark.parametrize("version", range(MIN_VERSION, MAX_VERSION + 1))

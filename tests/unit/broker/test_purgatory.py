@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from sparklog.executors.purgatory import Owner, Purgatory
-from sparklog.executors.timers import Timers
+from sparklog.executors.purgatory.purgatory import Owner, Purgatory
+from sparklog.executors.purgatory.timer import Timers
 
 
 class Waits:

@@ -12,23 +12,23 @@ from broker_rig import Client, Rig, batch, run
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import Consumer, ConsumerOptions
-from sparklog.dataframe.options import ReadOptions
-from sparklog.dataframe.plan import OffsetRange
-from sparklog.dataframe.reader import TopicReader
+from sparklog.dataframe.options.options import ReadOptions
+from sparklog.dataframe.read.plan import OffsetRange
+from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
 from sparklog.errors import ErrorCode
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import Appended
-from sparklog.executors.partitions import PartitionTable
-from sparklog.executors.producer_state import TransactionEnd
+from sparklog.executors.partition.outcomes import Appended
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import TransactionEnd
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.types import Endpoint, Isolation, OffsetSpec, TopicPartition
-from sparklog.wire.control import ControlType, EndTxnMarker
-from sparklog.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from sparklog.wire.records.control import ControlType, EndTxnMarker
 
 TP = TopicPartition("t", 0)
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT

@@ -12,31 +12,31 @@ from test_session_model import NOW, TOPIC_ID
 
 from sparklog.client.connection import Connection
 from sparklog.errors import ConnectError, ErrorCode
-from sparklog.executors import replica_fetcher
-from sparklog.executors.broker_folder import BrokerFolder
-from sparklog.executors.counters import BrokerCounters
-from sparklog.executors.log_folders import LogFolders
-from sparklog.executors.partition import Partition
-from sparklog.executors.partitions import PartitionTable
-from sparklog.executors.replication import Replication
+from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.metrics import BrokerCounters
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replication import fetcher as replica_fetcher
+from sparklog.executors.replication.replication import Replication
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage
 from sparklog.metadata.records import BrokerRegistered, PartitionChanged, TopicCreated
+from sparklog.runtime_environment import SYSTEM
 from sparklog.service.dispatch import Dispatcher
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.surroundings import SYSTEM
 from sparklog.transport import Server, serve
 from sparklog.types import Endpoint, TopicPartition
-from sparklog.wire.codec import RequestHeader
-from sparklog.wire.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
-from sparklog.wire.messages.alter_partition import AlterPartitionResponse, TopicData
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.codec import RequestHeader
+from sparklog.wire.protocol.fetch import MAX_VERSION, MIN_VERSION, encode_fetch_response
+from sparklog.wire.protocol.messages.alter_partition import AlterPartitionResponse, TopicData
+from sparklog.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from sparklog.wire.private import ReportDamageRequest, ReportDamageResponse
+from sparklog.wire.protocol.private import ReportDamageRequest, ReportDamageResponse
 
 NODE, LEADER = 1, 2
 TP = TopicPartition("t", 0)

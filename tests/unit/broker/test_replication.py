@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from broker_rig import Rig, batch, run, until, values_of
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition.partition import Partition
 from sparklog.storage_backends.memory_disk import forget_disk
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.fetch import FetchPartition
+from sparklog.wire.protocol.messages.fetch import FetchPartition
 
 TP = TopicPartition("t", 0)
 IDS = (1, 2, 3)

@@ -5,9 +5,9 @@ import random
 
 from session_maker import CLIENT, FOLLOWER, IDLE_MS, opened, sessions, topics, used
 
-from sparklog.executors.fetch_session import FetchSession
-from sparklog.executors.fetch_sessions import FetchSessions
-from sparklog.executors.session_eviction import SessionEviction, value_of
+from sparklog.executors.fetch_sessions.eviction import SessionEviction, value_of
+from sparklog.executors.fetch_sessions.session import FetchSession
+from sparklog.executors.fetch_sessions.session_cache import FetchSessions
 
 
 def held(cache: FetchSessions, *candidates: FetchSession | None) -> list[bool]:

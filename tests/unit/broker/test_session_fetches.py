@@ -9,15 +9,15 @@ import pytest
 from broker_rig import Client, Rig, batch, run, until, values_of
 
 from sparklog.errors import ErrorCode, StorageError
-from sparklog.executors.partition import Partition
-from sparklog.executors.upkeep import clean_up
-from sparklog.wire.messages.delete_records import (
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.log_maintenance import clean_up
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,

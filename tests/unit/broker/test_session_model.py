@@ -17,19 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.broker_folder import BrokerFolder
-from sparklog.executors.counters import BrokerCounters
 from sparklog.executors.handlers import fetch
-from sparklog.executors.log_folders import LogFolders
-from sparklog.executors.partition import Partition
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.metrics import BrokerCounters
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.metadata.records import TopicCreated
 from sparklog.service.handler import RequestContext
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
-from sparklog.wire.codec import RequestHeader
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.codec import RequestHeader
+from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.executors.timers import Timers
-from sparklog.executors.timing_wheel import TimingWheel, WheelEntry
+from sparklog.executors.purgatory.timer import Timers
+from sparklog.executors.purgatory.timing_wheel import TimingWheel, WheelEntry
 
 START_MS = 1_000_003
 FAR_MS = 4000

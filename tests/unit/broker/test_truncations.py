@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog.executors.broker_folder import BrokerFolder
-from sparklog.executors.counters import BrokerCounters
-from sparklog.executors.log_folders import LogFolders
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import EpochEnd
-from sparklog.executors.partitions import PartitionTable
+from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.partition.outcomes import EpochEnd
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.metrics import BrokerCounters
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.metadata.records import TopicCreated
 from sparklog.storage_backends.base import FileHalf
@@ -21,7 +21,7 @@ from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_faults import Operation
 from sparklog.types import TopicPartition
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 NODE, LEADER, NOW = 1, 2, 1_700_000_000_000
 COUNT = 5

@@ -4,8 +4,8 @@ import threading
 
 from broker_rig import Rig, batch, run, until
 
-from sparklog.executors.partition import Partition
-from sparklog.executors.upkeep import clean_up, purge_deleted
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.log_maintenance import clean_up, purge_deleted
 from sparklog.types import TopicPartition
 
 
@@ -96,7 +96,10 @@ def test_what_a_crash_left_unflushed_is_flushed_when_the_settings_promise_it() -
 
 def test_a_recreated_topic_inherits_no_checkpoint() -> None:
     async def test(rig: Rig) -> None:
-        from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+        from sparklog.wire.protocol.messages.delete_topics import (
+            DeleteTopicsRequest,
+            DeleteTopicState,
+        )
 
         broker = await rig.start_broker()
         client = await rig.client()

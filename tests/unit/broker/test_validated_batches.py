@@ -8,13 +8,13 @@ import pytest
 from broker_rig import Client, Rig, batch, produce_request, run, until
 
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
-from sparklog.executors import batch_validation
-from sparklog.executors.partition_values import Appended
+from sparklog.executors.partition.outcomes import Appended
+from sparklog.executors.replica_manager import record_validation as batch_validation
 from sparklog.types import Compression, TopicPartition
-from sparklog.wire.batch import BATCH_OVERHEAD, pack_batch
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.compression import compress
-from sparklog.wire.produce import encode_produce_request
+from sparklog.wire.protocol.produce import encode_produce_request
+from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
+from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.records.compression import compress
 
 RECORDS = {"sparklog_validate_batches": "records"}
 TOPIC_KIND = 2

@@ -19,8 +19,8 @@ from sparklog.cli.produce import read_lines, split_line
 from sparklog.config import BROKER_SETTING_BY_NAME
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
 from sparklog.types import Compression, Endpoint
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
+from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
 
 #: A port that nothing listens on: the discard port.
 NOBODY = "127.0.0.1:9"

@@ -32,37 +32,41 @@ from sparklog.service.dispatch import ApiHandler, Dispatcher, RequestContext
 from sparklog.service.handler import MANY_ITEMS, Handled
 from sparklog.transport import Server, serve
 from sparklog.types import NO_NODE, Endpoint, TopicPartition
-from sparklog.wire.batch import iter_batches, stamp
-from sparklog.wire.codec import request_type
-from sparklog.wire.fetch import encode_fetch_response
-from sparklog.wire.messages.create_partitions import (
+from sparklog.wire.protocol.codec import request_type
+from sparklog.wire.protocol.fetch import encode_fetch_response
+from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from sparklog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from sparklog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
-from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from sparklog.wire.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-from sparklog.wire.messages.init_producer_id import InitProducerIdResponse
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdResponse
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from sparklog.wire.produce import (
+from sparklog.wire.protocol.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
     encode_produce_response,
 )
+from sparklog.wire.records.batch import iter_batches, stamp
 
 HOST = "127.0.0.1"
 NONE = ErrorCode.NONE

@@ -19,7 +19,7 @@ from sparklog.client.consumer import ConsumerOptions
 from sparklog.client.loop_thread import LoopThread
 from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
-from sparklog.wire.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 CREATE_TOPICS, FETCH = 19, 1
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

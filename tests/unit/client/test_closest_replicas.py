@@ -7,10 +7,10 @@ from sparklog.client import closest_replicas
 from sparklog.client.closest_replicas import ClosestReplicas, given_rack, own_rack
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView
-from sparklog.client.raw import Fetched, FetchFrom, RawClient, value_or_raise
+from sparklog.client.data_client import Fetched, FetchFrom, RawClient, value_or_raise
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, TopicPartition
-from sparklog.wire.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 FETCH = 1
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,18 +8,18 @@ from small_cluster import SmallCluster, run_cluster
 from sparklog.client import cluster_client as cluster_client_module
 from sparklog.client.cluster_client import ClusterClient, parse_bootstrap
 from sparklog.client.connection import Connection
-from sparklog.client.deadline import Deadline
-from sparklog.client.raw import (
+from sparklog.client.data_client import (
     Fetched,
     FetchFrom,
     Produced,
     ProducerIdentity,
     RawClient,
 )
+from sparklog.client.deadline import Deadline
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
 from sparklog.types import Endpoint, OffsetSpec, OffsetTimestamp, TopicPartition
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from sparklog.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 FETCH, PRODUCE, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 1, 0, 2, 3, 22
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from sparklog.client.cluster_view import ClusterView, PartitionView
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

@@ -11,8 +11,8 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import Consumer, ConsumerOptions
 from sparklog.errors import CorruptBatchError, ErrorCode, KafkaError
 from sparklog.types import TopicPartition
-from sparklog.wire.batch import BATCH_OVERHEAD, pack_batch
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FETCH = 1

@@ -8,14 +8,14 @@ from small_cluster import SmallCluster, run_cluster
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
+from sparklog.client.data_client import RawClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
 from sparklog.client.producer import Delivered, Producer, ProducerOptions
-from sparklog.client.raw import RawClient
 from sparklog.errors import ClosedError, ErrorCode, KafkaError
 from sparklog.types import Compression, OffsetSpec, TimestampType, TopicPartition
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import Record, encode_batch
 
 FETCH, PRODUCE, INIT_PRODUCER_ID = 1, 0, 22
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,11 +6,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from sparklog.dataframe import deliveries
-from sparklog.dataframe.deliveries import Deliveries
+from sparklog.dataframe.write import request_batcher as deliveries
+from sparklog.dataframe.write.request_batcher import Deliveries
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
-from sparklog.wire.columns import EncodedBatch
+from sparklog.wire.records.columns import EncodedBatch
 
 ZERO, ONE, TWO = (TopicPartition("t", number) for number in range(3))
 Named = dict[TopicPartition, str]

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from sparklog.dataframe.options import (
+from sparklog.dataframe.options.options import (
     Bound,
     ReadOptions,
     WriteOptions,

@@ -2,9 +2,9 @@
 
 import pickle
 
-from sparklog.dataframe.plan import OffsetRange
-from sparklog.dataframe.reader import RangePartition
-from sparklog.dataframe.record_unpacker import GIVE_BATCHES, GIVE_ROWS
+from sparklog.dataframe.jvm.record_unpacker import GIVE_BATCHES, GIVE_ROWS
+from sparklog.dataframe.read.plan import OffsetRange
+from sparklog.dataframe.read.reader import RangePartition
 from sparklog.types import TopicPartition
 
 

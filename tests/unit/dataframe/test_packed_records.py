@@ -12,24 +12,28 @@ from hypothesis import strategies as st
 from packed_rows import SCHEMA
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe.options import PACKED_OPTION
-from sparklog.dataframe.packed_records import (
+from sparklog.dataframe.options.options import PACKED_OPTION
+from sparklog.dataframe.source import SparklogDataSource
+from sparklog.dataframe.write.packed_records import (
     Handover,
     PackedBatch,
     PackedRecords,
     packed_batch,
     rows_of,
 )
-from sparklog.dataframe.routing import Router
-from sparklog.dataframe.source import SparklogDataSource
-from sparklog.dataframe.writer import PackedTopicWriter, TopicWriter
+from sparklog.dataframe.write.routing import Router
+from sparklog.dataframe.write.writer import PackedTopicWriter, TopicWriter
 from sparklog.errors import ConfigError
 from sparklog.types import Compression
-from sparklog.wire.batch import BATCH_OVERHEAD
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.columns import encode_section
-from sparklog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from sparklog.wire.produce import MAX_VERSION, ScatteredRecords, encode_produce_request
+from sparklog.wire.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from sparklog.wire.protocol.produce import MAX_VERSION, ScatteredRecords, encode_produce_request
+from sparklog.wire.records.batch import BATCH_OVERHEAD
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.columns import encode_section
 
 TOPIC_ID = UUID(int=2**127 + 5)
 Rows = list[tuple[bytes | None, int, bytes | None]]

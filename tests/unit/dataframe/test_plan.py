@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.dataframe.options import Bound, ReadOptions
-from sparklog.dataframe.plan import (
+from sparklog.dataframe.options.options import Bound, ReadOptions
+from sparklog.dataframe.read.plan import (
     FoundByTime,
     OffsetRange,
     PartitionOffsets,

@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from sparklog.dataframe.plan import OffsetRange
-from sparklog.dataframe.pushdown import Narrowing, narrowing
+from sparklog.dataframe.read.plan import OffsetRange
+from sparklog.dataframe.read.pushdown import Narrowing, narrowing
 from sparklog.types import MAX_INT64, TopicPartition
 
 COLUMN = ("timestamp",)

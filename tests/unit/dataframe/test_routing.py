@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparklog.client.partitioner import partition_of_key
 from sparklog.dataframe.partitioners import PARTITIONERS
-from sparklog.dataframe.routing import RUN_BYTES_MIN, Router, split_by_topic
+from sparklog.dataframe.write.routing import RUN_BYTES_MIN, Router, split_by_topic
 from sparklog.errors import ConfigError
 
 Routed = dict[int, list[str]]

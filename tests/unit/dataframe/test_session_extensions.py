@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from sparklog.dataframe import own_scans, packed_reads, packed_writes
+from sparklog.dataframe.jvm import own_scans, packed_reads, packed_writes
 
 WITHOUT = {
     own_scans: "filters on topics are not pushed down",

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe import source
-from sparklog.dataframe.options import OWN_SCAN_OPTION
-from sparklog.dataframe.reader import PushdownTopicReader, TopicReader
+from sparklog.dataframe.options.options import OWN_SCAN_OPTION
+from sparklog.dataframe.read.reader import PushdownTopicReader, TopicReader
 from sparklog.dataframe.source import SparklogDataSource
 from sparklog.errors import ConfigError
 
@@ -48,7 +48,7 @@ def test_wrong_options_are_heard_of_with_the_schema() -> None:
 
 
 def test_processes_that_only_plan_a_write_do_not_pay_for_a_client() -> None:
-    code = "import sys, pyspark_sparklog, sparklog.dataframe.writer; print(*sys.modules)"
+    code = "import sys, pyspark_sparklog, sparklog.dataframe.write.writer; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

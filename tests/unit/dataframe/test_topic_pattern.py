@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.dataframe.topic_pattern import topic_matcher
+from sparklog.dataframe.options.topic_pattern import topic_matcher
 
 NAMES = ("a", "abc", "a.c", "A1", "x_1", "x-2", "aaa")
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog import topic
-from sparklog.dataframe.option_texts import option_texts
+from sparklog.dataframe.options.option_values import option_texts
 from sparklog.errors import ConfigError, StartError
 
 

@@ -8,12 +8,12 @@ import pytest
 from driver_fakes import registration
 
 from sparklog.client.connection import Connection
-from sparklog.driver.control_plane import (
+from sparklog.driver.control_plane.control_plane import (
     ControlPlane,
     ControlPlaneOptions,
 )
 from sparklog.types import Endpoint
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
 
 TIMEOUT_S = 60.0
 #: Longer than a busy machine stands still.

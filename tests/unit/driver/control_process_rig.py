@@ -11,7 +11,7 @@ from typing import Any
 from sparklog.client.connection import Connection
 from sparklog.process import Child, python_command, spawn_child
 from sparklog.types import Endpoint
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.schema import Request
 
 WAIT_S = 45.0
 #: A start on a busy machine.

@@ -5,16 +5,16 @@ from uuid import UUID
 
 from driver_fakes import directory, incarnation
 
-from sparklog.driver.journal import (
+from sparklog.driver.control_plane.journal import (
     CommitHeader,
     Journal,
 )
-from sparklog.driver.journal_repair.repair import Repaired, repair_journal
-from sparklog.driver.journal_repair.repair_plan import (
+from sparklog.driver.control_plane.journal_repair.repair import Repaired, repair_journal
+from sparklog.driver.control_plane.journal_repair.repair_plan import (
     RepairPlan,
     plan_repair,
 )
-from sparklog.driver.journal_repair.survey import Survey, survey_journal
+from sparklog.driver.control_plane.journal_repair.survey import Survey, survey_journal
 from sparklog.metadata import (
     BrokerIdAssigned,
     BrokerImage,

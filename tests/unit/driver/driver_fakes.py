@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
-from sparklog.driver.controller import Controller, Decision, Event, TimePassed
+from sparklog.driver.control_plane.controller import Controller, Decision, Event, TimePassed
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
     ClusterCreated,
@@ -17,13 +17,13 @@ from sparklog.metadata import (
     TopicCreated,
 )
 from sparklog.types import ResourceType, TopicPartition
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from sparklog.wire.private import (
+from sparklog.wire.protocol.private import (
     BrokerHeartbeatRequest,
     LostBroker,
     RegisterBrokerRequest,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sparklog.driver.committer import Committer
-from sparklog.driver.feed import COMMITS_MAX, MetadataFeed
-from sparklog.driver.journal import (
+from sparklog.driver.control_plane.committer import Committer
+from sparklog.driver.control_plane.feed import COMMITS_MAX, MetadataFeed
+from sparklog.driver.control_plane.journal import (
     CommitHeader,
     Journal,
     JournalConflict,
@@ -20,7 +20,7 @@ from sparklog.driver.journal import (
 from sparklog.errors import StorageError
 from sparklog.metadata import BrokerIdAssigned, ClusterImage, Record, encode_records
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.wire.private import WatchMetadataRequest, WatchMetadataResponse
+from sparklog.wire.protocol.private import WatchMetadataRequest, WatchMetadataResponse
 
 DAY_MS = 24 * 60 * 60 * 1000
 TIMEOUT_S = 60.0
@@ -190,7 +190,7 @@ def test_a_collision_with_another_controller_ends_it() -> None:
 
 
 def test_an_idle_controller_notices_that_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.driver.committer.HEAD_CHECK_S", 0.01)
+    monkeypatch.setattr("sparklog.driver.control_plane.committer.HEAD_CHECK_S", 0.01)
 
     async def story() -> None:
         under_test = UnderTest()

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from driver_fakes import ControllerUnderTest, changed, partition
 
-from sparklog.driver.controller import Decision
+from sparklog.driver.control_plane.controller import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged, PartitionImage
 from sparklog.types import ResourceType
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -7,48 +7,48 @@ from dataclasses import replace
 import pytest
 from control_plane_fakes import UnderTest, options_of, run
 
-from sparklog.driver.control_plane import (
+from sparklog.driver.control_plane.control_plane import (
     ControlPlane,
     ControlPlaneOptions,
     ForeignClusterError,
 )
-from sparklog.driver.journal import JournalConflict, commit_name
+from sparklog.driver.control_plane.journal import JournalConflict, commit_name
 from sparklog.errors import ConfigError, ErrorCode, StartError, StorageError
 from sparklog.metadata import ClusterImage, decode_records
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.registry import open_file_half
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.messages.create_partitions import (
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from sparklog.wire.messages.delete_topics import (
+from sparklog.wire.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from sparklog.wire.messages.init_producer_id import InitProducerIdRequest
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from sparklog.wire.private import (
+from sparklog.wire.protocol.private import (
     PRIVATE_MESSAGES,
     AllocateProducerIdsRequest,
     AssignBrokersRequest,

@@ -14,9 +14,9 @@ from driver_fakes import registration
 
 from sparklog.process import ChildError
 from sparklog.storage_backends.local import TEMPORARY_PREFIX
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.metadata import MetadataRequest
-from sparklog.wire.private import (
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest
+from sparklog.wire.protocol.private import (
     BrokerHeartbeatRequest,
     NodeStatusRequest,
     StopNodeRequest,

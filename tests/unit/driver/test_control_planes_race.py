@@ -19,13 +19,13 @@ from driver_fakes import registration
 from s3_server import S3Server
 
 from sparklog.client.connection import Connection
-from sparklog.driver.journal import Journal, commit_name
+from sparklog.driver.control_plane.journal import Journal, commit_name
 from sparklog.errors import SparklogError
 from sparklog.process import Child, ChildError
 from sparklog.storage_backends.registry import open_backend
 from sparklog.types import Endpoint
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.metadata import MetadataRequest
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest
 
 pytestmark = [pytest.mark.process, pytest.mark.s3]
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from driver_fakes import ControllerUnderTest, changed, incarnation, partition
 
-from sparklog.driver.controller import Decision
+from sparklog.driver.control_plane.controller import Decision
 from sparklog.metadata import BrokerFenced, PartitionImage
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     TopicData,
 )
-from sparklog.wire.private import BrokerHeartbeatResponse
+from sparklog.wire.protocol.private import BrokerHeartbeatResponse
 
 MAY_STOP = BrokerHeartbeatResponse(may_stop=True)
 NOT_YET = BrokerHeartbeatResponse(may_stop=False)

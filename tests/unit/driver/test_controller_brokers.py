@@ -13,7 +13,7 @@ from driver_fakes import (
     registration,
 )
 
-from sparklog.driver.controller import (
+from sparklog.driver.control_plane.controller import (
     CountUncleanRecoveries,
     Decision,
     TimePassed,
@@ -31,7 +31,7 @@ from sparklog.metadata import (
     PartitionImage,
 )
 from sparklog.types import TopicPartition
-from sparklog.wire.private import (
+from sparklog.wire.protocol.private import (
     AssignBrokersRequest,
     AssignBrokersResponse,
     AssignedBroker,

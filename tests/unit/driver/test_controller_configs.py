@@ -3,26 +3,26 @@
 import pytest
 from driver_fakes import ControllerUnderTest
 
-from sparklog.driver.controller import Decision
-from sparklog.driver.controller.configs import ConfigOperation
+from sparklog.driver.control_plane.controller import Decision
+from sparklog.driver.control_plane.controller.configs import ConfigOperation
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged, ProducerIdsAllocated
 from sparklog.types import ConfigSource, ResourceType
-from sparklog.wire.messages import alter_configs
-from sparklog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from sparklog.wire.messages.create_topics import CreateTopicsResponse
-from sparklog.wire.messages.incremental_alter_configs import (
+from sparklog.wire.protocol.messages import alter_configs
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from sparklog.wire.protocol.messages.create_topics import CreateTopicsResponse
+from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from sparklog.wire.messages.init_producer_id import (
+from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from sparklog.wire.private import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from sparklog.wire.protocol.private import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER

@@ -8,7 +8,7 @@ import pytest
 from driver_fakes import ControllerUnderTest, topic_id
 
 from sparklog.config import TOPIC_SETTINGS
-from sparklog.driver.controller import Decision, WarnOperator
+from sparklog.driver.control_plane.controller import Decision, WarnOperator
 from sparklog.errors import ErrorCode
 from sparklog.metadata import (
     ConfigChanged,
@@ -18,14 +18,14 @@ from sparklog.metadata import (
     TopicDeleted,
 )
 from sparklog.types import ResourceType
-from sparklog.wire.messages.create_partitions import (
+from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -33,7 +33,7 @@ from sparklog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from sparklog.wire.messages.delete_topics import (
+from sparklog.wire.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from control_plane_fakes import UnderTest, run
 
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.metadata import MetadataRequest
-from sparklog.wire.private import BrokerHeartbeatRequest
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest
+from sparklog.wire.protocol.private import BrokerHeartbeatRequest
 
 TOPIC = CreatableTopic(name="flights", num_partitions=2, replication_factor=1)
 

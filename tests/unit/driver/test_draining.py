@@ -3,28 +3,28 @@
 import pytest
 from driver_fakes import ControllerUnderTest, incarnation
 
-from sparklog.driver.controller import Decision, TimePassed
-from sparklog.driver.controller import draining as draining_module
+from sparklog.driver.control_plane.controller import Decision, TimePassed
+from sparklog.driver.control_plane.controller import draining as draining_module
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerDraining, BrokerRemoved, PartitionImage
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     TopicData,
 )
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from sparklog.wire.messages.unregister_broker import (
+from sparklog.wire.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from sparklog.wire.private import DrainBrokersRequest, DrainBrokersResponse, DrainedBroker
+from sparklog.wire.protocol.private import DrainBrokersRequest, DrainBrokersResponse, DrainedBroker
 
 #: ``broker.replacement.delay.ms``.
 DELAY_MS = 600_000

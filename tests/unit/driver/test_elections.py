@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.controller.elections import (
+from sparklog.driver.control_plane.controller.elections import (
     Loss,
     Rules,
     Settled,

@@ -5,10 +5,10 @@ from uuid import UUID
 
 from driver_fakes import ControllerUnderTest, incarnation
 
-from sparklog.driver.controller import Decision
+from sparklog.driver.control_plane.controller import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata import PartitionChanged, PartitionImage
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,
@@ -17,7 +17,7 @@ from sparklog.wire.messages.alter_partition import (
     ResponseTopicData,
     TopicData,
 )
-from sparklog.wire.private import (
+from sparklog.wire.protocol.private import (
     BrokerHeartbeatRequest,
     LostBroker,
     OfflineReplica,

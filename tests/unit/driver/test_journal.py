@@ -12,7 +12,7 @@ from driver_fakes import ControllerUnderTest, incarnation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.journal import (
+from sparklog.driver.control_plane.journal import (
     SECRET_BYTES,
     CommitHeader,
     Journal,
@@ -34,11 +34,11 @@ from sparklog.metadata import (
 )
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.wire.messages.create_partitions import (
+from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 HOUR_MS = 60 * 60 * 1000
 

@@ -9,13 +9,13 @@ from damaged_journals import HISTORY, image_at, journal_of, registered, repair, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.journal import (
+from sparklog.driver.control_plane.journal import (
     CommitHeader,
     Journal,
     checkpoint_name,
     commit_name,
 )
-from sparklog.driver.journal_repair.survey import GAP_MAX, State, survey_journal
+from sparklog.driver.control_plane.journal_repair.survey import GAP_MAX, State, survey_journal
 from sparklog.errors import StorageError
 from sparklog.metadata import (
     TopicDeleted,

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from driver_fakes import ControllerUnderTest, changed, partition
 
-from sparklog.driver.controller import CountUncleanRecoveries, Decision, WarnOperator
+from sparklog.driver.control_plane.controller import CountUncleanRecoveries, Decision, WarnOperator
 from sparklog.errors import ErrorCode
 from sparklog.metadata import PartitionImage
-from sparklog.wire.messages.elect_leaders import (
+from sparklog.wire.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
     TopicPartitions,
 )
-from sparklog.wire.private import LogEnd, ReportLogEndsRequest
+from sparklog.wire.protocol.private import LogEnd, ReportLogEndsRequest
 
 PREFERRED, UNCLEAN = 0, 1
 ASTRAY = partition(1, 2, leader=2)

@@ -3,41 +3,41 @@
 import pytest
 from control_plane_fakes import UnderTest, run
 
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.messages.delete_records import (
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from sparklog.wire.messages.fetch import (
+from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
 )
-from sparklog.wire.messages.list_offsets import (
+from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
 )
-from sparklog.wire.messages.offset_for_leader_epoch import (
+from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from sparklog.wire.messages.produce import (
+from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from sparklog.wire.schema import Request, Response
+from sparklog.wire.protocol.schema import Request, Response
 
 
 def test_it_leads_nothing(request: pytest.FixtureRequest) -> None:

@@ -11,25 +11,25 @@ import pytest
 from driver_fakes import ControllerUnderTest
 
 from sparklog.cli.limits import LIMITS
-from sparklog.driver import journal_files as journal_module
-from sparklog.driver.handlers import create_topics
-from sparklog.driver.journal import CommitHeader, Journal, JournalError
+from sparklog.driver.control_plane import journal_files as journal_module
+from sparklog.driver.control_plane.handlers import create_topics
+from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalError
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from sparklog.metadata import encode_records
 from sparklog.metadata.topic_names import check_topic_name
 from sparklog.slices import run_through
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import Compression
-from sparklog.wire.codec import decode_request, decode_request_header, encode_request
-from sparklog.wire.compression import compress, decompress
-from sparklog.wire.messages.create_topics import (
+from sparklog.wire.protocol.codec import decode_request, decode_request_header, encode_request
+from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest
-from sparklog.wire.primitives import write_string
-from sparklog.wire.private import AssignBrokersRequest
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.protocol.primitives import write_string
+from sparklog.wire.protocol.private import AssignBrokersRequest
+from sparklog.wire.records.compression import compress, decompress
 
 #: By the name in the list: whether so many are taken.
 PROBES: dict[str, Callable[[int], bool]] = {}

@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 from driver_fakes import ControllerUnderTest, partition
 
-from sparklog.driver.controller import Decision, WarnOperator
+from sparklog.driver.control_plane.controller import Decision, WarnOperator
 from sparklog.errors import ErrorCode
 from sparklog.metadata import PartitionImage
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from sparklog.wire.private import BrokerHeartbeatRequest, OfflineReplica
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.protocol.private import BrokerHeartbeatRequest, OfflineReplica
 
 
 def state_of(under_test: ControllerUnderTest) -> PartitionImage:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.placement import Candidate, Replicas, place, substitute
+from sparklog.driver.control_plane.placement import Candidate, Replicas, place, substitute
 
 
 def brokers(*ids: int, **same: int) -> list[Candidate]:

@@ -6,23 +6,23 @@ import pytest
 from control_plane_fakes import UnderTest, run
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopic,
     ReassignableTopicResponse,
 )
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.messages.list_partition_reassignments import (
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from sparklog.wire.private import ForwardRequestRequest
+from sparklog.wire.protocol.private import ForwardRequestRequest
 
 
 def move(number: int, replicas: tuple[int, ...] | None) -> AlterPartitionReassignmentsRequest:

@@ -7,20 +7,20 @@ from driver_fakes import ControllerUnderTest, partition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.controller.elections import Loss as LogLoss
-from sparklog.driver.controller.elections import Rules, brokers_left, isr_changed
-from sparklog.driver.controller.reassignments import begun, cancelled
+from sparklog.driver.control_plane.controller.elections import Loss as LogLoss
+from sparklog.driver.control_plane.controller.elections import Rules, brokers_left, isr_changed
+from sparklog.driver.control_plane.controller.reassignments import begun, cancelled
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerDraining, PartitionChanged, PartitionImage
 from sparklog.types import NO_NODE
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,
     PartitionData,
     TopicData,
 )
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,

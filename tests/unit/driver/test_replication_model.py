@@ -18,23 +18,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from replication_model import Host, Ledger
 
-from sparklog.driver.controller import CountUncleanRecoveries, Decision, Event, TimePassed
+from sparklog.driver.control_plane.controller import (
+    CountUncleanRecoveries,
+    Decision,
+    Event,
+    TimePassed,
+)
 from sparklog.errors import KafkaError
 from sparklog.metadata import PartitionImage
 from sparklog.types import NO_NODE
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     TopicData,
 )
-from sparklog.wire.messages.alter_partition_reassignments import (
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from sparklog.wire.private import (
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.protocol.private import (
     BrokerHeartbeatRequest,
     LogEnd,
     LostBroker,

@@ -13,8 +13,8 @@ import pytest
 from control_plane_fakes import UnderTest, run
 from driver_fakes import registration
 
-from sparklog.executors.loss_report import LossReporter
-from sparklog.executors.supervisor import Supervisor, SupervisorPayload
+from sparklog.executors.supervisor.loss_report import LossReporter
+from sparklog.executors.supervisor.supervisor import Supervisor, SupervisorPayload
 from sparklog.types import Endpoint
 
 FAKE_BROKER = str(Path(__file__).parents[1] / "process" / "fake_child.py")

@@ -13,14 +13,14 @@ from operations import count_operations
 
 from sparklog.metadata import decode_records, encode_records
 from sparklog.types import TopicPartition
-from sparklog.wire.messages.alter_partition import (
+from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     TopicData,
 )
-from sparklog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from sparklog.wire.private import LostBroker, ReportLossRequest
+from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.private import LostBroker, ReportLossRequest
 
 FEW, MANY = 5, 25
 #: With three replicas each, a broker has sixty of them.

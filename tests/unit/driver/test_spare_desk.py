@@ -6,11 +6,11 @@ import threading
 import pytest
 from control_plane_fakes import UnderTest, run
 
-from sparklog.driver.spare_desk import FORGET_MS, GAP_MS_MAX, SPARES_MAX, SpareDesk
+from sparklog.driver.control_plane.spare_desk import FORGET_MS, GAP_MS_MAX, SPARES_MAX, SpareDesk
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.standby import Standby
+from sparklog.executors.supervisor.standby import Standby
 from sparklog.types import Endpoint
-from sparklog.wire.private import AwaitWorkRequest, GiveWorkRequest
+from sparklog.wire.protocol.private import AwaitWorkRequest, GiveWorkRequest
 
 
 class Clock:

@@ -5,11 +5,11 @@ from uuid import UUID
 
 from driver_fakes import ControllerUnderTest, changed, directory, incarnation, partition
 
-from sparklog.driver.controller import CountUncleanRecoveries, Decision, WarnOperator
+from sparklog.driver.control_plane.controller import CountUncleanRecoveries, Decision, WarnOperator
 from sparklog.errors import ErrorCode
 from sparklog.metadata import PartitionImage
-from sparklog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from sparklog.wire.private import (
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from sparklog.wire.protocol.private import (
     BrokerHeartbeatRequest,
     LogEnd,
     OfflineReplica,

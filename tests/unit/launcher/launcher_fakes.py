@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparklog.client.replica_admin import ReplicasDescription
-from sparklog.driver.engines import Job, JobLost
-from sparklog.driver.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.engines import Job, JobLost
+from sparklog.driver.launcher.spark_jobs import ExecutorSlots
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, StartError
 from sparklog.types import Endpoint
-from sparklog.wire.private import AssignedBroker, DrainedBroker
+from sparklog.wire.protocol.private import AssignedBroker, DrainedBroker
 
 
 def executor(executor_id: str, host: str = "h1", slots: int = 2) -> ExecutorSlots:

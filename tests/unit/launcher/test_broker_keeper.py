@@ -7,13 +7,13 @@ import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor
 from running import wait_for
 
-from sparklog.driver import broker_keeper
-from sparklog.driver.broker_keeper import BrokerKeeper, KeeperOptions
-from sparklog.driver.engines import Job, JobLost
-from sparklog.driver.executor_choice import Placer
-from sparklog.driver.spares import SparePool
-from sparklog.driver.spark_jobs import ExecutorSlots
-from sparklog.wire.private import AssignedBroker
+from sparklog.driver.launcher import broker_keeper
+from sparklog.driver.launcher.broker_keeper import BrokerKeeper, KeeperOptions
+from sparklog.driver.launcher.engines import Job, JobLost
+from sparklog.driver.launcher.executor_choice import Placer
+from sparklog.driver.launcher.spares import SparePool
+from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.wire.protocol.private import AssignedBroker
 
 NAME = "broker-1"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.cluster import Cluster, connect, start, start_processes
-from sparklog.driver.racks import Racks
+from sparklog.driver.launcher.racks import Racks
 from sparklog.errors import ConfigError, StartError
 from sparklog.session import default_master, session_settings
 

@@ -12,11 +12,16 @@ import pytest
 from launcher_fakes import executor
 from running import wait_for
 
-from sparklog.driver.engines import Job, JobLost, ProcessEngine
-from sparklog.driver.needed_modules import needed_modules
-from sparklog.driver.shipping import fingerprint, write_archive
-from sparklog.driver.spark_engine import SparkEngine, probe_task, spark_context, supervisor_task
-from sparklog.driver.spark_jobs import ExecutorSlots, as_text, unlogged_calls
+from sparklog.driver.launcher.engines import Job, JobLost, ProcessEngine
+from sparklog.driver.launcher.needed_modules import needed_modules
+from sparklog.driver.launcher.shipping import fingerprint, write_archive
+from sparklog.driver.launcher.spark_engine import (
+    SparkEngine,
+    probe_task,
+    spark_context,
+    supervisor_task,
+)
+from sparklog.driver.launcher.spark_jobs import ExecutorSlots, as_text, unlogged_calls
 from sparklog.errors import StartError
 
 FAKE = str(Path(__file__).parents[1] / "process" / "fake_child.py")
@@ -89,18 +94,18 @@ def test_the_archive_holds_the_whole_package_and_knows_its_fingerprint(tmp_path:
     wanted = {
         "pyspark_sparklog.py",
         "sparklog/__init__.py",
-        "sparklog/executors/supervisor.py",
-        "sparklog/driver/shipping.py",
+        "sparklog/executors/supervisor/supervisor.py",
+        "sparklog/driver/launcher/shipping.py",
         "sparklog/storage_backends/local.py",
-        "sparklog/wire/batch.py",
+        "sparklog/wire/records/batch.py",
     }
     assert wanted <= names
     assert archive.name == f"sparklog-{fingerprint()}.zip"
     script = (
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
-        "import sparklog.executors.supervisor, pyspark_sparklog\n"
-        "from sparklog.driver.shipping import fingerprint\n"
-        "from sparklog.driver.spark_engine import probe_task\n"
+        "import sparklog.executors.supervisor.supervisor, pyspark_sparklog\n"
+        "from sparklog.driver.launcher.shipping import fingerprint\n"
+        "from sparklog.driver.launcher.spark_engine import probe_task\n"
         "assert b'missing' in next(probe_task(['json'])(iter([b''])))\n"
         "print(sparklog.__file__, fingerprint())"
     )
@@ -194,8 +199,8 @@ class FakeContext:
 def spark_engine_on(
     monkeypatch: pytest.MonkeyPatch, context: FakeContext, *found: ExecutorSlots
 ) -> SparkEngine:
-    monkeypatch.setattr("sparklog.driver.spark_engine.spark_context", lambda _: context)
-    monkeypatch.setattr("sparklog.driver.spark_engine.active_executors", lambda _: found)
+    monkeypatch.setattr("sparklog.driver.launcher.spark_engine.spark_context", lambda _: context)
+    monkeypatch.setattr("sparklog.driver.launcher.spark_engine.active_executors", lambda _: found)
     return SparkEngine(None, "module", executors_seconds=0.0)
 
 
@@ -240,7 +245,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, context: ProbedContext) -> None:
         def result(self) -> list[bytes]:
             return [json.dumps(context.answer).encode()]
 
-    monkeypatch.setattr("sparklog.driver.spark_engine.PinnedJob", Probe)
+    monkeypatch.setattr("sparklog.driver.launcher.spark_engine.PinnedJob", Probe)
     spark_engine_on(monkeypatch, context, executor("1")).prepare()
 
 

@@ -1,8 +1,8 @@
 from launcher_fakes import executor
 
-from sparklog.driver.executor_choice import Placer, choose_executor
-from sparklog.driver.racks import Racks
-from sparklog.driver.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.executor_choice import Placer, choose_executor
+from sparklog.driver.launcher.racks import Racks
+from sparklog.driver.launcher.spark_jobs import ExecutorSlots
 
 A1, A2, B1, C1 = (executor("1", "a"), executor("2", "a"), executor("3", "b"), executor("4", "c"))
 

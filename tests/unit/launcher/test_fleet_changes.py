@@ -10,14 +10,14 @@ import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor, replicas
 from running import wait_for
 
-from sparklog.driver import fleet as fleet_module
-from sparklog.driver import removal
-from sparklog.driver.broker_keeper import BrokerKeeper
-from sparklog.driver.engines import JobLost
-from sparklog.driver.fleet import Fleet, FleetOptions
-from sparklog.driver.removal import keep_brokers, remove_brokers
+from sparklog.driver.launcher import fleet as fleet_module
+from sparklog.driver.launcher import removal
+from sparklog.driver.launcher.broker_keeper import BrokerKeeper
+from sparklog.driver.launcher.engines import JobLost
+from sparklog.driver.launcher.fleet import Fleet, FleetOptions
+from sparklog.driver.launcher.removal import keep_brokers, remove_brokers
 from sparklog.errors import StartError
-from sparklog.wire.private import AssignedBroker, DrainedBroker
+from sparklog.wire.protocol.private import AssignedBroker, DrainedBroker
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.driver.java import require_java
+from sparklog.driver.launcher.java import require_java
 from sparklog.errors import StartError
 
 

@@ -12,15 +12,18 @@ import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor
 from running import has_ended, ours, wait_for
 
-from sparklog.driver import broker_keeper, fleet
-from sparklog.driver.control_process import ControlPlaneProcess, ControlProcessOptions
-from sparklog.driver.engines import Job, JobLost
-from sparklog.driver.launcher import Launcher, LaunchOptions
-from sparklog.driver.racks import Racks
+from sparklog.driver.launcher import broker_keeper, fleet
+from sparklog.driver.launcher.control_plane_process import (
+    ControlPlaneProcess,
+    ControlProcessOptions,
+)
+from sparklog.driver.launcher.engines import Job, JobLost
+from sparklog.driver.launcher.launcher import Launcher, LaunchOptions
+from sparklog.driver.launcher.racks import Racks
 from sparklog.errors import ErrorCode, KafkaError, StartError
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import Endpoint
-from sparklog.wire.private import AssignedBroker
+from sparklog.wire.protocol.private import AssignedBroker
 
 FAKE = str(Path(__file__).parents[1] / "process" / "fake_child.py")
 BROKERS = (
@@ -32,7 +35,9 @@ BROKERS = (
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., "Case"]:
     fake = [sys.executable, FAKE, "serve"]
-    monkeypatch.setattr("sparklog.driver.control_process.python_command", lambda _: fake)
+    monkeypatch.setattr(
+        "sparklog.driver.launcher.control_plane_process.python_command", lambda _: fake
+    )
     monkeypatch.setattr(fleet, "ASK_SECONDS_MAX", 0.3)
     return lambda **changes: Case(tmp_path, **changes)
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from running import wait_for
 
-from sparklog.driver import loss_batch
-from sparklog.driver.loss_batch import LossBatch
+from sparklog.driver.launcher import loss_batch
+from sparklog.driver.launcher.loss_batch import LossBatch
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 
 

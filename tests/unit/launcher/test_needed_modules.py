@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.driver import needed_modules as module
-from sparklog.driver.needed_modules import modules_of, needed_modules, required_distributions
+from sparklog.driver.launcher import needed_modules as module
+from sparklog.driver.launcher.needed_modules import (
+    modules_of,
+    needed_modules,
+    required_distributions,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 #: What runs on executors: brokers, readers and writers, and what they build on.

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import pytest
 from py4j.java_gateway import GatewayClient
 
-from sparklog.driver.sigint import SigintGuard
+from sparklog.driver.launcher.sigint import SigintGuard
 
 
 def test_ctrl_c_cancels_queries_on_another_thread_and_interrupts() -> None:

@@ -4,10 +4,10 @@ import pytest
 from launcher_fakes import FakeCalls, FakeEngine, executor
 from running import wait_for
 
-from sparklog.driver import spares
-from sparklog.driver.engines import JobLost
-from sparklog.driver.executor_choice import Placer
-from sparklog.driver.spares import SparePool
+from sparklog.driver.launcher import spares
+from sparklog.driver.launcher.engines import JobLost
+from sparklog.driver.launcher.executor_choice import Placer
+from sparklog.driver.launcher.spares import SparePool
 
 
 @pytest.fixture(autouse=True)

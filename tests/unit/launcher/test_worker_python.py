@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sparklog.driver import python_probe, worker_python
-from sparklog.driver.shipping import fingerprint
-from sparklog.driver.worker_python import ask, complaint, require_worker_python
+from sparklog.driver.launcher import python_probe, worker_python
+from sparklog.driver.launcher.shipping import fingerprint
+from sparklog.driver.launcher.worker_python import ask, complaint, require_worker_python
 from sparklog.errors import StartError
 
 OWN = sys.executable

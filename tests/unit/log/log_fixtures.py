@@ -8,12 +8,12 @@ from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import OffsetTimestamp, TimestampType, TopicPartition
-from sparklog.wire.batch import BatchHeader, iter_batches
-from sparklog.wire.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.batch import BatchHeader, iter_batches
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 TP = TopicPartition("events", 0)
 FOLDER = "broker-1/events-0"

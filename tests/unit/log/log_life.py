@@ -26,11 +26,11 @@ from log_fixtures import (
 from sparklog.errors import StorageError
 from sparklog.executors.log.flush import FlushJob
 from sparklog.executors.log.log import Log
-from sparklog.executors.producer_state import Accepted, AppendOrigin
+from sparklog.executors.partition.producer_state import Accepted, AppendOrigin
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_faults import Operation
-from sparklog.wire.batch import BatchHeader
-from sparklog.wire.builder import decode_records
+from sparklog.wire.records.batch import BatchHeader
+from sparklog.wire.records.builder import decode_records
 
 FAULTS: tuple[Operation, ...] = (
     "delete", "exists", "flush", "flush_folder", "list", "map", "open", "put", "read", "rename",

@@ -25,8 +25,8 @@ from sparklog.executors.log.offset_index import unpack_offset_index
 from sparklog.executors.log.time_index import unpack_time_index
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.wire.batch import BATCH_OVERHEAD
-from sparklog.wire.builder import decode_records
+from sparklog.wire.records.batch import BATCH_OVERHEAD
+from sparklog.wire.records.builder import decode_records
 
 
 @pytest.fixture(params=["memory", "local"])

@@ -13,8 +13,8 @@ from sparklog.executors.log.dump import (
 from sparklog.storage_backends.base import FileHandle
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import Compression, TimestampType
-from sparklog.wire.batch import read_header
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.batch import read_header
+from sparklog.wire.records.builder import Record, encode_batch
 
 
 def opened(data: bytes) -> FileHandle:

@@ -9,11 +9,11 @@ from log_fixtures import FOLDER, SMALL, Desk, batch, fill, first_since, headers_
 from sparklog.errors import StorageError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
-from sparklog.wire.builder import decode_records
+from sparklog.wire.records.builder import decode_records
 
 
 def open_log(half: LocalBackend, number: int, files: FileCache) -> Log:

@@ -14,7 +14,7 @@ from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.wire.builder import Record, decode_records
+from sparklog.wire.records.builder import Record, decode_records
 
 SUFFIXES = (".index", ".log", ".stats", ".timeindex")
 LOG = f"{FOLDER}/{0:020d}.log"

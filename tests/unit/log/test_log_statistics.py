@@ -27,7 +27,7 @@ from sparklog.executors.log.steps import Steps, T, run_through
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import Compression, OffsetTimestamp, TimestampType
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 TIMES = st.lists(st.lists(st.integers(-1, 90), min_size=1, max_size=4), min_size=30, max_size=60)
 

@@ -99,7 +99,7 @@ def test_an_answer_names_its_leader_epoch() -> None:
 
 def test_compressed_batches_are_searched_too() -> None:
     from sparklog.types import Compression
-    from sparklog.wire.builder import Record, encode_batch
+    from sparklog.wire.records.builder import Record, encode_batch
 
     log = Desk().open()
     for codec in Compression:

@@ -11,7 +11,7 @@ from log_fixtures import SMALL, batch, first_since, headers_of
 from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import TopicPartition
 

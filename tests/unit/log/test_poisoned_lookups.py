@@ -9,11 +9,11 @@ from sparklog.executors.log.log import Log
 from sparklog.executors.log.record_search import SEARCH_BYTES_MAX
 from sparklog.executors.log.steps import run_through
 from sparklog.types import Compression, OffsetTimestamp
-from sparklog.wire.batch import BATCH_OVERHEAD, check_batch, pack_batch, read_header
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.compression import compress
-from sparklog.wire.record_slices import MIN_RECORD_BYTES
-from sparklog.wire.record_times import MEASURED_BYTES_MAX, record_times
+from sparklog.wire.records.batch import BATCH_OVERHEAD, check_batch, pack_batch, read_header
+from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.records.compression import compress
+from sparklog.wire.records.record_slices import MIN_RECORD_BYTES
+from sparklog.wire.records.record_times import MEASURED_BYTES_MAX, record_times
 
 #: Records that a search looks through.
 WITHIN = SEARCH_BYTES_MAX // MIN_RECORD_BYTES

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from partition_maker import Maker
 
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition.partition import Partition
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from uuid import UUID
 from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import FlushLog
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.partition.outcomes import FlushLog
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.metadata import PartitionImage
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import Compression, TopicPartition
-from sparklog.wire.builder import Record, encode_batch
+from sparklog.wire.records.builder import Record, encode_batch
 
 TP = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=7)

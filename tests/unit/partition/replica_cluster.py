@@ -9,15 +9,15 @@ from partition_maker import NOW, batch
 from replica_trio import EVERYTHING, LAG_MS, Trio
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import (
+from sparklog.executors.partition.outcomes import (
     AckWait,
     FetchPosition,
     PartitionRead,
 )
-from sparklog.executors.producer_state import TransactionEnd
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.types import NO_NODE
-from sparklog.wire.control import ControlType, EndTxnMarker
+from sparklog.wire.records.control import ControlType, EndTxnMarker
 
 _NOT_THE_LEADER = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

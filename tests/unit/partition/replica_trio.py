@@ -14,8 +14,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import (
+from sparklog.executors.partition.outcomes import (
     Effect,
     EpochEnd,
     FetchPosition,
@@ -25,12 +24,13 @@ from sparklog.executors.partition_values import (
     ProposeIsr,
     Truncated,
 )
-from sparklog.executors.producer_state import ProducerStateManager
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.metadata import PartitionImage
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import NO_NODE
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import iter_records
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import iter_records
 
 LAG_MS = 30_000
 #: What survives a process that dies while its host lives.

@@ -7,8 +7,7 @@ from partition_maker import NODE, NOW, TP, Maker, asks_for_flush, batch, flush, 
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import (
+from sparklog.executors.partition.outcomes import (
     AckWait,
     Appended,
     FlushLog,
@@ -18,9 +17,10 @@ from sparklog.executors.partition_values import (
     WakeReaders,
     WakeWriters,
 )
+from sparklog.executors.partition.partition import Partition
 from sparklog.types import NO_NODE, OffsetSpec, OffsetTimestamp
-from sparklog.wire.batch import pack_batch, read_header
-from sparklog.wire.builder import decode_records
+from sparklog.wire.records.batch import pack_batch, read_header
+from sparklog.wire.records.builder import decode_records
 
 Open = Callable[..., Partition]
 WAKE = (

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from partition_maker import NOW, TP, Maker, batch, flush, led
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import (
+from sparklog.executors.partition.outcomes import (
     AckWait,
     Appended,
     SentBatch,
     WakeReaders,
     WakeWriters,
 )
+from sparklog.executors.partition.partition import Partition
 
 Open = Callable[..., Partition]
 

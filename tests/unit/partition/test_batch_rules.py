@@ -10,9 +10,13 @@ from partition_maker import NOW, batch
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.batch_rules import check_timestamps, read_client_batch, stamp_batch
+from sparklog.executors.partition.batch_validation import (
+    check_timestamps,
+    read_client_batch,
+    stamp_batch,
+)
 from sparklog.types import NO_TIMESTAMP, Compression
-from sparklog.wire.batch import check_batch, pack_batch, read_header
+from sparklog.wire.records.batch import check_batch, pack_batch, read_header
 
 CONFIG = TopicConfig()
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 from replica_trio import EVERYTHING, Trio
 
-from sparklog.executors.follower_role import FollowerRole
 from sparklog.executors.log.checkpoint import EpochEntry
-from sparklog.executors.partition_values import EpochEnd
+from sparklog.executors.partition.follower_role import FollowerRole
+from sparklog.executors.partition.outcomes import EpochEnd
 
 
 class ByHighWatermark(Trio):

@@ -8,10 +8,10 @@ from partition_maker import NOW, TP, Maker, asks_for_flush, batch, flush
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.flusher import Flusher
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import Appended, Effect, FlushLog
-from sparklog.executors.timers import Timers
+from sparklog.executors.partition.outcomes import Appended, Effect, FlushLog
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.purgatory.timer import Timers
+from sparklog.executors.replica_manager.log_flusher import Flusher
 
 DEADLINE_S = 20.0
 

@@ -10,7 +10,7 @@ from partition_maker import NOW, TP
 from replica_trio import Trio
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.executors.partition_values import (
+from sparklog.executors.partition.outcomes import (
     FetchPosition,
     FlushLog,
     ResumeFetching,
@@ -19,9 +19,9 @@ from sparklog.executors.partition_values import (
     WakeWriters,
 )
 from sparklog.types import MAX_INT64, NO_NODE, Isolation
-from sparklog.wire.batch import LOG_OVERHEAD, read_header, stamp
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
+from sparklog.wire.records.batch import LOG_OVERHEAD, read_header, stamp
+from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
 
 Damage = Callable[[bytearray], bytes]
 

@@ -6,7 +6,7 @@ from replica_trio import EVERYTHING, LAG_MS, Trio
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition.partition import Partition
 from sparklog.types import NO_NODE, Isolation, OffsetSpec
 
 

@@ -3,15 +3,15 @@
 import pytest
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
-from sparklog.executors.producer_entry import BatchMetadata, ProducerEntry
-from sparklog.executors.producer_state import (
+from sparklog.executors.partition.producer_entry import BatchMetadata, ProducerEntry
+from sparklog.executors.partition.producer_state import (
     Accepted,
     AppendOrigin,
     Duplicate,
     ProducerStateManager,
 )
 from sparklog.types import MAX_INT32, TopicPartition
-from sparklog.wire.batch import BatchHeader
+from sparklog.wire.records.batch import BatchHeader
 
 TP = TopicPartition("t", 0)
 

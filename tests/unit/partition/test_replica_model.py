@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replica_cluster import Cluster
 
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition.partition import Partition
 from sparklog.types import Isolation
-from sparklog.wire.aborted import AbortedFilter
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import iter_records
-from sparklog.wire.messages.fetch import AbortedTransaction
+from sparklog.wire.protocol.messages.fetch import AbortedTransaction
+from sparklog.wire.records.aborted import AbortedFilter
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import iter_records
 
 Move = tuple[str, int, int]
 

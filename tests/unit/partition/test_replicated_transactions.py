@@ -7,12 +7,12 @@ from partition_maker import NOW
 from replica_trio import EVERYTHING, Trio
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition import Partition
-from sparklog.executors.producer_state import TransactionEnd
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.types import Isolation
-from sparklog.wire.batch import read_header
-from sparklog.wire.builder import encode_batch
-from sparklog.wire.control import ControlType, EndTxnMarker
+from sparklog.wire.records.batch import read_header
+from sparklog.wire.records.builder import encode_batch
+from sparklog.wire.records.control import ControlType, EndTxnMarker
 
 COMMITTED = Isolation.READ_COMMITTED
 

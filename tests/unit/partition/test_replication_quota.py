@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.executors.replication_quota import BURST_MS, ReplicationQuota, is_throttled
+from sparklog.executors.replica_manager.replication_quota import (
+    BURST_MS,
+    ReplicationQuota,
+    is_throttled,
+)
 from sparklog.types import MAX_INT64
 
 

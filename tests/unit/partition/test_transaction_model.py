@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_maker import NOW, Maker, batch, led
 
-from sparklog.executors.partition import Partition
-from sparklog.executors.producer_state import TransactionEnd
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.types import Isolation
-from sparklog.wire.aborted import AbortedFilter
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.control import ControlType, EndTxnMarker
-from sparklog.wire.messages.fetch import AbortedTransaction
+from sparklog.wire.protocol.messages.fetch import AbortedTransaction
+from sparklog.wire.records.aborted import AbortedFilter
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.control import ControlType, EndTxnMarker
 
 PAIR = led(replicas=(1, 2), isr=(1, 2), last_known=(1, 2))
 COMMITTED = Isolation.READ_COMMITTED

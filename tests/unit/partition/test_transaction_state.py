@@ -4,8 +4,8 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.producer_entry import BatchMetadata, ProducerEntry
-from sparklog.executors.producer_state import (
+from sparklog.executors.partition.producer_entry import BatchMetadata, ProducerEntry
+from sparklog.executors.partition.producer_state import (
     Accepted,
     AppendOrigin,
     Duplicate,
@@ -14,8 +14,8 @@ from sparklog.executors.producer_state import (
     TransactionEnd,
 )
 from sparklog.types import NO_OFFSET, TopicPartition
-from sparklog.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from sparklog.wire.control import ControlType, EndTxnMarker
+from sparklog.wire.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from sparklog.wire.records.control import ControlType, EndTxnMarker
 
 TP = TopicPartition("t", 0)
 NOW = 1000

@@ -9,8 +9,7 @@ from partition_maker import NOW, TP, Maker, batch, flush, led
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.partition import Partition
-from sparklog.executors.partition_values import (
+from sparklog.executors.partition.outcomes import (
     ACKS_ALL,
     AckWait,
     Appended,
@@ -19,11 +18,12 @@ from sparklog.executors.partition_values import (
     WakeReaders,
     WakeWriters,
 )
-from sparklog.executors.producer_state import TransactionEnd
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.types import NO_OFFSET, Isolation, OffsetSpec, OffsetTimestamp, TimestampType
-from sparklog.wire.batch import iter_batches
-from sparklog.wire.builder import decode_records
-from sparklog.wire.control import ControlType, EndTxnMarker, read_marker
+from sparklog.wire.records.batch import iter_batches
+from sparklog.wire.records.builder import decode_records
+from sparklog.wire.records.control import ControlType, EndTxnMarker, read_marker
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 COMMITTED, UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED

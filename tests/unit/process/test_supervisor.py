@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from running import has_ended, wait_for
 
-from sparklog.executors.supervisor import (
+from sparklog.executors.supervisor.supervisor import (
     Supervisor,
     SupervisorError,
     SupervisorPayload,

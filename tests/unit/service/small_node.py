@@ -18,8 +18,8 @@ from sparklog.metadata import (
 from sparklog.service.dispatch import ApiHandler, Dispatcher
 from sparklog.transport import Server, serve
 from sparklog.types import Endpoint
-from sparklog.wire.codec import decode_response, encode_request, response_type
-from sparklog.wire.schema import Request, Response
+from sparklog.wire.protocol.codec import decode_response, encode_request, response_type
+from sparklog.wire.protocol.schema import Request, Response
 
 HOST = "127.0.0.1"
 FLIGHTS = UUID(int=0xF1)

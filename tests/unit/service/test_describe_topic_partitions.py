@@ -11,7 +11,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
 from sparklog.service import describe_topic_partitions
 from sparklog.service.metadata import TOPIC_OPERATIONS
-from sparklog.wire.messages.describe_topic_partitions import (
+from sparklog.wire.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

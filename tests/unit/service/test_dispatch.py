@@ -15,21 +15,24 @@ from sparklog.service.dispatch import ApiHandler, Dispatcher, RequestContext
 from sparklog.service.handler import Handled
 from sparklog.transport import Server
 from sparklog.types import Endpoint
-from sparklog.wire.codec import decode_response, encode_request
-from sparklog.wire.messages.api_versions import (
+from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
-from sparklog.wire.messages.find_coordinator import (
+from sparklog.wire.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from sparklog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from sparklog.wire.messages.produce import ProduceRequest, ProduceResponse
-from sparklog.wire.private import NodeStatusRequest, NodeStatusResponse
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from sparklog.wire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from sparklog.wire.protocol.private import NodeStatusRequest, NodeStatusResponse
+from sparklog.wire.protocol.schema import Request
 
 SECRET = b"s" * 32
 NAMED = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0-rc.1")

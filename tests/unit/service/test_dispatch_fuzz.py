@@ -19,17 +19,17 @@ from sparklog.service import (
 from sparklog.service.dispatch import Dispatcher
 from sparklog.slices import run_through
 from sparklog.transport import LongAnswer, Parked, Server, ServerConnection, ServerLimits
-from sparklog.wire.codec import encode_request
-from sparklog.wire.messages.api_versions import ApiVersionsRequest
-from sparklog.wire.messages.describe_cluster import DescribeClusterRequest
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.messages.describe_cluster import DescribeClusterRequest
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from sparklog.wire.messages.find_coordinator import FindCoordinatorRequest
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sparklog.wire.private import MemberHelloRequest, MemberProofRequest
-from sparklog.wire.schema import Request
+from sparklog.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from sparklog.wire.protocol.private import MemberHelloRequest, MemberProofRequest
+from sparklog.wire.protocol.schema import Request
 
 REQUESTS: tuple[Request, ...] = (
     ApiVersionsRequest(client_software_name="c", client_software_version="1"),

@@ -10,10 +10,14 @@ from sparklog.client.connection import Connection
 from sparklog.errors import ErrorCode
 from sparklog.metadata import BrokerImage, BrokerRegistered
 from sparklog.service import metadata
-from sparklog.service.doubts import DOUBT_MS_MAX, HESITATION_MS, QUIET_MS, Doubts
+from sparklog.service.suspected_brokers import DOUBT_MS_MAX, HESITATION_MS, QUIET_MS, Doubts
 from sparklog.transport import Server
 from sparklog.types import Endpoint
-from sparklog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from sparklog.wire.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 
 
 @dataclass

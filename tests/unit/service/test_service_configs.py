@@ -7,7 +7,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata import ClusterImage, ConfigChanged
 from sparklog.service import describe_configs
 from sparklog.types import ResourceType
-from sparklog.wire.messages.describe_configs import (
+from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

@@ -9,12 +9,12 @@ from small_node import FLIGHTS, HALF, ask_once, image
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerRegistered, ClusterImage, PartitionImage, TopicCreated
 from sparklog.service import describe_cluster, metadata
-from sparklog.wire.messages.describe_cluster import (
+from sparklog.wire.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -11,7 +11,12 @@ import pytest
 from fake_s3 import CONFLICT, FakeS3, serving
 from s3_server import S3Server
 
-from sparklog.driver.journal import CommitHeader, Journal, JournalConflict, commit_name
+from sparklog.driver.control_plane.journal import (
+    CommitHeader,
+    Journal,
+    JournalConflict,
+    commit_name,
+)
 from sparklog.errors import StorageError
 from sparklog.metadata import BrokerIdAssigned, encode_records
 from sparklog.storage_backends import object_store, s3

@@ -23,7 +23,7 @@ from sparklog.transport import server_connection as connection_module
 from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.unsent_answers import UnsentAnswers
 from sparklog.types import Endpoint
-from sparklog.wire.receive_memory import SPARES_BYTES_MAX
+from sparklog.wire.framing.receive_memory import SPARES_BYTES_MAX
 
 HOST = "127.0.0.1"
 MIB = 2**20

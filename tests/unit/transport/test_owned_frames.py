@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import FrameError
-from sparklog.wire.owned_frames import SHARED_BYTES, SPARE_BYTES_MAX, OwnedFrameDecoder
+from sparklog.wire.framing.owned_frames import SHARED_BYTES, SPARE_BYTES_MAX, OwnedFrameDecoder
 
 SIZES = st.integers(0, 50) | st.integers(SHARED_BYTES - 10, SHARED_BYTES + 10) | st.just(200_000)
 

@@ -14,9 +14,9 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from sparklog.wire import messages
-from sparklog.wire.codec import request_type, response_type
-from sparklog.wire.schema import Message, Request, Struct, Wire, WireField, wire_fields
+from sparklog.wire.protocol import messages
+from sparklog.wire.protocol.codec import request_type, response_type
+from sparklog.wire.protocol.schema import Message, Request, Struct, Wire, WireField, wire_fields
 
 #: Few examples for everyday runs; ``SPARKLOG_EXHAUSTIVE=1`` for many.
 EXAMPLES = 100 if os.environ.get("SPARKLOG_EXHAUSTIVE") else 6

@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import MAX_INT32, Compression, TimestampType
-from sparklog.wire.batch import (
+from sparklog.wire.records.batch import (
     BATCH_OVERHEAD,
     BatchHeader,
     add_sequence,
@@ -18,7 +18,7 @@ from sparklog.wire.batch import (
     read_header,
     stamp,
 )
-from sparklog.wire.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 RECORDS = [Record(key=b"a", value=b"1", timestamp=1000), Record(value=b"22", timestamp=1400)]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import Compression, TimestampType
-from sparklog.wire.batch import BATCH_OVERHEAD, pack_attributes, pack_batch, read_header
-from sparklog.wire.builder import Record, decode_batch, decode_records, encode_batch
+from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_attributes, pack_batch, read_header
+from sparklog.wire.records.builder import Record, decode_batch, decode_records, encode_batch
 
 optional_bytes = st.none() | st.binary(max_size=80)
 any_time = st.integers(0, 2**40)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import MAX_INT64, Compression, TimestampType
-from sparklog.wire import record_starts
-from sparklog.wire.batch import pack_attributes, pack_batch
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.columns import COLUMN_TYPES, decode_columns, next_offset
-from sparklog.wire.zigzag import encode_varint
+from sparklog.wire.records import record_starts
+from sparklog.wire.records.batch import pack_attributes, pack_batch
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.columns import COLUMN_TYPES, decode_columns, next_offset
+from sparklog.wire.records.zigzag import encode_varint
 
 optional_bytes = st.none() | st.binary(max_size=150)
 a_record = st.builds(

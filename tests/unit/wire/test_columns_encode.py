@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.types import MAX_INT32, Compression
-from sparklog.wire.batch import check_batch, check_client_batch, read_header
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.columns import HEADERS_TYPE, EncodedBatch, decode_columns, encode_columns
+from sparklog.wire.records.batch import check_batch, check_client_batch, read_header
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.columns import HEADERS_TYPE, EncodedBatch, decode_columns, encode_columns
 
 optional_bytes = st.none() | st.binary(max_size=200)
 a_row = st.tuples(

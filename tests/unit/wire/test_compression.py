@@ -14,7 +14,7 @@ import zstandard
 
 from sparklog.errors import DecodeError
 from sparklog.types import Compression
-from sparklog.wire.compression import compress, decompress
+from sparklog.wire.records.compression import compress, decompress
 
 CODECS = [codec for codec in Compression if codec]
 RANDOM = random.Random(7).randbytes(9 * 1024 * 1024)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError, KafkaError
 from sparklog.types import TimestampType
-from sparklog.wire.aborted import AbortedFilter
-from sparklog.wire.batch import check_batch, iter_batches, read_header
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.columns import decode_columns
-from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker, read_marker
-from sparklog.wire.messages.fetch import AbortedTransaction
+from sparklog.wire.protocol.messages.fetch import AbortedTransaction
+from sparklog.wire.records.aborted import AbortedFilter
+from sparklog.wire.records.batch import check_batch, iter_batches, read_header
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.columns import decode_columns
+from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker, read_marker
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from sparklog.types import Compression
-from sparklog.wire.batch import check_batch, check_client_batch, iter_batches
-from sparklog.wire.builder import Record, decode_records, encode_batch
-from sparklog.wire.columns import decode_columns
+from sparklog.wire.records.batch import check_batch, check_client_batch, iter_batches
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.columns import decode_columns
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = [

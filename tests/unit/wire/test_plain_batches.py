@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import Compression
-from sparklog.wire.batch import BATCH_OVERHEAD, iter_batches, pack_attributes, pack_batch
-from sparklog.wire.builder import Record, encode_batch
-from sparklog.wire.columns import decode_columns
-from sparklog.wire.control import ControlType, EndTxnMarker, encode_marker
-from sparklog.wire.messages.fetch import AbortedTransaction
-from sparklog.wire.plain_batches import plain_batches
+from sparklog.wire.protocol.messages.fetch import AbortedTransaction
+from sparklog.wire.records.batch import BATCH_OVERHEAD, iter_batches, pack_attributes, pack_batch
+from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.records.columns import decode_columns
+from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
+from sparklog.wire.records.plain_batches import plain_batches
 
 HERE = {"start_offset": 0, "end_offset": 2**40}
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.wire.codec import decode_request_header, decode_response
-from sparklog.wire.produce import (
+from sparklog.wire.protocol.codec import decode_request_header, decode_response
+from sparklog.wire.protocol.produce import (
     MAX_VERSION,
     MIN_VERSION,
     PartitionProduceData,
@@ -21,8 +21,8 @@ from sparklog.wire.produce import (
     encode_produce_request,
     encode_produce_response,
 )
-from sparklog.wire.produce_shape import MIN_VERSION as FIRST_SHAPED
-from sparklog.wire.produce_shape import ProduceShape, TakenPart
+from sparklog.wire.protocol.repeated_produce import MIN_VERSION as FIRST_SHAPED
+from sparklog.wire.protocol.repeated_produce import ProduceShape, TakenPart
 
 SHAPED = range(FIRST_SHAPED, MAX_VERSION + 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

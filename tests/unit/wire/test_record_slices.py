@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError
 from sparklog.types import Compression
-from sparklog.wire import record_starts
-from sparklog.wire.batch import (
+from sparklog.wire.records import record_starts
+from sparklog.wire.records.batch import (
     BATCH_OVERHEAD,
     check_batch,
     iter_batches,
@@ -18,11 +18,11 @@ from sparklog.wire.batch import (
     pack_batch,
     read_header,
 )
-from sparklog.wire.builder import Record, decode_records, encode_batch, iter_records
-from sparklog.wire.columns import decode_columns
-from sparklog.wire.compression import MAX_RATIOS, TooLargeError, compress, decompress_parts
-from sparklog.wire.plain_batches import plain_batches
-from sparklog.wire.record_slices import (
+from sparklog.wire.records.builder import Record, decode_records, encode_batch, iter_records
+from sparklog.wire.records.columns import decode_columns
+from sparklog.wire.records.compression import MAX_RATIOS, TooLargeError, compress, decompress_parts
+from sparklog.wire.records.plain_batches import plain_batches
+from sparklog.wire.records.record_slices import (
     MIN_RECORD_BYTES,
     RecordSlice,
     check_plausible_count,
@@ -30,7 +30,7 @@ from sparklog.wire.record_slices import (
     whole_records,
     whole_slice,
 )
-from sparklog.wire.record_starts import searched_records
+from sparklog.wire.records.record_starts import searched_records
 
 CODECS = [Compression.NONE, Compression.GZIP, Compression.LZ4, Compression.ZSTD]
 

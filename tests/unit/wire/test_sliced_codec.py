@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.errors import DecodeError
 from sparklog.slices import ITEMS_AT_ONCE, run_through
-from sparklog.wire.codec import (
+from sparklog.wire.protocol.codec import (
     decode_request,
     decode_request_header,
     decode_request_in_slices,
@@ -12,16 +12,20 @@ from sparklog.wire.codec import (
     encode_response,
     encode_response_in_slices,
 )
-from sparklog.wire.fetch import encode_fetch_response, encode_fetch_response_in_slices
-from sparklog.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.fetch import encode_fetch_response, encode_fetch_response_in_slices
+from sparklog.wire.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from sparklog.wire.primitives import TooManyItemsError
+from sparklog.wire.protocol.primitives import TooManyItemsError
 
 MANY = 3 * ITEMS_AT_ONCE
 REQUEST = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"t{n}") for n in range(MANY)))

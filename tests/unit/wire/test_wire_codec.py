@@ -21,8 +21,8 @@ from kio_bridge import (
 )
 
 from sparklog.errors import DecodeError, ErrorCode
-from sparklog.wire import messages
-from sparklog.wire.codec import (
+from sparklog.wire.protocol import messages
+from sparklog.wire.protocol.codec import (
     MAX_REQUEST_ITEMS,
     RequestHeader,
     decode_body,
@@ -35,19 +35,19 @@ from sparklog.wire.codec import (
     request_type,
     response_type,
 )
-from sparklog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from sparklog.wire.messages.create_topics import CreateTopicsRequest
-from sparklog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from sparklog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from sparklog.wire.messages.list_offsets import ListOffsetsRequest
-from sparklog.wire.messages.metadata import (
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from sparklog.wire.protocol.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-from sparklog.wire.schema import Message, Request, Response
+from sparklog.wire.protocol.schema import Message, Request, Response
 
 EVERY_MESSAGE = every_message()
 EVERY_REQUEST = [(found, version) for found, version in EVERY_MESSAGE if issubclass(found, Request)]

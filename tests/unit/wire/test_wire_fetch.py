@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from kio_bridge import EXAMPLES, kio_decode, kio_encode, kio_type, to_kio, values
 
-from sparklog.wire.codec import encode_response
-from sparklog.wire.fetch import (
+from sparklog.wire.protocol.codec import encode_response
+from sparklog.wire.protocol.fetch import (
     MAX_VERSION,
     MIN_VERSION,
     AbortedTransaction,
@@ -20,7 +20,7 @@ from sparklog.wire.fetch import (
     parts_size,
     records_view,
 )
-from sparklog.wire.messages.fetch import EpochEndOffset
+from sparklog.wire.protocol.messages.fetch import EpochEndOffset
 
 VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)
 SETTINGS = settings(

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import FrameError
-from sparklog.wire.frames import (
+from sparklog.wire.framing.frames import (
     CARRIED_BYTES_MAX,
     LENGTH_BYTES,
     SMALL_BYTES_MAX,
     FrameDecoder,
     frame_length,
 )
-from sparklog.wire.receive_memory import (
+from sparklog.wire.framing.receive_memory import (
     SCARCE_BYTES,
     SHARED_BYTES,
     SPARE_BYTES_MAX,

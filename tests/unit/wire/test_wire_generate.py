@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
-from sparklog.wire.generate import APIS, FOLDER, generate
-from sparklog.wire.messages import APIS as INDEX
+from sparklog.wire.protocol.generate import APIS, FOLDER, generate
+from sparklog.wire.protocol.messages import APIS as INDEX
 
 
 def test_the_checked_in_messages_are_up_to_date() -> None:
-    """Run ``python -m sparklog.wire.generate`` when this fails."""
+    """Run ``python -m sparklog.wire.protocol.generate`` when this fails."""
     files = generate()
     assert {path.name for path in FOLDER.glob("*.py")} == set(files)
     for name, text in files.items():
@@ -23,9 +23,10 @@ def test_the_codec_runs_without_kio() -> None:
     """kio's native reader aborts the process on a lying length, so no server may load it."""
     code = (
         "import sys\n"
-        "from sparklog.wire import codec, messages\n"
+        "from sparklog.wire.protocol import codec, messages\n"
         "for key in messages.APIS: codec.request_type(key), codec.response_type(key)\n"
-        "import sparklog.wire.produce, sparklog.wire.fetch, sparklog.wire.frames\n"
+        "import sparklog.wire.protocol.produce, sparklog.wire.protocol.fetch\n"
+        "import sparklog.wire.framing.frames\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in ('kio', 'hypothesis')))"
     )
     done = subprocess.run(

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from sparklog.errors import DecodeError
-from sparklog.wire.codec import (
+from sparklog.wire.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
@@ -17,7 +17,7 @@ from sparklog.wire.codec import (
     encode_response,
     knows,
 )
-from sparklog.wire.private import (
+from sparklog.wire.protocol.private import (
     CLIENT_ROLE,
     FIRST_PRIVATE_KEY,
     PRIVATE_MESSAGES,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from kio_bridge import EXAMPLES, kio_decode, kio_encode, kio_type, to_kio, values
 
 from sparklog.errors import DecodeError
-from sparklog.wire.codec import decode_request_header
-from sparklog.wire.produce import (
+from sparklog.wire.protocol.codec import decode_request_header
+from sparklog.wire.protocol.produce import (
     MAX_VERSION,
     MIN_VERSION,
     PartitionProduceData,

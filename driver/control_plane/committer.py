@@ -1,0 +1,206 @@
+"""Group commit: the decisions of one moment share one commit of the journal.
+
+Owns: the committed image, the one commit under way, checkpoints, and the order in which decisions
+become durable.  Must not know what is decided, or who waits for it.
+
+When storage refuses a commit (a full disk), every decision that is not durable is given up, and the
+controller begins again from the committed image.  When it cannot be told whether the commit was
+written, or another controller's was, the process must end and read the journal again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.driver.control_plane.journal import (
+    CHECKPOINT_EVERY,
+    TAIL_BYTES_MAX,
+    CommitHeader,
+    Journal,
+    JournalConflict,
+    JournalError,
+)
+from sparklog.errors import StorageError
+from sparklog.metadata import ClusterImage, Record, encode_records
+from sparklog.storage_backends.blocking import run_blocking
+
+logger = logging.getLogger(__name__)
+
+#: Decisions that share one commit.
+GROUP_MAX = 1_000
+#: Records of a commit from which on no further decision joins it: they are encoded at once.
+GROUP_RECORDS_MAX = 500
+#: How often an idle controller looks whether it was replaced.
+HEAD_CHECK_S = 60.0
+
+
+#: Called once: with None when a decision is durable, with the error when it was given up.
+Settle = Callable[[StorageError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """One decision on its way."""
+
+    records: tuple[Record, ...]
+    settle: Settle
+
+
+class Committer:
+    """``image`` is the committed image; ``on_commit`` gets the encoded records of each commit.
+
+    ``on_give_up`` is called when decisions were given up: an image that ran ahead with them is
+    worthless.  ``wall_ms`` is the time of day; ``new_nonce`` makes a text that nobody else makes.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        image: ClusterImage,
+        *,
+        wall_ms: Callable[[], int],
+        new_nonce: Callable[[], str],
+        on_commit: Callable[[bytes], None],
+        on_give_up: Callable[[], None],
+        checkpoint_every: int = CHECKPOINT_EVERY,
+        tail_bytes_max: int = TAIL_BYTES_MAX,
+    ) -> None:
+        self.image = image
+        self.commits = 0
+        self._journal = journal
+        self._wall_ms = wall_ms
+        self._new_nonce = new_nonce
+        self._on_commit = on_commit
+        self._on_give_up = on_give_up
+        self._checkpoint_every = checkpoint_every
+        self._tail_bytes_max = tail_bytes_max
+        self._checkpointing: asyncio.Task[None] | None = None
+        self._head_read_ms = wall_ms()
+        self._queue: deque[_Waiting] = deque()
+        self._committing = False
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was decided is durable."""
+        return not self._queue and not self._committing
+
+    def add(self, records: tuple[Record, ...], settle: Settle) -> None:
+        """Commit records after all added before."""
+        self._queue.append(_Waiting(records, settle))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Commit until ``stop()``.  Raises JournalConflict, JournalError or StorageError."""
+        while not (self._stopping and not self._queue):
+            if self._queue:
+                await self._commit_group()
+            elif not await self._woken():
+                await self._check_head()
+        if self._checkpointing is not None:
+            await self._checkpointing
+
+    def stop(self) -> None:
+        """Let ``run`` return once everything is durable, or given up."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _woken(self) -> bool:
+        try:
+            async with asyncio.timeout(HEAD_CHECK_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        self._wake.clear()
+        return True
+
+    async def _commit_group(self) -> None:
+        group: list[_Waiting] = []
+        size = 0
+        while self._queue and len(group) < GROUP_MAX and size < GROUP_RECORDS_MAX:
+            group.append(self._queue.popleft())
+            size += len(group[-1].records)
+        records = tuple(record for waiting in group for record in waiting.records)
+        self._committing = True
+        try:
+            if records:
+                await self._commit(records)
+        except StorageError as error:
+            await self._give_up(group, error)
+            return
+        self._committing = False
+        for waiting in group:
+            waiting.settle(None)
+
+    async def _give_up(self, group: list[_Waiting], error: StorageError) -> None:
+        """What was decided since the last commit never happened.
+
+        Raises StorageError when that is not certain.
+        """
+        if await run_blocking(self._journal.holds, self.image.version + 1):
+            raise error
+        given_up = [*group, *self._queue]
+        logger.error("%d decisions are given up: %s", len(given_up), error)
+        self._queue.clear()
+        self._committing = False
+        self._on_give_up()
+        for waiting in given_up:
+            waiting.settle(error)
+
+    async def _commit(self, records: tuple[Record, ...]) -> None:
+        encoded = encode_records(records)
+        if self._wall_ms() - self._head_read_ms > 2 * HEAD_CHECK_S * 1000:
+            await self._check_head()  # this process stood still, a suspended machine for example
+        header = self._header(self.image.version + 1)
+        await run_blocking(self._journal.commit, header, encoded)
+        self._check_not_stalled()
+        self.image.replay_commit(header.version, records)
+        self.commits += 1
+        self._on_commit(encoded)
+        tail_is_long = self._journal.tail_bytes > self._tail_bytes_max
+        if header.version % self._checkpoint_every == 0 or tail_is_long:
+            self._begin_checkpoint()
+
+    def _header(self, version: int) -> CommitHeader:
+        return CommitHeader(
+            version=version,
+            controller_epoch=self.image.controller_epoch,
+            nonce=self._new_nonce(),
+            time_ms=self._wall_ms(),
+        )
+
+    def _check_not_stalled(self) -> None:
+        """A number that was pruned can be written a second time; a controller that slept for so
+        long that this may have happened must not believe its own commit."""
+        now = self._wall_ms()
+        if now - self._head_read_ms > self._journal.keep_ms // 2:
+            raise JournalConflict(
+                f"this controller stood still for {(now - self._head_read_ms) // 1000} s; it "
+                "discards its last commit and ends, because another may have replaced it"
+            )
+        self._head_read_ms = now
+
+    async def _check_head(self) -> None:
+        if await run_blocking(self._journal.head_moved, self.image.version):
+            raise JournalConflict(
+                f"another controller has written to {self._journal.url}; this one (epoch "
+                f"{self.image.controller_epoch}) was replaced and ends"
+            )
+        self._head_read_ms = self._wall_ms()
+
+    def _begin_checkpoint(self) -> None:
+        if self._checkpointing is not None and not self._checkpointing.done():
+            return  # the disk is slow; the next one will do
+        self._journal.begin_tail()
+        header, records = self._header(self.image.version), tuple(self.image.snapshot_records())
+        self._checkpointing = asyncio.create_task(self._checkpoint(header, records))
+
+    async def _checkpoint(self, header: CommitHeader, records: tuple[Record, ...]) -> None:
+        try:
+            await run_blocking(self._journal.write_checkpoint, header, records)
+            await run_blocking(self._journal.prune, self._wall_ms())
+        except (StorageError, JournalError) as error:
+            logger.warning("no checkpoint at commit %d: %s", header.version, error)

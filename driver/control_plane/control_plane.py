@@ -1,0 +1,396 @@
+"""The control plane: the controller, its journal and its server, as one process on one loop.
+
+Owns: taking over the journal, the clocks, the composition, and the end.  Must not know how anything
+is decided.
+
+A request goes: dispatch -> handler -> ``decide`` -> controller (image runs ahead) -> committer (one
+commit for all decisions of the moment) -> answer.  Reads are served from the committed image.
+"""
+
+import asyncio
+import logging
+import os
+from base64 import urlsafe_b64encode
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.committer import Committer
+from sparklog.driver.control_plane.controller import (
+    BrokenImageError,
+    Controller,
+    CountUncleanRecoveries,
+    Decision,
+    Event,
+    TimePassed,
+    WarnOperator,
+)
+from sparklog.driver.control_plane.feed import MetadataFeed
+from sparklog.driver.control_plane.handlers import handlers
+from sparklog.driver.control_plane.journal import (
+    SECRET_BYTES,
+    CommitHeader,
+    Journal,
+    JournalConflict,
+)
+from sparklog.driver.control_plane.spare_desk import SpareDesk
+from sparklog.errors import ConfigError, ErrorCode, KafkaError, StartError, StorageError
+from sparklog.metadata import (
+    ClusterCreated,
+    ClusterImage,
+    ControllerChanged,
+    Record,
+    encode_records,
+)
+from sparklog.process import descriptors_max
+from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.service.dispatch import Dispatcher
+from sparklog.service.settings import changed_config, server_limits
+from sparklog.service.suspected_brokers import Doubts
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.storage_backends.registry import open_backend
+from sparklog.transport import Answer, Server, ServerConnection, serve
+from sparklog.types import CONTROLLER_NODE_ID
+from sparklog.wire.protocol.schema import Response
+
+logger = logging.getLogger(__name__)
+
+#: How often a controller that starts tries to become the journal's head.  Against one that lives
+#: and always has a commit on its way, it has to hit the moment between two of them.
+TAKEOVERS_MAX = 1_000
+#: Addresses that nobody can connect to.
+_ANY_HOST = frozenset({"0.0.0.0", "::"})
+#: Ticks per session timeout.
+_TICKS = 10
+
+
+class ForeignClusterError(StartError):
+    """A journal that belongs to another cluster than the caller expects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlaneOptions:
+    """What a control plane is started with.  ``settings`` are by Kafka's names; ``storage_options``
+    open the journal's store and may hold a secret."""
+
+    journal_dir: str
+    listen_host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
+    expected_cluster_id: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class ControlPlane:
+    """``start``, then ``run`` until a stop is asked for or another controller takes over."""
+
+    def __init__(self, options: ControlPlaneOptions, surroundings: Surroundings = SYSTEM) -> None:
+        self.options = options
+        self.surroundings = surroundings
+        self.config = BrokerConfig.resolve(options.settings)
+        self.secret = b""
+        self.unclean_recoveries = 0
+        self.spare_desk = SpareDesk(surroundings.monotonic_ms)
+        self.doubts = Doubts(surroundings.monotonic_ms)
+        self._journal = Journal(open_backend(options.journal_dir, options.storage_options))
+        self._end: asyncio.Future[None]
+        self._started_ms = surroundings.wall_ms()
+        self._changed_settings: Mapping[str, str] = {}
+        self._dispatcher: Dispatcher | None = None
+        self._server: Server
+        self._controller: Controller
+        self._committer: Committer
+        self._feed: MetadataFeed
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed image."""
+        return self._committer.image
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return self.options.settings
+
+    @property
+    def journal_url(self) -> str:
+        return self._journal.url
+
+    @property
+    def feed(self) -> MetadataFeed:
+        return self._feed
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    # -- life
+
+    async def start(self) -> None:
+        """Listen, take the journal over, serve.  Raises SparklogError, leaving nothing behind."""
+        await run_blocking(self._journal.check_backend)
+        if self.options.listen_host in _ANY_HOST and not self.options.advertised_host:
+            raise ConfigError(
+                f"listening at {self.options.listen_host} needs an advertised_host that clients "
+                "can reach"
+            )
+        self._end = asyncio.get_running_loop().create_future()
+        # The port first: a journal is not taken over by a process that cannot serve.
+        self._server = await serve(
+            self.options.listen_host,
+            self.options.port,
+            self._receive,
+            limits=server_limits(self.config, descriptors_max()),
+            door=self._receive_at_door,
+        )
+        try:
+            image, first_commit = await run_blocking(self._take_over)
+            self.secret = await run_blocking(self._journal.secret, self._new_secret)
+        except BaseException:
+            await self._server.close(0)
+            raise
+        self._committer = Committer(
+            self._journal,
+            image,
+            wall_ms=self.surroundings.wall_ms,
+            new_nonce=self._new_nonce,
+            on_commit=self._publish,
+            on_give_up=self._begin_again,
+        )
+        self._feed = MetadataFeed(lambda: self.image)
+        self._feed.publish(first_commit)  # all that brokers of the former controller lack
+        self._begin_again()
+        self._apply_settings()
+        self._dispatcher = Dispatcher(handlers(self))
+
+    async def run(self) -> None:
+        """Serve until ``stop``.
+
+        Raises SparklogError when it is not certain any more what the journal holds.
+        """
+        committing = asyncio.create_task(self._committer.run())
+        ticking = asyncio.create_task(self._tick())
+        ends = (committing, ticking, self._end)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                if end.done():
+                    end.result()  # only a stop ends without an error
+            await self._drain(committing)
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+            await self._server.close(0)
+
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker has said that its replica does not work."""
+        return self._controller.has_failed(broker_id, topic_id, partition)
+
+    def stop(self, reason: str) -> None:
+        """Have ``run`` end once every decision is durable and every answer has left."""
+        logger.info("stopping: %s", reason)
+        if not self._end.done():
+            self._end.set_result(None)
+
+    async def _drain(self, committing: "asyncio.Task[None]") -> None:
+        self._feed.close()
+        self.spare_desk.close()
+        await self._server.close()
+        self._committer.stop()
+        await committing
+
+    async def _tick(self) -> None:
+        interval_s = self.config.broker_session_timeout_ms / _TICKS / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            self.decide(TimePassed())
+
+    def _apply_settings(self) -> None:
+        """What was told at run time to all brokers, or to this node."""
+        changed = self.image.broker_overrides(CONTROLLER_NODE_ID)
+        if changed != self._changed_settings:
+            self._changed_settings = changed
+            config = changed_config(self.config, changed)
+            self._server.set_limits(server_limits(config, descriptors_max()))
+
+    def _begin_again(self) -> None:
+        """A controller that knows what is durable, and nothing else."""
+        image = self.image.copy()
+        around = self.surroundings
+        self._controller = Controller(
+            image, self.config, new_id=around.new_id, now_ms=around.monotonic_ms()
+        )
+
+    # -- taking over
+
+    def _take_over(self) -> tuple[ClusterImage, bytes]:
+        """Become the journal's head with a controller epoch above all others'; the image, and the
+        records of the commit that did it."""
+        self._journal.tidy_up()
+        image = self._journal.load()
+        for _ in range(TAKEOVERS_MAX):
+            self._check_cluster(image)
+            records = self._first_records(image)
+            header = CommitHeader(
+                version=image.version + 1,
+                controller_epoch=image.controller_epoch + 1,
+                nonce=self._new_nonce(),
+                time_ms=self.surroundings.wall_ms(),
+            )
+            encoded = encode_records(records)
+            try:
+                self._journal.commit(header, encoded)
+            except JournalConflict:
+                self._journal.catch_up(image)  # the former one was faster; its commit counts
+                continue
+            image.replay_commit(header.version, records)
+            return image, encoded
+        raise StartError(f"another controller keeps writing to {self._journal.url}; stop it first")
+
+    def _check_cluster(self, image: ClusterImage) -> None:
+        expected = self.options.expected_cluster_id
+        if expected is not None and expected != image.cluster_id:
+            raise ForeignClusterError(
+                f"{self._journal.url} holds cluster {image.cluster_id or '(none)'!r}, not "
+                f"{expected!r}; choose the journal_dir and data_dir of one cluster"
+            )
+
+    def _new_nonce(self) -> str:
+        return self.surroundings.random_bytes(8).hex()
+
+    def _new_secret(self) -> bytes:
+        return self.surroundings.random_bytes(SECRET_BYTES)
+
+    def _first_records(self, image: ClusterImage) -> tuple[Record, ...]:
+        created: tuple[Record, ...] = ()
+        if image.version == 0:
+            around = self.surroundings
+            cluster_id = _new_cluster_id(around.new_id)
+            created = (ClusterCreated(cluster_id=cluster_id, created_ms=around.wall_ms()),)
+        changed = ControllerChanged(
+            controller_epoch=image.controller_epoch + 1,
+            host=self.options.advertised_host or self._server.host,
+            port=self._server.port,
+        )
+        return (*created, changed)
+
+    # -- requests
+
+    def _receive(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+        if self._dispatcher is None:
+            connection.abort()  # not the head of the journal yet; clients try again
+            frames.clear()
+            return ()
+        return self._dispatcher(connection, frames)
+
+    def _receive_at_door(
+        self, connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[Answer]:
+        if self._dispatcher is None:
+            return self._receive(connection, frames)
+        return self._dispatcher.at_door(connection, frames)
+
+    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer:
+        """Handle a request that a member passed on."""
+        answers = self._receive(connection, deque([frame]))
+        return answers[0] if answers else None
+
+    def decide(self, event: Event) -> "Response | Awaitable[Response | None] | None":
+        """Decide now; the response comes when all that it depends on is durable.
+
+        Raises KafkaError when the controller refuses on durable grounds; the awaited response does
+        too, and with KAFKA_STORAGE_ERROR when the journal cannot be written.
+        """
+        decision: Decision | None = None
+        refusal: KafkaError | None = None
+        try:
+            decision = self._controller.handle(event, self.surroundings.monotonic_ms())
+        except KafkaError as error:
+            refusal = error
+        except BrokenImageError as error:
+            if not self._end.done():
+                self._end.set_exception(error)
+            raise
+        records = decision.records if decision else ()
+        if not records and self._committer.idle:
+            return self._outcome(decision, refusal)
+        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        self._committer.add(
+            records, lambda failure: self._settle(future, decision, _refusal(failure) or refusal)
+        )
+        return future
+
+    def _settle(
+        self,
+        future: "asyncio.Future[Response | None]",
+        decision: Decision | None,
+        refusal: KafkaError | None,
+    ) -> None:
+        try:
+            response = self._outcome(decision, refusal)
+        except KafkaError as error:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # nobody awaits what a clock's tick decides
+            return
+        if not future.done():
+            future.set_result(response)
+
+    def _outcome(self, decision: Decision | None, refusal: KafkaError | None) -> Response | None:
+        if refusal is not None:
+            raise refusal
+        assert decision is not None
+        for effect in decision.effects:
+            match effect:
+                case WarnOperator():
+                    logger.warning("%s", effect.message)
+                case CountUncleanRecoveries():
+                    self.unclean_recoveries += effect.partitions
+        return decision.response
+
+    def _publish(self, encoded_records: bytes) -> None:
+        self._apply_settings()
+        self._feed.publish(encoded_records)
+
+    def status(self) -> dict[str, Any]:
+        """Counters, for tests and the command line."""
+        image, dispatcher, server = self.image, self._dispatcher, self._server
+        assert dispatcher is not None
+        return {
+            "role": "control-plane",
+            "pid": os.getpid(),
+            "cluster_id": image.cluster_id,
+            "controller_epoch": image.controller_epoch,
+            "version": image.version,
+            "commits": self._committer.commits,
+            "unclean_recoveries": self.unclean_recoveries,
+            "watchers": self._feed.watchers,
+            "spares": self.spare_desk.spares,
+            "brokers": len(image.brokers),
+            "brokers_alive": len(image.alive_brokers()),
+            "topics": len(image.topics),
+            "connections": len(server.connections),
+            "connections_refused": server.connections_refused,
+            "connections_idle": server.connections_idle,
+            **server.memory.as_json(),
+            "frames_refused": server.frames_refused,
+            "errors": dispatcher.errors,
+            "requests": {str(key): count for key, count in sorted(dispatcher.requests.items())},
+            "uptime_ms": self.surroundings.wall_ms() - self._started_ms,
+        }
+
+
+def _refusal(failure: StorageError | None) -> KafkaError | None:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) if failure else None
+
+
+def _new_cluster_id(new_id: Callable[[], UUID]) -> str:
+    """A random UUID in 22 characters, as Kafka's; not like an option of a command."""
+    while True:
+        text = urlsafe_b64encode(new_id().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,44 @@
+"""What changed settings do to partitions, in the very commit that changes them.
+
+Owns: which settings these are.  Must not know who changes settings, or how they are checked.
+
+min.insync.replicas: once it is smaller, a leader may acknowledge what those that were eligible
+lack, so they must not stay it a moment longer; and a reassignment may be complete.
+"""
+
+from collections.abc import Iterable
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.controller.decision import Decision
+from sparklog.driver.control_plane.controller.elections import settle
+from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.sessions import Sessions
+from sparklog.metadata import ClusterImage, ConfigChanged, Record
+from sparklog.types import ResourceType, TopicPartition
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def settle_configured(
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig, records: Iterable[Record]
+) -> Decision:
+    """What follows from ``records``, which ``image`` and ``config`` hold already."""
+    changed = [r for r in records if isinstance(r, ConfigChanged) and r.name == _MIN_ISR]
+    if not changed:
+        return Decision()
+    changes = PartitionChanges(
+        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
+    for tp in list(_partitions_of(image, changed)):
+        changes.change(tp, settle)
+    return Decision(records=changes.records(), effects=changes.effects())
+
+
+def _partitions_of(
+    image: ClusterImage, changed: Iterable[ConfigChanged]
+) -> Iterable[TopicPartition]:
+    topics = {r.resource_name for r in changed if r.resource_type == ResourceType.TOPIC}
+    if any(r.resource_type == ResourceType.BROKER for r in changed):
+        topics |= image.topics.keys()
+    for name in sorted(topics):
+        yield from (TopicPartition(name, number) for number in image.topics[name].partitions)

@@ -1,0 +1,309 @@
+"""Settings of topics and brokers: what may be set, and the changes that a request makes.
+
+Owns: validation, the four operations of IncrementalAlterConfigs (KIP-339), and the replacement of
+all settings of a resource by AlterConfigs.  Must not know what
+a setting does.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from sparklog.config import (
+    BROKER_SETTING_BY_NAME,
+    TOPIC_SETTING_BY_NAME,
+    BrokerConfig,
+    Setting,
+    TopicConfig,
+    find_foreign,
+    require_setting,
+)
+from sparklog.driver.control_plane.controller.decision import Decision
+from sparklog.errors import ConfigError, ErrorCode, KafkaError
+from sparklog.metadata import ClusterImage, ConfigChanged
+from sparklog.metadata.topic_names import check_topic_name
+from sparklog.service.refusals import AnyAlterConfigsRequest, answer_alter_configs
+from sparklog.types import CONTROLLER_NODE_ID, ResourceType
+from sparklog.wire.protocol.messages import alter_configs, incremental_alter_configs
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.protocol.messages.incremental_alter_configs import AlterableConfig
+
+
+class ConfigOperation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resource:
+    """What the operations on one resource need to know about it; a single broker is
+    ``one_of_many``."""
+
+    kind: str
+    settings: Mapping[str, Setting]
+    overrides: Mapping[str, str]
+    defaults: Mapping[str, str]
+    one_of_many: bool = False
+
+
+#: A resource of either request.
+_Request: TypeAlias = (
+    "incremental_alter_configs.AlterConfigsResource | alter_configs.AlterConfigsResource"
+)
+#: The values that a request asks for, None for those to delete.
+_Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
+
+#: Which replicas hold all that was acknowledged follows from the first, and who may lead from both:
+#: leaders and controller must go by the same.
+_SETTINGS_OF_ALL_BROKERS = ("min.insync.replicas", "unclean.leader.election.enable")
+
+
+def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
+    """Settings of a new topic in their canonical text.  Raises KafkaError(INVALID_CONFIG)."""
+    return {
+        name: _canonical(_setting(TOPIC_SETTING_BY_NAME, name, "topic"), text)
+        for name, text in values.items()
+    }
+
+
+def change_configs(
+    image: ClusterImage, config: BrokerConfig, request: AnyAlterConfigsRequest
+) -> Decision:
+    """Each resource is changed as a whole or not at all.
+
+    AlterConfigs deletes what a resource has and the request does not name.  ``config`` is what
+    nodes are started with, before any change at run time.
+    """
+    change = _replaced if isinstance(request, AlterConfigsRequest) else _operated
+    records, refusals = _alter(image, config, request.resources, change)
+    return Decision(
+        records=() if request.validate_only else tuple(records),
+        response=answer_alter_configs(request, refusals),
+    )
+
+
+def _alter(
+    image: ClusterImage, config: BrokerConfig, resources: Sequence[_Request], change: _Change
+) -> tuple[list[ConfigChanged], list[KafkaError | None]]:
+    """The records of all resources, and the refusal of each one."""
+    times = Counter((r.resource_type, r.resource_name) for r in resources)
+    records: list[ConfigChanged] = []
+    refusals: list[KafkaError | None] = []
+    for resource in resources:
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+            records += _alter_resource(image, config, resource, change)
+            refusals.append(None)
+        except KafkaError as refusal:
+            refusals.append(refusal)
+    return records, refusals
+
+
+def _alter_resource(
+    image: ClusterImage, config: BrokerConfig, request: _Request, change: _Change
+) -> list[ConfigChanged]:
+    resource = _find_resource(image, config, request)
+    names = [change.name for change in request.configs]
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes {name} twice")
+    values = change(resource, request)
+    if request.resource_type == ResourceType.BROKER:
+        _check_together(image, config, request.resource_name, _merged(resource.overrides, values))
+    return [
+        ConfigChanged(
+            resource_type=int(request.resource_type),
+            resource_name=request.resource_name,
+            name=name,
+            value=value,
+        )
+        for name, value in values.items()
+    ]
+
+
+def _merged(overrides: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**overrides, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _check_together(
+    image: ClusterImage, config: BrokerConfig, broker: str, overrides: Mapping[str, str]
+) -> None:
+    """Refuse what single settings do not show, for every broker that it would hold for."""
+    own = {
+        name: values
+        for (kind, name), values in image.configs.items()
+        if kind == ResourceType.BROKER and name
+    }
+    shared = image.broker_overrides(None)
+    each = (
+        [{**shared, **overrides}]
+        if broker
+        else [overrides, *({**overrides, **o} for o in own.values())]
+    )
+    try:
+        for changes in each:
+            config.overlay(changes)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _operated(resource: _Resource, request: Any) -> dict[str, str | None]:
+    return {
+        change.name: _operate(resource, change)
+        for change in request.configs
+        if not _has_nothing_to_delete(resource, change)
+    }
+
+
+def _has_nothing_to_delete(resource: _Resource, change: AlterableConfig) -> bool:
+    """A setting of Kafka's that cannot be set here is never set; its tools take it back anyway."""
+    is_foreign = change.name not in resource.settings and find_foreign(change.name) is not None
+    return is_foreign and change.config_operation == ConfigOperation.DELETE
+
+
+def _replaced(resource: _Resource, request: Any) -> dict[str, str | None]:
+    values: dict[str, str | None] = dict.fromkeys(resource.overrides)
+    for given in request.configs:
+        setting = _changeable(resource, given.name)
+        values[given.name] = _changed(setting, given.value)
+    return values
+
+
+def _find_resource(image: ClusterImage, config: BrokerConfig, request: _Request) -> _Resource:
+    name = request.resource_name
+    if request.resource_type == ResourceType.TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common settings: name one")
+        check_topic_name(name)
+        if image.topic(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return _Resource(
+            kind="topic",
+            settings=TOPIC_SETTING_BY_NAME,
+            overrides=image.topic_overrides(name),
+            defaults=_topic_defaults(config.overlay(image.broker_overrides(None))),
+        )
+    if request.resource_type == ResourceType.BROKER:
+        if name and name not in map(str, (CONTROLLER_NODE_ID, *image.brokers)):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}; use '' for all brokers"
+            )
+        own = image.configs.get((ResourceType.BROKER, name), {})
+        return _Resource(
+            kind="broker",
+            settings=BROKER_SETTING_BY_NAME,
+            overrides=own,
+            defaults={},
+            one_of_many=bool(name),
+        )
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"settings of resource type {request.resource_type} do not exist; use topic "
+        f"({ResourceType.TOPIC:d}) or broker ({ResourceType.BROKER:d})",
+    )
+
+
+def _changeable(resource: _Resource, name: str) -> Setting:
+    setting = _setting(resource.settings, name, resource.kind)
+    if not setting.dynamic:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{setting.name} is read when a broker starts; give it to the cluster's start instead",
+        )
+    if resource.one_of_many and name in _SETTINGS_OF_ALL_BROKERS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{setting.name} must be the same for all brokers; use '' instead of one broker's id",
+        )
+    return setting
+
+
+def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
+    """The override after the change; None for none."""
+    setting = _changeable(resource, change.name)
+    if change.config_operation == ConfigOperation.DELETE:
+        return None
+    if change.config_operation == ConfigOperation.SET:
+        return _changed(setting, change.value)
+    if change.config_operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"unknown config operation {change.config_operation}"
+        )
+    return _change_list(resource, setting, change)
+
+
+def _change_list(resource: _Resource, setting: Setting, change: AlterableConfig) -> str:
+    if setting.kind != "LIST":
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{setting.name} is not a list: it can be set or deleted, not appended to or "
+            "subtracted from",
+        )
+    present = resource.overrides.get(setting.name, resource.defaults.get(setting.name, ""))
+    items = dict.fromkeys(_items(present))
+    changed = dict.fromkeys(_items(change.value or ""))
+    if change.config_operation == ConfigOperation.APPEND:
+        items |= changed
+    else:
+        items = {item: None for item in items if item not in changed}
+    if not items and setting.default:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{setting.name} would be empty; delete the setting instead"
+        )
+    return _canonical(setting, ",".join(items))
+
+
+def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
+    """What a topic without overrides has, as text."""
+    values = TopicConfig.resolve({}, config)
+    return {
+        name: setting.render(getattr(values, setting.field))
+        for name, setting in TOPIC_SETTING_BY_NAME.items()
+    }
+
+
+def _setting(table: Mapping[str, Setting], name: str, kind: str) -> Setting:
+    try:
+        return require_setting(table, name, kind)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _changed(setting: Setting, text: str | None) -> str:
+    """As ``_canonical``; a request without a value is not a proper one (for a new topic it is)."""
+    if text is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{setting.name} needs a value; delete it to unset it"
+        )
+    return _canonical(setting, text)
+
+
+def _canonical(setting: Setting, text: str | None) -> str:
+    if text is None:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{setting.name} needs a value; delete it to unset it"
+        )
+    try:
+        return setting.render(setting.parse(text))
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def unique_names(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
+    """Pairs as a mapping.  Raises KafkaError(INVALID_REQUEST) for a name that comes twice."""
+    values: dict[str, str | None] = {}
+    for name, value in pairs:
+        if name in values:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request sets {name} twice")
+        values[name] = value
+    return values

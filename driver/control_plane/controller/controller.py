@@ -1,0 +1,222 @@
+"""The controller's one entry: an event and the time in, a decision out.
+
+Owns: the speculative image, which runs ahead of the journal, and the sessions.  Must not know who
+asks, and how or when the records become durable: the shell commits them in the order in which they
+were decided, and throws this controller away when it cannot.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.controller.brokers import assign_brokers, register_broker
+from sparklog.driver.control_plane.controller.config_effects import settle_configured
+from sparklog.driver.control_plane.controller.configs import change_configs
+from sparklog.driver.control_plane.controller.decision import Decision
+from sparklog.driver.control_plane.controller.draining import (
+    Absences,
+    drain_brokers,
+    go_on_draining,
+    unregister_broker,
+)
+from sparklog.driver.control_plane.controller.isr_changes import alter_partitions
+from sparklog.driver.control_plane.controller.leader_elections import LeaderBalance, elect_leaders
+from sparklog.driver.control_plane.controller.producer_ids import (
+    OwnProducerIds,
+    allocate_producer_ids,
+    init_producer_id,
+)
+from sparklog.driver.control_plane.controller.reassignments import alter_reassignments
+from sparklog.driver.control_plane.controller.recoveries import Recoveries, recover, report_log_ends
+from sparklog.driver.control_plane.controller.sessions import (
+    Sessions,
+    fence_silent,
+    heartbeat,
+    report_loss,
+)
+from sparklog.driver.control_plane.controller.topics import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from sparklog.metadata import ClusterImage, Record
+from sparklog.service.settings import changed_config
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.protocol.messages.alter_partition import AlterPartitionRequest
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
+from sparklog.wire.protocol.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.protocol.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.protocol.private import (
+    AllocateProducerIdsRequest,
+    AssignBrokersRequest,
+    BrokerHeartbeatRequest,
+    DrainBrokersRequest,
+    RegisterBrokerRequest,
+    ReportLogEndsRequest,
+    ReportLossRequest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Comes several times per session timeout."""
+
+
+Event = (
+    TimePassed
+    | CreateTopicsRequest
+    | DeleteTopicsRequest
+    | CreatePartitionsRequest
+    | AlterPartitionReassignmentsRequest
+    | IncrementalAlterConfigsRequest
+    | AlterConfigsRequest
+    | InitProducerIdRequest
+    | RegisterBrokerRequest
+    | BrokerHeartbeatRequest
+    | AllocateProducerIdsRequest
+    | AssignBrokersRequest
+    | DrainBrokersRequest
+    | UnregisterBrokerRequest
+    | ReportLossRequest
+    | AlterPartitionRequest
+    | ElectLeadersRequest
+    | ReportLogEndsRequest
+)
+
+
+class BrokenImageError(AssertionError):
+    """A decision did not fit the image, which is now of unknown content: a bug of ours."""
+
+
+class Controller:
+    """Decides.  ``new_id`` makes topic ids."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        config: BrokerConfig,
+        *,
+        new_id: Callable[[], UUID],
+        now_ms: int,
+    ) -> None:
+        self.image = image
+        self._start_config = config
+        self._config = config
+        self._config_changes: Mapping[str, str] = {}
+        self._new_id = new_id
+        self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
+        self._sessions.grant_grace(image, now_ms)
+        self._recoveries = Recoveries(self._sessions)
+        self._absences = Absences()
+        self._balance = LeaderBalance(
+            due_ms=now_ms + config.leader_imbalance_check_interval_seconds * 1000
+        )
+        self._own_producer_ids = OwnProducerIds()
+
+    def handle(self, event: Event, now_ms: int) -> Decision:
+        """Decide, and run the image ahead.  Raises KafkaError, changing nothing, to refuse."""
+        decision = self._decide(event, now_ms)
+        self._replay(decision.records)
+        follows = settle_configured(
+            self.image, self._sessions, self._present_config(), decision.records
+        )
+        self._replay(follows.records)
+        return replace(
+            decision,
+            records=decision.records + follows.records,
+            effects=decision.effects + follows.effects,
+        )
+
+    def _replay(self, records: Iterable[Record]) -> None:
+        try:
+            for record in records:
+                self.image.replay(record)
+        except Exception as error:
+            raise BrokenImageError(f"cannot replay {records}") from error
+
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker has said that its replica does not work."""
+        return self._sessions.has_failed(broker_id, topic_id, partition)
+
+    def check_invariants(self) -> None:
+        self.image.check_invariants()
+        alive = {broker.broker_id for broker in self.image.alive_brokers()}
+        assert self._sessions.last_heard_ms.keys() == alive
+        assert self._sessions.met <= alive
+        assert self._sessions.stopping <= alive
+        assert self._sessions.failed.keys() <= alive
+        for tp, state in self.image.partitions():
+            assert alive.issuperset(state.isr), (str(tp), state)
+        assert self._own_producer_ids.next_id <= self._own_producer_ids.end
+
+    def _decide(self, event: Event, now_ms: int) -> Decision:  # noqa: C901 - one case per event
+        image, sessions, config = self.image, self._sessions, self._present_config()
+        match event:
+            case TimePassed():
+                return self._pass_time(now_ms)
+            case BrokerHeartbeatRequest():
+                return heartbeat(image, sessions, config, event, now_ms)
+            case RegisterBrokerRequest():
+                return register_broker(image, sessions, config, event, now_ms)
+            case ReportLossRequest():
+                return report_loss(image, sessions, config, event)
+            case AlterPartitionRequest():
+                return alter_partitions(image, sessions, config, event)
+            case ElectLeadersRequest():
+                return elect_leaders(image, sessions, self._recoveries, config, event)
+            case ReportLogEndsRequest():
+                return report_log_ends(image, sessions, self._recoveries, config, event, now_ms)
+            case DrainBrokersRequest():
+                return drain_brokers(image, sessions, config, event)
+            case UnregisterBrokerRequest():
+                return unregister_broker(image, event)
+            case AssignBrokersRequest():
+                return assign_brokers(image, event)
+            case CreateTopicsRequest():
+                return create_topics(image, config, event, self._new_id)
+            case DeleteTopicsRequest():
+                return delete_topics(image, config, event)
+            case CreatePartitionsRequest():
+                return create_partitions(image, event)
+            case AlterPartitionReassignmentsRequest():
+                return alter_reassignments(image, sessions, config, event)
+            case IncrementalAlterConfigsRequest() | AlterConfigsRequest():
+                return change_configs(image, self._start_config, event)
+            case AllocateProducerIdsRequest():
+                return allocate_producer_ids(image, event)
+            case InitProducerIdRequest():
+                return init_producer_id(image, self._own_producer_ids)
+            case _:
+                assert_never(event)
+
+    def _pass_time(self, now_ms: int) -> Decision:
+        """One kind of change at a time; the others follow at the next ticks."""
+        image, sessions, config = self.image, self._sessions, self._present_config()
+        self._absences.look(image, now_ms)
+        decision = fence_silent(image, sessions, config, now_ms)
+        if not decision.records:
+            decision = recover(image, sessions, self._recoveries, config, now_ms)
+        if not decision.records:
+            moved_on = go_on_draining(image, sessions, self._absences, config, now_ms)
+            decision = replace(decision, records=moved_on)
+        if not decision.records:
+            moved = self._balance.rebalance(image, sessions, config, now_ms)
+            decision = replace(moved, effects=(*decision.effects, *moved.effects))
+        return decision
+
+    def _present_config(self) -> BrokerConfig:
+        """With what all brokers were told at run time."""
+        changes = self.image.broker_overrides(None)
+        if changes != self._config_changes:
+            self._config_changes = changes
+            self._config = changed_config(self._start_config, changes)
+        return self._config

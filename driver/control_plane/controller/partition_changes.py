@@ -1,0 +1,185 @@
+"""What one event does to partitions, each settled on top of the event's earlier steps.
+
+Owns: the new states of all partitions that the event touches, and the rules of their topics.  Must
+not know why a broker came or went, nor what a leader or a tool asks for.
+"""
+
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import replace
+from uuid import UUID
+
+from sparklog.config import BrokerConfig, TopicConfig
+from sparklog.driver.control_plane.controller.decision import (
+    CountUncleanRecoveries,
+    Effect,
+    WarnOperator,
+)
+from sparklog.driver.control_plane.controller.elections import (
+    Loss,
+    Rules,
+    Settled,
+    broker_stops,
+    brokers_left,
+    replica_failed,
+    replica_lost,
+    settle,
+)
+from sparklog.metadata import ClusterImage, PartitionChanged, PartitionImage
+from sparklog.types import TopicPartition
+
+#: Partitions that one log line names.
+_NAMED_MAX = 10
+
+#: Topic id and partition -> the living brokers whose replica of it does not work.
+FailedOn = Callable[[UUID, int], Collection[int]]
+#: A partition's next state.
+Step = Callable[[PartitionImage, Rules], Settled]
+
+
+class PartitionChanges:
+    """``also_alive`` and ``also_gone`` are brokers that this very event unfences or fences;
+    ``stopping`` are those that are about to stop; ``failed_on`` tells on which living brokers a
+    replica does not work."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        config: BrokerConfig,
+        *,
+        also_alive: int | None = None,
+        also_gone: Collection[int] = (),
+        stopping: Collection[int],
+        failed_on: FailedOn = lambda _topic_id, _partition: frozenset(),
+    ) -> None:
+        self._image = image
+        self._config = config
+        self._also_alive = also_alive
+        self._also_gone = also_gone
+        self._stopping = stopping
+        self._failed_on = failed_on
+        self._states: dict[TopicPartition, PartitionImage] = {}
+        self._rules: dict[str, Rules] = {}
+        #: Led by an unclean recovery.
+        self.unclean: dict[TopicPartition, None] = {}
+        self.offline: dict[TopicPartition, None] = {}
+        #: Just lost by the broker that leads, and no other replica can lead.
+        self.stuck: dict[TopicPartition, int] = {}
+
+    def left(self, brokers: Collection[int], loss: Loss) -> None:
+        """The brokers' former processes are gone."""
+        touched = dict.fromkeys(tp for b in brokers for tp in self._image.partitions_of(b))
+        for tp in touched:
+            self.change(tp, lambda state, rules: brokers_left(state, brokers, loss, rules))
+
+    def returned(self, broker_id: int) -> None:
+        """The broker lives on, with everything it had."""
+        for tp in self._image.partitions_of(broker_id):
+            self.change(tp, settle)
+
+    def failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """The broker lives, but its replicas of these do not work."""
+        hosted = self._image.partitions_of(broker_id)
+        for tp in partitions:
+            if tp in hosted:
+                self.change(tp, lambda state, rules: replica_failed(state, broker_id, rules))
+
+    def lost(
+        self, broker_id: int, partitions: Iterable[TopicPartition], news: Container[TopicPartition]
+    ) -> None:
+        """The broker lives, but its logs of these are gone; of ``news`` since just now."""
+        hosted = self._image.partitions_of(broker_id)
+        for tp in partitions:
+            if tp in hosted:
+                state = self.change(tp, _losing(broker_id, is_news=tp in news))
+                if state.leader == broker_id:
+                    self.unclean.pop(tp, None)  # it leads only to say that it cannot serve
+                    if tp in news:
+                        self.stuck[tp] = broker_id
+
+    def stops(self, broker_id: int) -> None:
+        """The broker is about to stop."""
+        for tp in self._image.partitions_of(broker_id):
+            self.change(tp, lambda state, rules: broker_stops(state, broker_id, rules))
+
+    def change(self, tp: TopicPartition, step: Step) -> PartitionImage:
+        """Take one step; the state after it."""
+        before = self.state(tp)
+        settled = step(before, self._rules_of(tp))
+        if settled.state != before:
+            self._states[tp] = settled.state
+        if settled.unclean:
+            self.unclean[tp] = None
+        if settled.state.offline:
+            self.offline[tp] = None
+        return settled.state
+
+    def state(self, tp: TopicPartition) -> PartitionImage:
+        """As it is after the steps so far; the partition must exist."""
+        changed = self._states.get(tp)
+        return self._image.topics[tp.topic].partitions[tp.partition] if changed is None else changed
+
+    def records(self) -> tuple[PartitionChanged, ...]:
+        return tuple(
+            PartitionChanged(topic=tp.topic, partition=tp.partition, state=state)
+            for tp, state in self._states.items()
+        )
+
+    def effects(self) -> tuple[Effect, ...]:
+        """What is said, and counted, about leaders that may lack records."""
+        return (*self.warnings_of_losses(), *self._unclean_effects())
+
+    def warnings_of_losses(self) -> tuple[Effect, ...]:
+        """What is said about lost logs that no replica can replace."""
+        if not self.stuck:
+            return ()
+        return (
+            WarnOperator(
+                message=f"the log of {named(self.stuck)} is gone from broker(s) "
+                f"{', '.join(map(str, sorted(set(self.stuck.values()))))}, and no other replica "
+                "can lead without a loss: reads and writes are refused until the files are back, "
+                "an unclean election is asked for, or lost.logs.accept names the only replica"
+            ),
+        )
+
+    def _unclean_effects(self) -> tuple[Effect, ...]:
+        if not self.unclean:
+            return ()
+        leaders = (f"{tp} by broker {self.state(tp).leader}" for tp in self.unclean)
+        warning = WarnOperator(
+            message=f"unclean recovery, the best log at hand leads: {named(leaders)}; records that "
+            "it lacks are lost, even if they were acknowledged"
+        )
+        return warning, CountUncleanRecoveries(partitions=len(self.unclean))
+
+    def _rules_of(self, tp: TopicPartition) -> Rules:
+        rules = self.rules(tp.topic)
+        failed = self._failed_on(self._image.topics[tp.topic].topic_id, tp.partition)
+        return replace(rules, failed=failed) if failed else rules
+
+    def rules(self, topic: str) -> Rules:
+        rules = self._rules.get(topic)
+        if rules is None:
+            config = TopicConfig.resolve(self._image.topic_overrides(topic), self._config)
+            rules = self._rules[topic] = Rules(
+                min_isr=config.min_insync_replicas,
+                is_alive=self._is_alive,
+                stopping=self._stopping,
+                unclean=config.unclean_leader_election_enable,
+            )
+        return rules
+
+    def _is_alive(self, broker_id: int) -> bool:
+        if broker_id in self._also_gone:
+            return False
+        return broker_id == self._also_alive or self._image.is_alive(broker_id)
+
+
+def _losing(broker_id: int, *, is_news: bool) -> Step:
+    return lambda state, rules: replica_lost(state, broker_id, rules, is_news=is_news)
+
+
+def named(names: Iterable[object]) -> str:
+    """``a-0, a-1 and 5 more``."""
+    texts = [str(name) for name in names]
+    shown = ", ".join(texts[:_NAMED_MAX])
+    return f"{shown} and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else shown

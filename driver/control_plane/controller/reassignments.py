@@ -1,0 +1,173 @@
+"""Moving replicas: AlterPartitionReassignments and its end or its cancellation (KIP-455).
+
+Owns: which moves are granted, partition by partition, and how a partition's state begins one and
+takes it back.  Must not know how replicas catch up, nor who plans the moves.
+
+While replicas move, a partition has the old and the new ones together.  ``elections.settle``
+completes the move once the ISR allows it.  A new move of the same partition replaces the former:
+what that was still adding goes at once.  Deviation: neither a cancellation nor a new move may leave
+fewer in-sync replicas than min.insync.replicas wants, when the replicas that it drops are among
+those that hold every acknowledged record (Kafka asks for one).
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.controller.assignments import check_replicas
+from sparklog.driver.control_plane.controller.decision import Decision
+from sparklog.driver.control_plane.controller.elections import Rules, Settled, settle
+from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.sessions import Sessions
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata import ClusterImage, PartitionImage
+from sparklog.types import TopicPartition
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
+
+
+def alter_reassignments(
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    request: AlterPartitionReassignmentsRequest,
+) -> Decision:
+    """Partitions are granted one by one; all that are granted share one commit."""
+    moves = _Moves(image, sessions, config, request)
+    responses = tuple(
+        ReassignableTopicResponse(name=topic.name, partitions=moves.answers(topic))
+        for topic in request.topics
+    )
+    return Decision(
+        records=moves.changes.records(),
+        response=AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            responses=responses,
+        ),
+        effects=moves.changes.effects(),
+    )
+
+
+def begun(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
+    """The partition is to have these replicas, the first of them preferred.
+
+    Raises KafkaError when the former move cannot be given up for it.
+    """
+    originals = original_replicas(before)
+    dropped = frozenset(before.adding) - frozenset(targets)
+    after = _without(before, dropped, rules)
+    removing = tuple(broker_id for broker_id in originals if broker_id not in targets)
+    moving = replace(
+        after,
+        replicas=(*targets, *removing),
+        adding=tuple(broker_id for broker_id in targets if broker_id not in originals),
+        removing=removing,
+    )
+    return settle(moving, rules, before=before)
+
+
+def cancelled(before: PartitionImage, rules: Rules) -> Settled:
+    """The partition keeps the replicas that it had.  Raises KafkaError when it cannot."""
+    if not before.adding and not before.removing:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replicas of it are moving")
+    after = _without(before, frozenset(before.adding), rules)
+    kept = replace(after, replicas=original_replicas(before), adding=(), removing=())
+    return settle(kept, rules, before=before)
+
+
+def original_replicas(state: PartitionImage) -> tuple[int, ...]:
+    """What the partition has when its move is cancelled."""
+    return tuple(broker_id for broker_id in state.replicas if broker_id not in state.adding)
+
+
+def _without(before: PartitionImage, dropped: frozenset[int], rules: Rules) -> PartitionImage:
+    """Give up replicas that were being added."""
+    isr = _others(before.isr, dropped)
+    complete = {*before.isr, *before.eligible, *(before.last_known if before.offline else ())}
+    if dropped & complete and len(isr) < before.required_isr(rules.min_isr):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"without {sorted(dropped & complete)} only {sorted(isr)} would be in sync, and "
+            "acknowledged records could be lost; wait until more of the former replicas are",
+        )
+    return replace(
+        before,
+        isr=isr,
+        eligible=_others(before.eligible, dropped),
+        last_known=_others(before.last_known, dropped),
+    )
+
+
+def _others(brokers: tuple[int, ...], dropped: frozenset[int]) -> tuple[int, ...]:
+    return tuple(broker_id for broker_id in brokers if broker_id not in dropped)
+
+
+class _Moves:
+    """The moves of one request."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        sessions: Sessions,
+        config: BrokerConfig,
+        request: AlterPartitionReassignmentsRequest,
+    ) -> None:
+        self.changes = PartitionChanges(
+            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        )
+        self._image = image
+        self._other_factors = request.allow_replication_factor_change
+        self._times = Counter(
+            (topic.name, part.partition_index)
+            for topic in request.topics
+            for part in topic.partitions
+        )
+
+    def answers(self, topic: ReassignableTopic) -> tuple[ReassignablePartitionResponse, ...]:
+        """What is named several times is refused and answered once."""
+        wanted = {part.partition_index: part.replicas for part in topic.partitions}
+        return tuple(
+            self._answer(TopicPartition(topic.name, number), replicas)
+            for number, replicas in wanted.items()
+        )
+
+    def _answer(
+        self, tp: TopicPartition, replicas: tuple[int, ...] | None
+    ) -> ReassignablePartitionResponse:
+        try:
+            self._move(tp, replicas)
+        except KafkaError as refusal:
+            return ReassignablePartitionResponse(
+                partition_index=tp.partition,
+                error_code=refusal.code,
+                error_message=refusal.message,
+            )
+        return ReassignablePartitionResponse(partition_index=tp.partition)
+
+    def _move(self, tp: TopicPartition, replicas: tuple[int, ...] | None) -> None:
+        before = self._image.partition(tp)
+        if before is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp}")
+        if self._times[tp.topic, tp.partition] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
+        if replicas is None:
+            self.changes.change(tp, cancelled)
+            return
+        targets = replicas
+        self._check(tp, before, targets)
+        self.changes.change(tp, lambda state, rules: begun(state, targets, rules))
+
+    def _check(self, tp: TopicPartition, before: PartitionImage, targets: tuple[int, ...]) -> None:
+        check_replicas(self._image, tp.partition, targets, before.replicas)
+        factor = len(original_replicas(before))
+        if not self._other_factors and len(targets) != factor:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{tp} has {factor} replicas and would get {len(targets)}, which the request does "
+                "not allow",
+            )

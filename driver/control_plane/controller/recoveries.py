@@ -1,0 +1,210 @@
+"""Unclean recovery: whose log leads when no replica is known to hold every acknowledged record.
+
+Owns: the log ends that brokers report of partitions without a leader, and how long others are
+waited for.  Must not know how a log ends, or what the election does to the partition.
+
+* When all of the last known complete replicas have stopped uncleanly, the best of their logs leads:
+  once all have reported, or ``unclean.recovery.timeout.ms`` after the first of them.
+* A topic with ``unclean.leader.election.enable`` takes the best log of those that are alive, as
+  soon as all of these have reported, however incomplete they may be.
+* A log that does not work is neither waited for there nor elected anywhere, whatever was told of it
+  before.
+
+The best log has the highest epoch in its last record, then the highest end: what was acknowledged
+in one epoch is in the log of the leader of every later one.
+
+A report is of one leader epoch of the partition, that in which it has lost its leader: once another
+has been elected the logs go on, and what was told before is not believed any more, nor when it
+comes late.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.controller.decision import Decision, Effect, WarnOperator
+from sparklog.driver.control_plane.controller.elections import Rules, elect_unclean
+from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges, Step, named
+from sparklog.driver.control_plane.controller.sessions import Sessions, check_broker_epoch
+from sparklog.metadata import ClusterImage, PartitionImage
+from sparklog.types import TopicPartition
+from sparklog.wire.protocol.private import LogEnd, ReportLogEndsRequest, ReportLogEndsResponse
+
+#: Topic id and partition.
+PartitionKey: TypeAlias = tuple[UUID, int]
+
+
+class _Report(NamedTuple):
+    """``end`` compares as logs do: the epoch of the last record, then the log end."""
+
+    end: tuple[int, int]
+    broker_epoch: int
+    current_leader_epoch: int
+
+
+@dataclass(slots=True)
+class _Lost:
+    """A partition without a leader: what was reported of it, and who is waited for since when."""
+
+    reports: dict[int, _Report] = field(default_factory=dict)
+    wanted: frozenset[int] = frozenset()
+    since_ms: int = 0
+
+
+class Recoveries:
+    """What is known of partitions without a leader.  Volatile: brokers report again to a controller
+    that has just started.  ``sessions`` tells whose logs do not work."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._lost: dict[PartitionKey, _Lost] = {}
+
+    def add(self, image: ClusterImage, broker_id: int, broker_epoch: int, end: LogEnd) -> None:
+        found = _find_offline(image, end.topic_id, end.partition)
+        if found is None or broker_id not in found[1].replicas:
+            return
+        if end.current_leader_epoch != found[1].leader_epoch:
+            return
+        assert end.topic_id is not None
+        lost = self._lost.setdefault((end.topic_id, end.partition), _Lost())
+        lost.reports[broker_id] = _Report(
+            (end.leader_epoch, end.log_end_offset), broker_epoch, end.current_leader_epoch
+        )
+
+    def best(self, image: ClusterImage, tp: TopicPartition) -> int | None:
+        """The living replica with the best log of those that have reported, else one that works
+        and was complete once."""
+        topic = image.topics[tp.topic]
+        state = topic.partitions[tp.partition]
+        key = topic.topic_id, tp.partition
+        lost = self._lost.get(key)
+        best = _best(self._valid(image, key, state, lost), state.replicas) if lost else None
+        if best is None:
+            by_hope = sorted(state.replicas, key=lambda b: b not in state.last_known)
+            best = next((b for b in by_hope if self._works(image, key, b)), None)
+        return best
+
+    def recover(
+        self,
+        image: ClusterImage,
+        changes: PartitionChanges,
+        timeout_ms: int,
+        now_ms: int,
+        only: Collection[PartitionKey] | None,
+    ) -> list[TopicPartition]:
+        """Elect where all that are waited for have reported, or the wait is over.
+
+        The partitions whose wait begins.
+        """
+        waiting: list[TopicPartition] = []
+        for key in list(self._lost) if only is None else self._lost.keys() & only:
+            lost, found = self._lost[key], _find_offline(image, *key)
+            if found is None:
+                del self._lost[key]
+                continue
+            tp, state = found
+            reports = self._valid(image, key, state, lost)
+            works = partial(self._works, image, key)
+            rules = replace(changes.rules(tp.topic), is_alive=works)
+            wanted = _wanted(state, rules, reports)
+            begins = wanted != lost.wanted
+            if begins:
+                lost.wanted, lost.since_ms = wanted, now_ms
+            if wanted <= reports.keys() or now_ms - lost.since_ms >= timeout_ms:
+                leader = _best(reports, [b for b in state.replicas if b in wanted])
+                if leader is not None:
+                    changes.change(tp, _electing(leader))
+                    del self._lost[key]
+            elif begins:
+                waiting.append(tp)
+        return waiting
+
+    def _valid(
+        self, image: ClusterImage, key: PartitionKey, state: PartitionImage, lost: _Lost
+    ) -> dict[int, _Report]:
+        """Reports of processes that still run, of logs that still work, since nobody leads."""
+        return {
+            broker_id: report
+            for broker_id, report in lost.reports.items()
+            if self._works(image, key, broker_id)
+            and image.brokers[broker_id].broker_epoch == report.broker_epoch
+            and report.current_leader_epoch == state.leader_epoch
+        }
+
+    def _works(self, image: ClusterImage, key: PartitionKey, broker_id: int) -> bool:
+        return image.is_alive(broker_id) and not self._sessions.has_failed(broker_id, *key)
+
+
+def report_log_ends(
+    image: ClusterImage,
+    sessions: Sessions,
+    recoveries: Recoveries,
+    config: BrokerConfig,
+    request: ReportLogEndsRequest,
+    now_ms: int,
+) -> Decision:
+    broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    for end in request.ends:
+        recoveries.add(image, broker.broker_id, broker.broker_epoch, end)
+    reported = {(end.topic_id, end.partition) for end in request.ends if end.topic_id is not None}
+    decision = recover(image, sessions, recoveries, config, now_ms, reported)
+    return replace(decision, response=ReportLogEndsResponse())
+
+
+def recover(
+    image: ClusterImage,
+    sessions: Sessions,
+    recoveries: Recoveries,
+    config: BrokerConfig,
+    now_ms: int,
+    only: Collection[PartitionKey] | None = None,
+) -> Decision:
+    """Look at all partitions that wait, or at some of them ``only``."""
+    changes = PartitionChanges(
+        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
+    timeout_ms = config.unclean_recovery_timeout_ms
+    waiting = recoveries.recover(image, changes, timeout_ms, now_ms, only)
+    effects: list[Effect] = []
+    if waiting:
+        effects.append(
+            WarnOperator(
+                message="every replica that is known to be complete has stopped uncleanly; the "
+                f"others of them are waited for up to {timeout_ms} ms: {named(waiting)}"
+            )
+        )
+    return Decision(records=changes.records(), effects=(*effects, *changes.effects()))
+
+
+def _electing(leader: int) -> Step:
+    return lambda state, rules: elect_unclean(state, leader, rules)
+
+
+def _wanted(state: PartitionImage, rules: Rules, reported: Collection[int]) -> frozenset[int]:
+    """Whose logs the election waits for; empty while there is none to be held."""
+    if rules.unclean:
+        return frozenset(filter(rules.is_alive, state.replicas))
+    nobody_is_safe = not state.isr and not state.eligible
+    if nobody_is_safe and any(broker_id in reported for broker_id in state.last_known):
+        return frozenset(state.last_known)
+    return frozenset()
+
+
+def _best(reports: Mapping[int, _Report], candidates: Iterable[int]) -> int | None:
+    """Of equals the first."""
+    reported = [broker_id for broker_id in candidates if broker_id in reports]
+    return max(reported, key=lambda broker_id: reports[broker_id].end, default=None)
+
+
+def _find_offline(
+    image: ClusterImage, topic_id: UUID | None, partition: int
+) -> tuple[TopicPartition, PartitionImage] | None:
+    """A partition that has no leader, by its topic's id."""
+    topic = image.topic_by_id(topic_id)
+    state = topic.partitions.get(partition) if topic is not None else None
+    if topic is None or state is None or not state.offline:
+        return None
+    return TopicPartition(topic.name, partition), state

@@ -1,0 +1,265 @@
+"""Heartbeats, and the fencing of brokers that are silent, lost or stopped.
+
+Owns: when each broker was heard of last, and what its silence does.  Must not know how a broker is
+reached.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.controller.decision import Decision, WarnOperator
+from sparklog.driver.control_plane.controller.elections import Loss, could_move
+from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata import BrokerFenced, BrokerImage, BrokerUnfenced, ClusterImage
+from sparklog.types import TopicPartition
+from sparklog.wire.protocol.private import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    OfflineReplica,
+    ReportLossRequest,
+    ReportLossResponse,
+)
+
+
+@dataclass(slots=True)
+class Sessions:
+    """When each broker was heard of last.  A controller that just started knows nobody (``met``)
+    and gives the brokers of its journal one session's time to be heard.  ``stopping`` are those
+    that have said that they are about to stop; ``failed`` are the replicas, by topic id and
+    partition, that do not work on brokers that live, and ``lost`` those of them whose logs are
+    gone."""
+
+    timeout_ms: int
+    last_heard_ms: dict[int, int] = field(default_factory=dict)
+    met: set[int] = field(default_factory=set)
+    stopping: set[int] = field(default_factory=set)
+    failed: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
+    lost: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
+    last_tick_ms: int | None = None
+
+    def grant_grace(self, image: ClusterImage, now_ms: int) -> None:
+        self.last_heard_ms = {broker.broker_id: now_ms for broker in image.alive_brokers()}
+
+    def hear(self, broker_id: int, now_ms: int) -> None:
+        self.last_heard_ms[broker_id] = now_ms
+        self.met.add(broker_id)
+
+    def begin(self, broker_id: int, now_ms: int) -> None:
+        """A process has registered."""
+        self.stopping.discard(broker_id)
+        self.note_failed(broker_id, ())
+        self.hear(broker_id, now_ms)
+
+    def end(self, broker_id: int) -> None:
+        self.last_heard_ms.pop(broker_id, None)
+        self.met.discard(broker_id)
+        self.stopping.discard(broker_id)
+        self.note_failed(broker_id, ())
+
+    def note_failed(
+        self, broker_id: int, replicas: Collection[OfflineReplica]
+    ) -> list[OfflineReplica]:
+        """All that does not work there now.  Returns those whose loss is news."""
+        failed = frozenset((replica.topic_id, replica.partition) for replica in replicas)
+        lost = frozenset((each.topic_id, each.partition) for each in replicas if each.lost)
+        known = self.lost.get(broker_id, frozenset())
+        for table, found in ((self.failed, failed), (self.lost, lost)):
+            if found:
+                table[broker_id] = found
+            else:
+                table.pop(broker_id, None)
+        return [r for r in replicas if r.lost and (r.topic_id, r.partition) not in known]
+
+    def may_join(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker may come into the partition's ISR."""
+        works = not self.has_failed(broker_id, topic_id, partition)
+        return works and broker_id not in self.stopping
+
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
+        """Whether a living broker's replica does not work."""
+        return (topic_id, partition) in self.failed.get(broker_id, frozenset())
+
+    def failed_on(self, topic_id: UUID, partition: int) -> frozenset[int]:
+        """The living brokers whose replica does not work."""
+        if not self.failed:
+            return frozenset()
+        key = topic_id, partition
+        return frozenset(broker for broker, failed in self.failed.items() if key in failed)
+
+    def forgive_stall(self, now_ms: int) -> None:
+        """When this process stood still itself, nobody could be heard: sessions last longer."""
+        if self.last_tick_ms is not None:
+            passed_ms = now_ms - self.last_tick_ms
+            if passed_ms > self.timeout_ms // 2:
+                for broker_id in self.last_heard_ms:
+                    self.last_heard_ms[broker_id] += passed_ms
+        self.last_tick_ms = now_ms
+
+    def silent(self, now_ms: int) -> list[int]:
+        """Brokers whose session has run out."""
+        oldest = now_ms - self.timeout_ms
+        return [broker_id for broker_id, heard in self.last_heard_ms.items() if heard <= oldest]
+
+
+def heartbeat(
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    request: BrokerHeartbeatRequest,
+    now_ms: int,
+) -> Decision:
+    broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    if request.stopping:
+        stopped = () if broker.fenced else (broker,)
+        fencing = _fence(image, sessions, config, stopped, "stopped cleanly")
+        return Decision(records=fencing.records, response=BrokerHeartbeatResponse(fenced=True))
+    if request.wants_stop:
+        return _prepare_stop(image, sessions, config, broker, now_ms)
+    sessions.hear(broker.broker_id, now_ms)
+    news = sessions.note_failed(broker.broker_id, request.offline)
+    if not broker.fenced and not request.offline:
+        return Decision(response=BrokerHeartbeatResponse(fenced=False))
+    partitions = PartitionChanges(
+        image,
+        config,
+        also_alive=broker.broker_id,
+        stopping=sessions.stopping,
+        failed_on=sessions.failed_on,
+    )
+    unfenced: tuple[BrokerUnfenced, ...] = ()
+    if broker.fenced:
+        unfenced = (BrokerUnfenced(broker_id=broker.broker_id),)
+        partitions.returned(broker.broker_id)
+    apply_failures(image, partitions, broker.broker_id, request.offline, news)
+    return Decision(
+        records=(*unfenced, *partitions.records()),
+        response=BrokerHeartbeatResponse(fenced=False),
+        effects=partitions.effects(),
+    )
+
+
+def apply_failures(
+    image: ClusterImage,
+    partitions: PartitionChanges,
+    broker_id: int,
+    offline: Collection[OfflineReplica],
+    news: Iterable[OfflineReplica],
+) -> None:
+    """Replicas of a living broker do not work; the loss of ``news`` among them was just told."""
+    failed = [replica for replica in offline if not replica.lost]
+    lost = [replica for replica in offline if replica.lost]
+    partitions.failed(broker_id, _known(image, failed))
+    partitions.lost(broker_id, _known(image, lost), frozenset(_known(image, news)))
+
+
+def _known(image: ClusterImage, replicas: Iterable[OfflineReplica]) -> Iterator[TopicPartition]:
+    for replica in replicas:
+        topic = image.topic_by_id(replica.topic_id)
+        if topic is not None:
+            yield TopicPartition(topic.name, replica.partition)
+
+
+def _prepare_stop(
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    broker: BrokerImage,
+    now_ms: int,
+) -> Decision:
+    """Controlled shutdown: one commit moves what others can lead, then the broker may stop.
+
+    While a replica that is not in sync could take over, the broker is asked to wait for it; how
+    long is its own affair.
+    """
+    if broker.fenced:  # it leads nothing
+        return Decision(response=BrokerHeartbeatResponse(fenced=True, may_stop=True))
+    sessions.hear(broker.broker_id, now_ms)
+    sessions.stopping.add(broker.broker_id)
+    partitions = PartitionChanges(
+        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
+    partitions.stops(broker.broker_id)
+    may_stop = not any(
+        could_move(partitions.state(tp), broker.broker_id, partitions.rules(tp.topic))
+        for tp in image.partitions_led_by(broker.broker_id)
+    )
+    return Decision(
+        records=partitions.records(),
+        response=BrokerHeartbeatResponse(may_stop=may_stop),
+        effects=partitions.effects(),
+    )
+
+
+def report_loss(
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: ReportLossRequest
+) -> Decision:
+    """Fence what the launcher saw die; another incarnation than the one it saw is left alone."""
+    lost: list[BrokerImage] = []
+    for report in request.brokers:
+        broker = image.broker(report.broker_id)
+        if broker is None or broker.fenced or broker in lost:
+            continue
+        if report.incarnation is None or report.incarnation == broker.incarnation:
+            lost.append(broker)
+    decision = _fence(image, sessions, config, lost, "reported lost")
+    return replace(decision, response=ReportLossResponse())
+
+
+def fence_silent(
+    image: ClusterImage, sessions: Sessions, config: BrokerConfig, now_ms: int
+) -> Decision:
+    sessions.forgive_stall(now_ms)
+    silent = [image.brokers[broker_id] for broker_id in sessions.silent(now_ms)]
+    reason = f"silent for {sessions.timeout_ms} ms"
+    return _fence(image, sessions, config, silent, reason)
+
+
+def require_broker(image: ClusterImage, broker_id: int) -> BrokerImage:
+    """Raises KafkaError for an id that nobody has registered with."""
+    broker = image.broker(broker_id)
+    if broker is None or not broker.registered:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered"
+        )
+    return broker
+
+
+def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The broker that speaks.  Raises KafkaError when it must register (again) first."""
+    broker = require_broker(image, broker_id)
+    if broker.broker_epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {broker_id} speaks with epoch {broker_epoch}; the present registration has "
+            f"epoch {broker.broker_epoch}",
+        )
+    return broker
+
+
+def _fence(
+    image: ClusterImage,
+    sessions: Sessions,
+    config: BrokerConfig,
+    brokers: Sequence[BrokerImage],
+    reason: str,
+) -> Decision:
+    """Fence several brokers at once, so that none of them is elected in the others' place."""
+    gone = frozenset(broker.broker_id for broker in brokers)
+    partitions = PartitionChanges(
+        image, config, also_gone=gone, stopping=sessions.stopping, failed_on=sessions.failed_on
+    )
+    partitions.left(gone, Loss.NONE)
+    fenced: list[BrokerFenced] = []
+    for broker in brokers:
+        sessions.end(broker.broker_id)
+        fenced.append(BrokerFenced(broker_id=broker.broker_id, reason=reason))
+    warnings = tuple(
+        WarnOperator(message=f"fenced broker {broker.broker_id} at {broker.endpoint}: {reason}")
+        for broker in brokers
+    )
+    return Decision(
+        records=(*fenced, *partitions.records()), effects=(*warnings, *partitions.effects())
+    )

@@ -1,0 +1,94 @@
+"""The control plane's APIs, one file per api key.
+
+Owns: the list of what node 0 serves.  Must not know how anything is decided.
+"""
+
+from sparklog.driver.control_plane.handlers import (
+    allocate_producer_ids,
+    alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
+    assign_brokers,
+    await_work,
+    broker_heartbeat,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_log_dirs,
+    drain_brokers,
+    elect_leaders,
+    forward_request,
+    give_work,
+    incremental_alter_configs,
+    init_producer_id,
+    leads_nothing,
+    list_partition_reassignments,
+    register_broker,
+    report_log_ends,
+    report_loss,
+    stop_node,
+    unregister_broker,
+    watch_metadata,
+)
+from sparklog.driver.control_plane.handlers.auto_create import topic_creator
+from sparklog.driver.control_plane.handlers.node import Node
+from sparklog.service import (
+    describe_cluster,
+    describe_configs,
+    describe_topic_partitions,
+    find_coordinator,
+    members,
+    metadata,
+    status,
+)
+from sparklog.service.handler import ApiHandler
+from sparklog.types import CONTROLLER_NODE_ID
+
+
+def handlers(node: Node) -> tuple[ApiHandler, ...]:
+    """What node 0 serves, beside ApiVersions."""
+    create = topic_creator(node.decide) if node.config.auto_create_topics_enable else None
+
+    decided = (
+        create_topics,
+        delete_topics,
+        create_partitions,
+        alter_partition_reassignments,
+        drain_brokers,
+        unregister_broker,
+        incremental_alter_configs,
+        alter_configs,
+        init_producer_id,
+        register_broker,
+        allocate_producer_ids,
+        assign_brokers,
+        report_loss,
+        alter_partition,
+        report_log_ends,
+    )
+    return (
+        metadata.handler(lambda: node.image, create, node.doubts),
+        describe_log_dirs.handler(node.journal_url),
+        describe_cluster.handler(lambda: node.image),
+        describe_topic_partitions.handler(
+            lambda: node.image,
+            node.config.max_request_partition_size_limit,
+            node.has_failed,
+        ),
+        describe_configs.handler(
+            lambda: node.image, node_id=CONTROLLER_NODE_ID, settings=node.settings
+        ),
+        list_partition_reassignments.handler(lambda: node.image),
+        find_coordinator.handler(),
+        *leads_nothing.handlers(),
+        *(module.handler(node.decide) for module in decided),
+        elect_leaders.handler(node.decide, lambda: node.image),
+        *members.handlers(node.secret, node.surroundings.random_bytes),
+        broker_heartbeat.handler(node.decide, node.doubts),
+        watch_metadata.handler(node.feed),
+        await_work.handler(node.spare_desk),
+        give_work.handler(node.spare_desk),
+        stop_node.handler(node.stop),
+        forward_request.handler(node.redispatch),
+        status.handler(node.status),
+    )

@@ -1,0 +1,26 @@
+"""AlterConfigs (key 33) v0-2: all settings of a topic or of brokers, replaced at once.
+
+What a resource has and the request does not name is deleted; IncrementalAlterConfigs came in its
+place, and older tools still send it.
+"""
+
+from sparklog.driver.control_plane.handlers.node import Decide
+from sparklog.driver.control_plane.handlers.parts import decide_config_parts
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
+from sparklog.service.refusals import refuse_alter_configs
+from sparklog.slices import Slices
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
+
+
+def handler(decide: Decide) -> ApiHandler:
+    def handle(_context: RequestContext, request: AlterConfigsRequest) -> Slices[Handled]:
+        return decide_config_parts(decide, request)
+
+    return ApiHandler(
+        api_key=AlterConfigsRequest.API_KEY,
+        min_version=AlterConfigsRequest.MIN_VERSION,
+        max_version=AlterConfigsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
+        handle=handle,
+        error_response=refuse_alter_configs,
+    )

@@ -1,0 +1,89 @@
+"""ElectLeaders (key 43) v0-2: preferred leaders (KIP-183), or unclean ones (KIP-460), on demand.
+
+Asked for all partitions, those that have the leader already are left out of the answer.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from sparklog.driver.control_plane.handlers.node import Decide
+from sparklog.driver.control_plane.handlers.parts import by_topic, decide_parts, divided, is_short
+from sparklog.errors import ErrorCode
+from sparklog.metadata import ClusterImage
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
+from sparklog.service.refusals import refuse_elect_leaders
+from sparklog.slices import Slices, run_through
+from sparklog.wire.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
+
+
+def handler(decide: Decide, image: Callable[[], ClusterImage]) -> ApiHandler:
+    def handle(_context: RequestContext, request: ElectLeadersRequest) -> Slices[Handled]:
+        wanted = request.topic_partitions
+        if wanted is None:
+            wanted = tuple(
+                TopicPartitions(topic=topic.name, partitions=tuple(topic.partitions))
+                for topic in image().topics.values()
+            )
+        if is_short(wanted):
+            return decide(request)
+        named = ((topic.topic, number) for topic in wanted for number in topic.partitions)
+        parts = yield from divided(named, _same, lambda _: 1)
+        requests = [replace(request, topic_partitions=_asked(part)) for part in parts]
+        merge = _merged if request.topic_partitions is not None else _merged_and_needed
+        decided = decide_parts(decide, requests, refuse=refuse_elect_leaders, merge=merge)
+        return (yield from decided)
+
+    return ApiHandler(
+        api_key=ElectLeadersRequest.API_KEY,
+        min_version=ElectLeadersRequest.MIN_VERSION,
+        max_version=ElectLeadersRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
+        handle=handle,
+        error_response=refuse_elect_leaders,
+    )
+
+
+def _same(partition: tuple[str, int]) -> tuple[str, int]:
+    return partition
+
+
+def _asked(partitions: Sequence[tuple[str, int]]) -> tuple[TopicPartitions, ...]:
+    return run_through(
+        by_topic(
+            partitions, lambda topic, numbers: TopicPartitions(topic=topic, partitions=numbers)
+        )
+    )
+
+
+def _merged(responses: Sequence[ElectLeadersResponse]) -> Slices[ElectLeadersResponse]:
+    return _response(_results(responses))
+
+
+def _merged_and_needed(responses: Sequence[ElectLeadersResponse]) -> Slices[ElectLeadersResponse]:
+    return _response(
+        (topic, result)
+        for topic, result in _results(responses)
+        if result.error_code != ErrorCode.ELECTION_NOT_NEEDED
+    )
+
+
+def _results(
+    responses: Sequence[ElectLeadersResponse],
+) -> Iterable[tuple[str, PartitionResult]]:
+    for response in responses:
+        for topic in response.replica_election_results:
+            for result in topic.partition_result:
+                yield topic.topic, result
+
+
+def _response(results: Iterable[tuple[str, PartitionResult]]) -> Slices[ElectLeadersResponse]:
+    topics = yield from by_topic(
+        results, lambda topic, found: ReplicaElectionResult(topic=topic, partition_result=found)
+    )
+    return ElectLeadersResponse(replica_election_results=topics)

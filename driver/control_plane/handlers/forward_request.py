@@ -1,0 +1,103 @@
+"""ForwardRequest (key 20010): a broker passes on what a client asked and the controller decides.
+
+The inner request is handled as if it had come from the client itself; its answer, header included,
+travels back inside.  Only the APIs that clients ask the controller for are taken, so that nobody
+gains a member's rights by being forwarded.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.driver.control_plane.handlers.node import member_handler
+from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.slices import Slices
+from sparklog.transport import Answer, LongAnswer, Owed, Parked, Reply, ServerConnection
+from sparklog.wire.protocol.codec import decode_request_header
+from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
+from sparklog.wire.protocol.messages.create_partitions import CreatePartitionsRequest
+from sparklog.wire.protocol.messages.create_topics import CreateTopicsRequest
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest
+from sparklog.wire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from sparklog.wire.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+)
+from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from sparklog.wire.protocol.private import ForwardRequestRequest, ForwardRequestResponse
+
+Redispatch = Callable[[ServerConnection, memoryview], Answer]
+
+FORWARDED: Final = frozenset(
+    request.API_KEY
+    for request in (
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+        CreatePartitionsRequest,
+        IncrementalAlterConfigsRequest,
+        AlterConfigsRequest,
+        ElectLeadersRequest,
+        AlterPartitionReassignmentsRequest,
+        ListPartitionReassignmentsRequest,
+        UnregisterBrokerRequest,
+    )
+)
+
+
+def handler(redispatch: Redispatch) -> ApiHandler:
+    def handle(context: RequestContext, request: ForwardRequestRequest) -> Handled:
+        frame = memoryview(request.request)
+        try:
+            api_key = decode_request_header(frame)[0].api_key
+            if api_key not in FORWARDED:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"api key {api_key} is not forwarded")
+            result = redispatch(context.connection, frame)
+        except (DecodeError, FrameError) as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
+        if isinstance(result, LongAnswer):
+            return _through(result)
+        return _passed_on(result)
+
+    return member_handler(ForwardRequestRequest, handle)
+
+
+def _through(answer: LongAnswer) -> Slices[Handled]:
+    try:
+        result = yield from answer.slices
+    except (DecodeError, FrameError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
+    return _passed_on(result)
+
+
+def _passed_on(result: Answer) -> Handled:
+    assert not isinstance(result, Owed), "only brokers give answers that way"
+    if isinstance(result, Parked):
+        return _finish(result)
+    assert not isinstance(result, LongAnswer), "slices end with an answer"
+    return _wrap(result)
+
+
+async def _finish(parked: Parked) -> Slices[ForwardRequestResponse]:
+    future = asyncio.ensure_future(parked.awaitable)
+    await asyncio.wait((future,))
+    return _finished(parked.finish(future))
+
+
+def _finished(answer: Reply | LongAnswer | None) -> Slices[ForwardRequestResponse]:
+    reply: Reply | None
+    if isinstance(answer, LongAnswer):
+        reply = yield from answer.slices
+    else:
+        reply = answer
+    return _wrap(reply)
+
+
+def _wrap(reply: Reply | None) -> ForwardRequestResponse:
+    parts = reply or ()
+    buffers = [part for part in parts if isinstance(part, (bytes, bytearray, memoryview))]
+    assert len(buffers) == len(parts), "answers of the controller hold no file regions"
+    return ForwardRequestResponse(response=b"".join(buffers))

@@ -1,0 +1,28 @@
+"""IncrementalAlterConfigs (key 44) v0-1: SET, DELETE, APPEND and SUBTRACT (KIP-339).
+
+Topics take every topic setting.  Brokers, one or (with an empty name) all, take the few settings
+that can change while they run; the others are refused.
+"""
+
+from sparklog.driver.control_plane.handlers.node import Decide
+from sparklog.driver.control_plane.handlers.parts import decide_config_parts
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
+from sparklog.service.refusals import refuse_alter_configs
+from sparklog.slices import Slices
+from sparklog.wire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+
+def handler(decide: Decide) -> ApiHandler:
+    def handle(
+        _context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> Slices[Handled]:
+        return decide_config_parts(decide, request)
+
+    return ApiHandler(
+        api_key=IncrementalAlterConfigsRequest.API_KEY,
+        min_version=IncrementalAlterConfigsRequest.MIN_VERSION,
+        max_version=IncrementalAlterConfigsRequest.MAX_VERSION,
+        items_max=MANY_ITEMS,
+        handle=handle,
+        error_response=refuse_alter_configs,
+    )

@@ -1,0 +1,76 @@
+"""What a handler needs of the control plane.
+
+Owns: the narrow interfaces, so that handlers know neither controller nor journal.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+from uuid import UUID
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.controller import Event
+from sparklog.driver.control_plane.feed import MetadataFeed
+from sparklog.driver.control_plane.spare_desk import SpareDesk
+from sparklog.metadata import ClusterImage
+from sparklog.runtime_environment import Surroundings
+from sparklog.service.handler import MANY_ITEMS, ApiHandler
+from sparklog.service.suspected_brokers import Doubts
+from sparklog.transport import Answer, ServerConnection
+from sparklog.wire.protocol.schema import Request, Response
+
+#: Decides on a request; the response is awaited while it is not durable.
+Decide: TypeAlias = Callable[[Event], Response | Awaitable[Response | None] | None]
+
+
+class Node(Protocol):
+    """The control plane, as its handlers see it."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def settings(self) -> Mapping[str, str]: ...
+
+    @property
+    def secret(self) -> bytes: ...
+
+    @property
+    def journal_url(self) -> str: ...
+
+    @property
+    def surroundings(self) -> Surroundings: ...
+
+    @property
+    def feed(self) -> MetadataFeed: ...
+
+    @property
+    def spare_desk(self) -> SpareDesk: ...
+
+    @property
+    def doubts(self) -> Doubts: ...
+
+    def decide(self, event: Event) -> Response | Awaitable[Response | None] | None: ...
+
+    def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool: ...
+
+    def stop(self, reason: str) -> None: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer: ...
+
+
+def member_handler(request_type: type[Request], handle: Callable[..., Any]) -> ApiHandler:
+    """A private API: version 0, hidden, for members of the cluster."""
+    return ApiHandler(
+        api_key=request_type.API_KEY,
+        min_version=0,
+        max_version=0,
+        items_max=MANY_ITEMS,
+        handle=handle,
+        advertise=False,
+        members_only=True,
+    )

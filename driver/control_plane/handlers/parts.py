@@ -1,0 +1,188 @@
+"""Changes that one request asks for, decided in parts.
+
+Owns: how a long list of changes is divided, and how what came of the parts is put together.  Must
+not know what a change means, nor how it is decided.
+
+The controller decides an event at once, so an event must be small.  A request for many changes,
+each of which is granted or refused on its own, becomes several events; between them the control
+plane serves heartbeats and elections.  Changes that name the same thing stay in one part, where the
+controller sees that they do.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from sparklog.driver.control_plane.handlers.node import Decide
+from sparklog.errors import KafkaError
+from sparklog.service.handler import Handled
+from sparklog.service.refusals import AnyAlterConfigsRequest, refuse_alter_configs
+from sparklog.slices import SLICE_UNITS, Slices, are_slices, in_slices
+from sparklog.wire.protocol.schema import Response
+
+ItemT = TypeVar("ItemT")
+MadeT = TypeVar("MadeT")
+Refuse: TypeAlias = Callable[[Any, KafkaError], Response | Slices[Response]]
+Merge: TypeAlias = Callable[[Sequence[Any]], Response | Slices[Response]]
+
+#: Weight of one part; a change weighs 1, or as many as the partitions that it is about.
+PART_WEIGHT_MAX: Final = 50
+#: Units of deciding a part, for each weight.
+_WEIGHT_UNITS: Final = 60
+_SETTINGS_PER_WEIGHT: Final = 20
+#: The controller refuses what is named twice, and need not hear of it more often.
+_TIMES_MAX: Final = 2
+
+
+def is_short(topics: Sequence[Any]) -> bool:
+    """Whether topics, with their partitions, are few enough for one part as they are."""
+    return len(topics) + sum([len(topic.partitions) for topic in topics]) <= PART_WEIGHT_MAX
+
+
+def divided(
+    items: Iterable[ItemT], key: Callable[[ItemT], Hashable], weight: Callable[[ItemT], int]
+) -> Slices[list[tuple[ItemT, ...]]]:
+    """Items in parts of at most ``PART_WEIGHT_MAX``, or of what one key names.
+
+    Of items with the same key, which share a part, only the first ones are kept.
+    """
+    by_key: dict[Hashable, list[ItemT]] = {}
+    spent = 0
+    for item in items:
+        same = by_key.setdefault(key(item), [])
+        if len(same) < _TIMES_MAX:
+            same.append(item)
+        spent += 1
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
+    parts: list[tuple[ItemT, ...]] = []
+    part: list[ItemT] = []
+    heavy = 0
+    for same in by_key.values():
+        added = sum(weight(item) for item in same)
+        if part and heavy + added > PART_WEIGHT_MAX:
+            parts.append(tuple(part))
+            part, heavy = [], 0
+        part += same
+        heavy += added
+        spent += 1
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
+    parts.append(tuple(part))
+    return parts
+
+
+def decide_parts(
+    decide: Decide,
+    requests: Iterable[Any],
+    *,
+    refuse: Refuse,
+    merge: Merge,
+) -> Slices[Handled]:
+    """What the controller answers to all the requests.
+
+    ``refuse`` answers one of them with an error; ``merge`` makes one response of all.
+    """
+    asked = list(requests)
+    if len(asked) == 1:
+        return decide(asked[0])
+    outcomes: list[Response | Awaitable[Response | None] | KafkaError] = []
+    for request in asked:
+        try:
+            outcomes.append(cast(Response, decide(request)))
+        except KafkaError as refusal:
+            outcomes.append(refusal)
+        yield PART_WEIGHT_MAX * _WEIGHT_UNITS
+    waiting = [each for each in outcomes if isinstance(each, asyncio.Future)]
+    if not waiting:
+        return (yield from _merged(asked, outcomes, refuse, merge))
+    return _when_known(waiting, asked, outcomes, refuse, merge)
+
+
+async def _when_known(
+    waiting: "Sequence[asyncio.Future[Response | None]]",
+    requests: Sequence[Any],
+    outcomes: Sequence[Response | Awaitable[Response | None] | KafkaError],
+    refuse: Refuse,
+    merge: Merge,
+) -> Slices[Response]:
+    """The response, in slices, once every part is durable or refused."""
+    await asyncio.wait(waiting)
+    return _merged(requests, outcomes, refuse, merge)
+
+
+def _merged(
+    requests: Sequence[Any],
+    outcomes: Sequence[Response | Awaitable[Response | None] | KafkaError],
+    refuse: Refuse,
+    merge: Merge,
+) -> Slices[Response]:
+    responses: list[Any] = []
+    for request, outcome in zip(requests, outcomes, strict=True):
+        known: Any = outcome
+        if isinstance(outcome, asyncio.Future):
+            # One that was cancelled says so with the error that its result raises.
+            failure = None if outcome.cancelled() else outcome.exception()
+            known = outcome.result() if failure is None else failure
+        if isinstance(known, KafkaError):
+            known = refuse(request, known)
+            if are_slices(known):
+                known = yield from known
+        elif isinstance(known, BaseException):
+            raise known
+        responses.append(known)
+        yield PART_WEIGHT_MAX
+    merged = merge(responses)
+    if are_slices(merged):
+        merged = yield from merged
+    return cast(Response, merged)
+
+
+def joined(sequences: Iterable[Sequence[ItemT]]) -> tuple[ItemT, ...]:
+    """All items, in order."""
+    return tuple([item for sequence in sequences for item in sequence])
+
+
+def by_topic(
+    pairs: Iterable[tuple[str, ItemT]], make: Callable[[str, tuple[ItemT, ...]], MadeT]
+) -> Slices[tuple[MadeT, ...]]:
+    """What ``make`` makes of each topic and the items that the topic stands before, in order."""
+    found: dict[str, list[ItemT]] = {}
+    spent = 0
+    for topic, item in pairs:
+        found.setdefault(topic, []).append(item)
+        spent += 1
+        if spent >= SLICE_UNITS:
+            yield spent
+            spent = 0
+    yield spent
+    made = yield from in_slices(
+        lambda of_topic: make(of_topic[0], tuple(of_topic[1])), found.items(), 2
+    )
+    return tuple(made)
+
+
+def decide_config_parts(decide: Decide, request: AnyAlterConfigsRequest) -> Slices[Handled]:
+    """What the controller answers to changes of settings, of many resources maybe."""
+    resources: Sequence[Any] = request.resources
+    parts = yield from divided(resources, _resource, _settings)
+    asked: Any = request  # mypy compares the resources of both kinds
+    requests = [replace(asked, resources=part) for part in parts]
+    decided = decide_parts(decide, requests, refuse=refuse_alter_configs, merge=_merged_configs)
+    return (yield from decided)
+
+
+def _resource(resource: Any) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _settings(resource: Any) -> int:
+    return 1 + len(resource.configs) // _SETTINGS_PER_WEIGHT
+
+
+def _merged_configs(responses: Sequence[Any]) -> Response:
+    merged: Response = replace(responses[0], responses=joined(r.responses for r in responses))
+    return merged

@@ -1,0 +1,12 @@
+"""ReportLoss (key 20007): the launcher saw brokers die; they are fenced at once."""
+
+from sparklog.driver.control_plane.handlers.node import Decide, member_handler
+from sparklog.service.handler import ApiHandler, Handled, RequestContext
+from sparklog.wire.protocol.private import ReportLossRequest
+
+
+def handler(decide: Decide) -> ApiHandler:
+    def handle(_context: RequestContext, request: ReportLossRequest) -> Handled:
+        return decide(request)
+
+    return member_handler(ReportLossRequest, handle)

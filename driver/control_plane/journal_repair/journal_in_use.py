@@ -1,0 +1,83 @@
+"""Whether a cluster uses a journal.
+
+Owns: the locks that a cluster holds on local folders, and asking the controller that wrote last
+whether it lives.  Must not know what is wrong with the journal.
+
+A journal in an object store has no lock, so the only sign of a cluster is its controller at the
+address that it wrote into the journal.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from sparklog.client.admin import Admin
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.driver.cluster_lock import CLUSTER_LOCK_FILE
+from sparklog.driver.control_plane.journal_repair.repair import RepairError
+from sparklog.driver.control_plane.journal_repair.survey import Survey
+from sparklog.errors import LockedError, SparklogError
+from sparklog.metadata import ControllerChanged
+from sparklog.process import local_folder
+from sparklog.storage_backends.base import FileHalf, Lock, StorageBackend
+from sparklog.storage_backends.registry import open_file_half
+from sparklog.types import Endpoint
+
+CONTROLLER_SECONDS = 3.0
+#: Addresses of former controllers that are asked, the latest first.
+CONTROLLERS_MAX = 3
+
+
+@contextmanager
+def locked_journal(backend: StorageBackend) -> Iterator[None]:
+    """Hold what a cluster that uses the journal would hold.  Raises RepairError when one does."""
+    with ExitStack() as locks:
+        try:
+            if isinstance(backend, FileHalf):
+                locks.callback(backend.lock(CLUSTER_LOCK_FILE).release)
+            folder = local_folder(backend.url)
+            parent = folder.parent if folder is not None else None
+            if parent is not None and (parent / CLUSTER_LOCK_FILE).exists():
+                locks.callback(_lock(parent).release)
+        except LockedError as error:
+            raise RepairError(f"a cluster uses {backend.url}: {error}") from error
+        yield
+
+
+def _lock(folder: Path) -> Lock:
+    return open_file_half(folder).lock(CLUSTER_LOCK_FILE)
+
+
+def require_no_controller(survey: Survey) -> None:
+    """Raises RepairError when a controller that wrote to the journal still answers."""
+    cluster_id = survey.image.cluster_id if survey.image is not None else ""
+    for endpoint in _controllers(survey):
+        if asyncio.run(_cluster_at(endpoint)) == cluster_id:
+            raise RepairError(
+                f"the cluster {cluster_id} of {survey.url} runs: its controller answers at "
+                f"{endpoint}; stop the cluster first"
+            )
+
+
+def _controllers(survey: Survey) -> Iterable[Endpoint]:
+    image = survey.image
+    known = [] if image is None else [(image.controller_epoch, image.controller.endpoint)]
+    known += [
+        (record.controller_epoch, Endpoint(record.host, record.port))
+        for lost in survey.lost
+        for record in lost.records
+        if isinstance(record, ControllerChanged)
+    ]
+    known.sort(key=lambda each: each[0], reverse=True)
+    endpoints = dict.fromkeys(endpoint for _, endpoint in known if endpoint.host)
+    return list(endpoints)[:CONTROLLERS_MAX]
+
+
+async def _cluster_at(endpoint: Endpoint) -> str | None:
+    """The id of the cluster that answers there; None for nobody."""
+    with suppress(SparklogError, OSError):
+        async with ClusterClient((endpoint,)) as client:
+            described = await Admin(client, timeout_s=CONTROLLER_SECONDS).describe_cluster()
+            return described.cluster_id
+    return None

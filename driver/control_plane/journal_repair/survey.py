@@ -1,0 +1,334 @@
+"""What a journal still holds: its last image that is certain, and what lies behind the damage.
+
+Owns: which files are damaged or missing, which checkpoint and which commits are good, and what the
+commits behind the damage say as far as they can be read.  Reads only.  Must not know how a repair
+changes the journal.
+
+The last good image comes from the good checkpoint and the commits after it that together reach
+furthest without a gap.  Every commit behind it is lost to a start from there, also one that can be
+read: what it changed stands on a commit that is not known.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+from sparklog.driver.control_plane.journal import READ_TOGETHER, SECRET_BYTES, SECRET_NAME
+from sparklog.driver.control_plane.journal_files import (
+    FILE_BYTES_MAX,
+    CommitHeader,
+    checkpoint_name,
+    checkpoint_numbers,
+    commit_name,
+    commit_numbers,
+)
+from sparklog.driver.control_plane.journal_repair.salvage import FileContent, read_content
+from sparklog.errors import DecodeError, StorageError
+from sparklog.metadata import ClusterImage, Record
+from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
+
+#: A file further than this behind all others is not of this journal: a file that was given a wrong
+#: name would otherwise make every number before it a missing commit.
+GAP_MAX = 1_000_000
+#: How often a survey begins again when files vanish under it, as they do while a cluster runs.
+SURVEYS_MAX = 3
+
+
+class State(StrEnum):
+    """What became of a commit behind the last good one."""
+
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    READABLE = "readable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedFile:
+    """A file that cannot be read as a whole.  ``needed``: the last good image cannot go on without
+    it; otherwise an image newer than the file is known."""
+
+    name: str
+    reason: str
+    needed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostCommit:
+    """A commit behind the last good one.  ``records`` are those that could be read."""
+
+    number: int
+    state: State
+    records: tuple[Record, ...] = ()
+    controller_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """``image`` is the last good one, or None when no image can be built at all; ``checkpoint`` is
+    the number of the checkpoint that it was built on (0: on none).  ``highest`` is the highest
+    number that any file has."""
+
+    url: str
+    image: ClusterImage | None
+    checkpoint: int
+    checkpoints: tuple[int, ...]
+    commits: tuple[int, ...]
+    highest: int
+    header: CommitHeader | None = None
+    damaged: tuple[DamagedFile, ...] = ()
+    lost: tuple[LostCommit, ...] = field(default=(), repr=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file of a journal at all."""
+        return not (self.checkpoints or self.commits or self.damaged)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is damaged or missing."""
+        return not self.damaged and not self.lost and self.image is not None
+
+    @property
+    def starts(self) -> bool:
+        """Whether a control plane can start from this journal as it is."""
+        return (
+            self.image is not None
+            and not self.lost
+            and not any(each.needed for each in self.damaged)
+        )
+
+    @property
+    def version(self) -> int:
+        """Number of the last good commit; 0 for none."""
+        return self.image.version if self.image is not None else 0
+
+
+def survey_journal(backend: StorageBackend) -> Survey:
+    """Read everything.  Raises StorageError when the store cannot be asked."""
+    for attempt in range(1, SURVEYS_MAX + 1):
+        try:
+            return _survey(backend)
+        except MissingPathError:
+            if attempt == SURVEYS_MAX:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _survey(backend: StorageBackend) -> Survey:
+    names = backend.list("")
+    files = _Files(backend, commit_numbers(names))
+    found = {n: files.read(checkpoint_name(n), n) for n in checkpoint_numbers(names)}
+    far = _first_far(commit_numbers(names), found)
+    commits = [n for n in commit_numbers(names) if n < far]
+    checkpoints = {n: content for n, content in found.items() if n < far or not content.damage}
+    base, image = _best_image(files, checkpoints, commits)
+    version = image.version if image is not None else 0
+    highest = max((*commits, *checkpoints), default=0)
+    lost = _lost_commits(files, set(commits), version, highest) if image is not None else ()
+    damaged = [
+        DamagedFile(
+            name=checkpoint_name(number),
+            reason=content.damage,
+            needed=image is None or number > version,
+        )
+        for number, content in checkpoints.items()
+        if content.damage
+    ]
+    damaged += _damaged_commits(files, commits, version, needed=image is None)
+    damaged += [
+        DamagedFile(name=name, reason="its number is far behind all others", needed=True)
+        for name in (
+            *(checkpoint_name(n) for n in found if n not in checkpoints),
+            *(commit_name(n) for n in commit_numbers(names) if n >= far),
+        )
+    ]
+    damaged += _damaged_secret(backend, names)
+    return Survey(
+        url=backend.url,
+        image=image,
+        checkpoint=base,
+        checkpoints=tuple(n for n, content in checkpoints.items() if not content.damage),
+        commits=tuple(commits),
+        highest=highest,
+        header=files.header_of(version, base),
+        damaged=tuple(damaged),
+        lost=lost,
+    )
+
+
+class _Files:
+    """The journal's files; what was read of commits is kept by number."""
+
+    def __init__(self, backend: StorageBackend, commits: Sequence[int]) -> None:
+        self._backend = backend
+        self._numbers = list(commits)
+        self._commits: dict[int, FileContent] = {}
+        self._headers: dict[str, CommitHeader | None] = {}
+        #: Why a commit that can be read does not fit the image of those before it.
+        self.misfits: dict[int, str] = {}
+
+    def read(self, name: str, number: int) -> FileContent:
+        """Never raises for what a file holds.  Raises StorageError when a store cannot be asked."""
+        try:
+            if self._backend.size(name) > FILE_BYTES_MAX:
+                content = _unreadable(f"it is larger than {FILE_BYTES_MAX} bytes")
+            else:
+                content = read_content(self._backend.read(name), number)
+        except MissingPathError:
+            raise
+        except StorageError as error:
+            if not isinstance(self._backend, FileHalf):
+                raise  # a store that does not answer now says nothing about the file
+            content = _unreadable(str(error))
+        self._headers[name] = content.header
+        return content
+
+    def commit(self, number: int) -> FileContent:
+        if number not in self._commits:
+            if isinstance(self._backend, FileHalf):
+                self._commits[number] = self.read(commit_name(number), number)
+            else:
+                self._read_together(number)
+        return self._commits[number]
+
+    def forget(self, number: int) -> None:
+        """Let go of a good commit's records."""
+        self._commits.pop(number, None)
+
+    def damage_of(self, number: int) -> str:
+        """What is wrong with a commit; empty for nothing."""
+        return self.commit(number).damage or self.misfits.get(number, "")
+
+    def header_of(self, version: int, checkpoint: int) -> CommitHeader | None:
+        name = commit_name(version) if version > checkpoint else checkpoint_name(checkpoint)
+        return self._headers.get(name)
+
+    def _read_together(self, first: int) -> None:
+        """Of an object store, where every request takes a round trip."""
+        start = bisect_left(self._numbers, first)
+        numbers = self._numbers[start : start + READ_TOGETHER]
+        found = self._backend.read_many([commit_name(number) for number in numbers])
+        for number, data in zip(numbers, found, strict=True):
+            content = self._commits[number] = read_content(data, number)
+            self._headers[commit_name(number)] = content.header
+
+
+def _unreadable(reason: str) -> FileContent:
+    return FileContent(header=None, records=(), controller_epoch=-1, damage=reason)
+
+
+def _first_far(commits: Sequence[int], checkpoints: Mapping[int, FileContent]) -> float:
+    """The first number that is too far behind the others for a file of this journal; infinity for
+    none.  A checkpoint that can be read is of this journal, whatever its number.
+
+    The first commit of a journal without checkpoints is commit 1, or the commits before it are
+    missing: any number may be the first.
+    """
+    good = [number for number, content in checkpoints.items() if not content.damage]
+    numbers = sorted({*commits, *checkpoints})
+    last = max(good, default=numbers[0] if numbers else 0)
+    for number in numbers:
+        if number > last + GAP_MAX:
+            return number
+        last = max(last, number)
+    return inf
+
+
+def _best_image(
+    files: _Files, checkpoints: Mapping[int, FileContent], commits: Sequence[int]
+) -> tuple[int, ClusterImage | None]:
+    """The image that reaches furthest, and the checkpoint that it is built on.
+
+    That is the newest checkpoint that can be read: commits from an older one either go on to it, or
+    end before it.
+    """
+    present = set(commits)
+    good = [number for number, content in checkpoints.items() if not content.damage]
+    for base in (*sorted(good, reverse=True), 0):
+        image = _image_from(files, base, checkpoints, present) if base or 1 in present else None
+        if image is not None:
+            return base, image
+    return 0, None
+
+
+def _image_from(
+    files: _Files, base: int, checkpoints: Mapping[int, FileContent], present: set[int]
+) -> ClusterImage | None:
+    """The image of a checkpoint and the commits that follow it without a gap; None when the
+    checkpoint's records build no image."""
+    end: int | None = None
+    while True:
+        image = ClusterImage()
+        try:
+            if base:
+                image.replay_commit(base, checkpoints[base].records)
+        except LookupError:
+            return None
+        failed = _replay_commits(files, image, present, end)
+        if failed is None:
+            return image if image.version else None
+        end = failed  # half of it was replayed: build the image again, up to the one before
+
+
+def _replay_commits(
+    files: _Files, image: ClusterImage, present: set[int], end: int | None
+) -> int | None:
+    """Replay what follows without a gap, before ``end``; the commit that failed half-way."""
+    number = image.version + 1
+    while number in present and number != end and not files.damage_of(number):
+        try:
+            image.replay_commit(number, files.commit(number).records)
+        except (LookupError, DecodeError) as error:
+            files.misfits[number] = f"it does not fit the commits before it: {error}"
+            return number
+        number += 1
+    return None
+
+
+def _lost_commits(
+    files: _Files, present: set[int], version: int, highest: int
+) -> tuple[LostCommit, ...]:
+    lost: list[LostCommit] = []
+    for number in range(version + 1, highest + 1):
+        if number not in present:
+            lost.append(LostCommit(number=number, state=State.MISSING))
+            continue
+        content = files.commit(number)
+        lost.append(
+            LostCommit(
+                number=number,
+                state=State.DAMAGED if files.damage_of(number) else State.READABLE,
+                records=content.records,
+                controller_epoch=content.controller_epoch,
+            )
+        )
+    return tuple(lost)
+
+
+def _damaged_commits(
+    files: _Files, commits: Sequence[int], version: int, *, needed: bool
+) -> list[DamagedFile]:
+    damaged: list[DamagedFile] = []
+    for number in commits:
+        reason = files.damage_of(number)
+        if reason:
+            is_needed = needed or number > version
+            damaged.append(DamagedFile(name=commit_name(number), reason=reason, needed=is_needed))
+        elif number <= version:
+            files.forget(number)
+    return damaged
+
+
+def _damaged_secret(backend: StorageBackend, names: Sequence[str]) -> list[DamagedFile]:
+    if SECRET_NAME not in names:
+        return []
+    try:
+        sound = len(bytes.fromhex(backend.read(SECRET_NAME).decode())) == SECRET_BYTES
+    except ValueError:
+        sound = False
+    if sound:
+        return []
+    reason = "it is not the secret of a cluster; a new one is made when it is gone"
+    return [DamagedFile(name=SECRET_NAME, reason=reason, needed=True)]

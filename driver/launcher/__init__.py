@@ -1,0 +1,30 @@
+"""The code of the Spark driver that starts a cluster and keeps it whole.
+
+Owns: engines, Spark jobs, the fleet of brokers, spare supervisors, the choice of executors, and the
+control plane's child process.  Must not know the control plane's inside, nor a broker's.
+"""
+
+from sparklog.driver.launcher.engines import Engine, ProcessEngine
+from sparklog.driver.launcher.java import require_java
+from sparklog.driver.launcher.launcher import Launcher, LaunchOptions
+from sparklog.driver.launcher.member_calls import ClusterMemberCalls
+from sparklog.driver.launcher.racks import Racks
+from sparklog.driver.launcher.sigint import SigintGuard
+from sparklog.driver.launcher.spark_engine import SparkEngine, spark_context
+from sparklog.driver.launcher.spark_jobs import is_stopped
+from sparklog.driver.launcher.worker_python import require_worker_python
+
+__all__ = [
+    "ClusterMemberCalls",
+    "Engine",
+    "LaunchOptions",
+    "Launcher",
+    "ProcessEngine",
+    "Racks",
+    "SigintGuard",
+    "SparkEngine",
+    "is_stopped",
+    "require_java",
+    "require_worker_python",
+    "spark_context",
+]

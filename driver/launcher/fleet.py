@@ -1,0 +1,299 @@
+"""The brokers that a launcher keeps: added, waited for, and stopped, a few or all of them.
+
+Owns: the keepers, and the order of a stop: ask the brokers, wait for their supervisors to return,
+cancel what is left.  Must not know why there are more or fewer, nor locks and the control plane's
+process.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sparklog.client.replica_admin import ReplicasDescription
+from sparklog.driver.launcher.broker_keeper import BrokerKeeper, KeeperOptions
+from sparklog.driver.launcher.engines import Engine
+from sparklog.driver.launcher.executor_choice import Placer
+from sparklog.driver.launcher.loss_batch import LossBatch
+from sparklog.driver.launcher.racks import NO_RACKS, Racks
+from sparklog.driver.launcher.spares import MakeSparePayload, SparePool
+from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.errors import SparklogError, StartError
+from sparklog.types import NO_NODE, Endpoint
+from sparklog.wire.protocol.private import AssignedBroker
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+#: How long a broker that is just being restarted may take until it can be asked to stop.
+ASK_SECONDS_MAX = 5.0
+ASK_AGAIN_SECONDS = 0.2
+CANCEL_AGAIN_SECONDS = 1.0
+CANCEL_SECONDS_MAX = 8.0
+CLOSING_LOOK_SECONDS = 1.0
+#: How much longer than others a broker may take to stop while it is heard of.
+CLOSING_SECONDS_MAX = 600.0
+
+
+class FleetCalls(Protocol):
+    """What is asked of the control plane and of brokers."""
+
+    def report_losses(self, broker_ids: Collection[int]) -> None:
+        """These brokers do not run any more.  Raises SparklogError."""
+
+    def alive_brokers(self) -> dict[int, Endpoint]:
+        """The registered brokers.  Raises SparklogError."""
+
+    def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
+        """The partitions that have a replica there.  Raises SparklogError."""
+
+    def give_work(self, spare: str, work: bytes) -> bool:
+        """Give a spare its work; whether it was asking for some.  Raises SparklogError."""
+
+    def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
+        """Ask nodes for a clean stop; those that agreed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """``make_payload`` gives a supervisor's payload for a broker id, an executor, and whether the
+    directory may be created.  ``on_failure``: a broker will never run.  ``replacement_delay``, in
+    seconds: how long a directory that no executor has is waited for.  ``spares``: how many slots
+    are held for brokers that lose theirs; ``make_spare_payload`` as ``make_payload``, by name.
+    ``racks``: what brokers are spread over."""
+
+    make_payload: Callable[[int, ExecutorSlots, bool], dict[str, Any]]
+    on_failure: Callable[[], None]
+    log_folder: Path
+    replacement_delay: float
+    make_spare_payload: MakeSparePayload
+    spares: int = 0
+    racks: Racks = NO_RACKS
+
+
+class Fleet:
+    """Every method may be called from any thread."""
+
+    def __init__(self, options: FleetOptions, engine: Engine, calls: FleetCalls) -> None:
+        self._options = options
+        self._engine = engine
+        self._calls = calls
+        self._placer = Placer(options.racks)
+        self._losses = LossBatch(calls.report_losses)
+        self._spares = SparePool(
+            options.spares,
+            engine=engine,
+            placer=self._placer,
+            make_payload=options.make_spare_payload,
+            give_work=calls.give_work,
+        )
+        self._keepers: dict[int, BrokerKeeper] = {}
+        self._seen: dict[int, Endpoint] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        return tuple(sorted(self._keepers))
+
+    @property
+    def stopping_ids(self) -> tuple[int, ...]:
+        """Those that were asked to stop and not waited for to the end."""
+        return tuple(i for i, keeper in sorted(self._keepers.items()) if keeper.is_stopping)
+
+    def start_spares(self) -> None:
+        """Begin to hold spare slots; returns at once."""
+        self._spares.start()
+
+    def unregistered(self) -> tuple[int, ...]:
+        """Those that have not been seen alive yet."""
+        return tuple(i for i in self.broker_ids if not self._keepers[i].is_registered)
+
+    def add(self, brokers: Iterable[AssignedBroker]) -> None:
+        """Have these brokers run from now on.  Raises StartError when all are being stopped."""
+        added = {broker.broker_id: self._keeper(broker) for broker in brokers}
+        with self._lock:
+            self._require_running()
+            self._keepers = {**self._keepers, **added}
+            for keeper in added.values():
+                keeper.start()
+
+    def await_registered(self, broker_ids: Collection[int], seconds: float) -> None:
+        """Until these brokers serve, but for those whose directory is gone while others lead all
+        that they had.  Raises StartError."""
+        end = time.monotonic() + seconds
+        waiting = {broker_id: self._keepers[broker_id] for broker_id in broker_ids}
+        while waiting:
+            for broker_id in self._alive().keys() & waiting.keys():
+                waiting.pop(broker_id).note_registered()
+            self._require_running()
+            for keeper in waiting.values():
+                if keeper.failure is not None:
+                    raise StartError(f"broker {keeper.broker_id} does not start: {keeper.failure}")
+            if waiting and self._can_do_without(waiting.values()):
+                return
+            if waiting and time.monotonic() > end:
+                raise StartError(self._why_not(waiting, seconds))
+            if waiting:
+                time.sleep(LOOK_SECONDS)
+
+    def _why_not(self, waiting: Mapping[int, BrokerKeeper], seconds: float) -> str:
+        names = ", ".join(map(str, sorted(waiting)))
+        missing = next((keeper for keeper in waiting.values() if keeper.is_missing), None)
+        return f"broker {names} did not register within {seconds:g} s; " + (
+            f"see {self._options.log_folder}; a slot may be held by another job"
+            if missing is None
+            else f"{missing.absence}, because there are partitions that only it can lead"
+        )
+
+    def _can_do_without(self, waiting: Collection[BrokerKeeper]) -> bool:
+        """Raises StartError when that is certain never to be."""
+        if not all(keeper.is_missing for keeper in waiting):
+            return False
+        alive = {i for i, keeper in self._keepers.items() if keeper.is_registered}
+        for keeper in waiting:
+            partitions = self._partitions_of(keeper.broker_id)
+            dark = [each for each in partitions or () if each.leader == NO_NODE]
+            if not alive or any(alive.isdisjoint(each.replicas) for each in dark):
+                raise StartError(f"broker {keeper.broker_id} does not start: {keeper.absence}")
+            if partitions is None or dark:
+                return False  # others are about to lead them
+        for keeper in waiting:
+            log.warning("%s; the other brokers lead all that it had", keeper.absence)
+            keeper.accept_absence()
+        return True
+
+    def _may_replace(self, broker_id: int) -> bool:
+        nobody_else = (NO_NODE, broker_id)  # the cluster may not have noticed that it is gone
+        partitions = self._partitions_of(broker_id)
+        return partitions is not None and all(each.leader not in nobody_else for each in partitions)
+
+    def _partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...] | None:
+        """None when that cannot be told now."""
+        try:
+            return self._calls.partitions_of(broker_id)
+        except SparklogError as error:
+            log.warning("the replicas of broker %s are not known: %s", broker_id, error)
+            return None
+
+    def stop_all(self, reason: str, seconds: float) -> None:
+        """Stop brokers and spares; after ``ask_to_stop``."""
+        beside = threading.Thread(target=self._spares.stop, args=(seconds,), name="stop-spares")
+        beside.start()
+        self.stop(self.broker_ids, reason, seconds)
+        beside.join()
+
+    def ask_to_stop(self) -> None:
+        """From now on no broker is brought back or added."""
+        with self._lock:
+            self._stopping = True
+            for keeper in self._keepers.values():
+                keeper.ask_to_stop()
+
+    def stop(self, broker_ids: Collection[int], reason: str, seconds: float) -> None:
+        """Stop these brokers cleanly, as far as that can be, and forget them.
+
+        Those that agreed to stop may take longer than ``seconds`` while the cluster hears of them:
+        they are closing their logs, which takes as long as there are many.
+        """
+        present = self._keepers
+        keepers = [present[broker_id] for broker_id in broker_ids if broker_id in present]
+        for keeper in keepers:
+            keeper.ask_to_stop()
+        end = time.monotonic() + seconds
+        asked = set() if self._engine.is_over() else self._ask_nodes(keepers, reason)
+        unasked = [keeper for keeper in keepers if keeper.broker_id not in asked]
+        while time.monotonic() < end and (running := [k for k in unasked if not k.has_ended]):
+            for keeper in running:
+                keeper.cancel()  # more than once: its job may be on its way to the engine
+            running[0].join(CANCEL_AGAIN_SECONDS)
+        running = [keeper for keeper in keepers if not keeper.join(end - time.monotonic())]
+        left = [keeper for keeper in running if keeper.broker_id not in asked]
+        left += self._await_closing([k for k in running if k.broker_id in asked], reason)
+        for keeper in left:
+            log.warning("broker %s did not stop in time and is cancelled", keeper.broker_id)
+            keeper.cancel()
+        for keeper in left:
+            if not keeper.join(CANCEL_SECONDS_MAX):
+                keeper.cancel()
+                keeper.join(CANCEL_SECONDS_MAX)
+        with self._lock:
+            gone = {keeper.broker_id for keeper in keepers}
+            self._keepers = {i: each for i, each in self._keepers.items() if i not in gone}
+
+    def _await_closing(self, keepers: list[BrokerKeeper], reason: str) -> list[BrokerKeeper]:
+        """Those that do not end.  One that is heard of and listens was restarted: it is asked."""
+        end = time.monotonic() + CLOSING_SECONDS_MAX
+        silent: list[BrokerKeeper] = []
+        if keepers:
+            names = ", ".join(str(keeper.broker_id) for keeper in keepers)
+            log.info("broker %s takes longer to close its logs", names)
+        while keepers and not self._engine.is_over():
+            alive = self._alive() if time.monotonic() < end else {}
+            heard = [keeper for keeper in keepers if keeper.broker_id in alive]
+            silent += [keeper for keeper in keepers if keeper not in heard]
+            with suppress(SparklogError):
+                self._calls.stop_nodes(tuple(alive[k.broker_id] for k in heard), reason)
+            end_of_look = time.monotonic() + CLOSING_LOOK_SECONDS
+            keepers = [k for k in heard if not k.join(end_of_look - time.monotonic())]
+        # Who was not heard of may have been about to end.
+        return [keeper for keeper in (*silent, *keepers) if not keeper.join(CLOSING_LOOK_SECONDS)]
+
+    def _ask_nodes(self, keepers: Collection[BrokerKeeper], reason: str) -> set[int]:
+        """The brokers that agreed.  One that is just being restarted gets some time to listen."""
+        end = time.monotonic() + ASK_SECONDS_MAX
+        asked: set[int] = set()
+        for broker_id in self._alive().keys() & self._keepers.keys():
+            self._keepers[broker_id].note_registered()  # it may have come after the start
+        while time.monotonic() < end:
+            waiting = {
+                keeper.broker_id
+                for keeper in keepers
+                if keeper.is_registered and not keeper.has_ended and keeper.broker_id not in asked
+            }
+            if not waiting:
+                break
+            alive = self._alive() or self._seen
+            nodes = {alive[broker_id]: broker_id for broker_id in waiting & alive.keys()}
+            with suppress(SparklogError):
+                asked |= {nodes[node] for node in self._calls.stop_nodes(tuple(nodes), reason)}
+            if waiting - asked:
+                time.sleep(ASK_AGAIN_SECONDS)
+        return asked
+
+    def _require_running(self) -> None:
+        if self._stopping:
+            raise StartError("the cluster is being stopped")
+
+    def _alive(self) -> dict[int, Endpoint]:
+        """The registered brokers; empty while the control plane is away."""
+        try:
+            alive = self._calls.alive_brokers()
+        except SparklogError as error:  # it may be restarting
+            log.warning("the control plane does not answer: %s", error)
+            return {}
+        self._seen |= alive
+        return alive
+
+    def _keeper(self, broker: AssignedBroker) -> BrokerKeeper:
+        def make_payload(executor: ExecutorSlots, new: bool) -> dict[str, Any]:
+            return self._options.make_payload(broker.broker_id, executor, new)
+
+        options = KeeperOptions(
+            make_payload=make_payload,
+            on_loss=self._report_loss,
+            on_failure=self._options.on_failure,
+            may_replace=self._may_replace,
+            replacement_delay=self._options.replacement_delay,
+        )
+        return BrokerKeeper(
+            broker, options, engine=self._engine, placer=self._placer, spares=self._spares
+        )
+
+    def _report_loss(self, broker_id: int, reason: str) -> None:
+        log.warning("broker %s is lost: %s", broker_id, reason)
+        self._losses.report(broker_id)

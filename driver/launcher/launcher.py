@@ -1,0 +1,360 @@
+"""Starts a cluster, keeps it whole, stops it cleanly.
+
+Owns: the order of things: lock, control plane, broker ids, supervisors; and at the end brokers,
+supervisors, control plane, lock.  Must not know how supervisors run (the engine does) and carries
+no data and no request.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from sparklog.config import BrokerConfig
+from sparklog.driver.cluster_lock import CLUSTER_LOCK_FILE
+from sparklog.driver.launcher.control_plane_process import (
+    ControlPlaneProcess,
+    ControlProcessOptions,
+)
+from sparklog.driver.launcher.engines import Engine
+from sparklog.driver.launcher.fleet import Fleet, FleetCalls, FleetOptions
+from sparklog.driver.launcher.racks import NO_RACKS, Racks
+from sparklog.driver.launcher.removal import RemovalCalls, keep_brokers, remove_brokers
+from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.errors import (
+    ErrorCode,
+    KafkaError,
+    LockedError,
+    SparklogError,
+    StartError,
+    StorageError,
+)
+from sparklog.process import local_folder
+from sparklog.storage_backends.base import Lock
+from sparklog.storage_backends.registry import open_file_half
+from sparklog.types import Endpoint
+from sparklog.wire.protocol.private import AssignedBroker, DrainedBroker
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """What to start.
+
+    ``data_dir`` is a folder (or file URL) that every executor has under that name, and so are
+    ``more_data_dirs``, on other disks, over which brokers spread their logs; ``host`` is
+    where the control plane listens; ``broker_host`` the same for brokers (None: the host of their
+    executor); ``port`` 0 takes any.  ``spares`` slots are held for brokers that lose theirs.
+    ``settings`` by Kafka's names; ``racks`` gives each broker that of its host.
+    ``storage_options`` open the object store that holds the journal.  Times in seconds; who is
+    still closing logs after ``stop_seconds`` is waited for.
+    """
+
+    brokers: int
+    data_dir: str
+    host: str
+    more_data_dirs: tuple[str, ...] = ()
+    spares: int = 0
+    journal_dir: str | None = None
+    broker_host: str | None = None
+    port: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    racks: Racks = NO_RACKS
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    start_seconds: float = 120.0
+    stop_seconds: float = 30.0
+
+
+class MemberCalls(FleetCalls, RemovalCalls, Protocol):
+    """Requests of a cluster member, each with a deadline of its own."""
+
+    def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
+        """The broker ids to start.  Raises SparklogError."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+MakeCalls = Callable[[Endpoint, bytes], MemberCalls]
+
+
+class Launcher:
+    """One cluster's processes."""
+
+    def __init__(self, options: LaunchOptions, engine: Engine, make_calls: MakeCalls) -> None:
+        self._options = options
+        self._engine = engine
+        self._make_calls = make_calls
+        self._locks: list[Lock] = []
+        self._calls: MemberCalls | None = None
+        self._fleet: Fleet | None = None
+        self._scale_lock = threading.Lock()
+        self._stop_lock = threading.Lock()
+        self._stopped = False
+        self._config = BrokerConfig.resolve(options.settings)
+        self.data_folder = _require_local(options.data_dir)
+        for further in options.more_data_dirs:
+            _require_local(further)
+        self.control_plane = ControlPlaneProcess(self._control_options())
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        return self._fleet.broker_ids if self._fleet is not None else ()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
+
+    def start(self) -> None:
+        """Returns when every broker is registered.  Raises StartError; then nothing is left."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop("the start failed")
+            raise
+
+    def stop(self, reason: str = "the cluster stops") -> None:
+        """Stop brokers cleanly, then everything else.  May be called twice, from any thread."""
+        with self._stop_lock:
+            if self._stopped:
+                return
+            self._stopped = True
+            if self._fleet is not None:
+                self._fleet.ask_to_stop()
+            with ExitStack() as afterwards:  # in reverse, whatever fails before
+                for lock in self._locks:
+                    afterwards.callback(lock.release)
+                afterwards.callback(self._engine.close)
+                if self._calls is not None:
+                    afterwards.callback(self._calls.close)
+                afterwards.callback(self.control_plane.stop)
+                if self._fleet is not None:
+                    self._fleet.stop_all(reason, self._options.stop_seconds)
+
+    def add_brokers(self, count: int) -> tuple[int, ...]:
+        """Have ``count`` brokers in all; returns the ids of the new ones when they serve.
+
+        Raises StartError; then those that do not serve are not kept.
+        """
+        with self._scale_lock:
+            fleet, calls = self._running()
+            self._engine.require_slots(count, self._options.spares)
+            try:
+                assigned = calls.assign_brokers(count)
+            except SparklogError as error:
+                raise StartError(f"the control plane assigns no brokers: {error}") from error
+            added = [b for b in assigned if b.broker_id not in fleet.broker_ids]
+            fleet.add(added)
+            ids = tuple(broker.broker_id for broker in added)
+            try:
+                fleet.await_registered(ids, self._options.start_seconds)
+            except StartError:
+                fleet.stop(fleet.unregistered(), "it did not start", self._options.stop_seconds)
+                raise
+            return ids
+
+    def remove_brokers(
+        self, broker_ids: Collection[int], watch: Callable[[Sequence[DrainedBroker]], None]
+    ) -> None:
+        """Have brokers give their replicas to the others, then stop and forget them.
+
+        ``watch`` is told how far it is; when it raises, the brokers stay.  Raises KafkaError when
+        the others could not hold what these have.
+        """
+        with self._scale_lock:
+            fleet, calls = self._running()
+            seconds = self._options.stop_seconds
+            remove_brokers(fleet, calls, broker_ids, watch, stop_seconds=seconds)
+
+    def draining_brokers(self) -> tuple[int, ...]:
+        """The brokers whose removal has begun, and was not done to the end if none is under way.
+        Raises SparklogError."""
+        _, calls = self._running()
+        return tuple(sorted(broker.broker_id for broker in calls.drain_brokers(())))
+
+    def keep_brokers(self, broker_ids: Collection[int]) -> tuple[int, ...]:
+        """Take back what removals that were interrupted have begun with these brokers; of which
+        that is.  After it ``add_brokers`` starts those that are stopped.  Raises SparklogError."""
+        with self._scale_lock:
+            fleet, calls = self._running()
+            seconds = self._options.stop_seconds
+            return keep_brokers(fleet, calls, broker_ids, stop_seconds=seconds)
+
+    def _running(self) -> tuple[Fleet, MemberCalls]:
+        if self._fleet is None or self._calls is None or self._stopped:
+            raise StartError("the cluster does not run")
+        return self._fleet, self._calls
+
+    def _start(self) -> None:
+        self._engine.require_slots(self._options.brokers, self._options.spares)
+        self._options.racks.require_known(each.host for each in self._engine.executors())
+        self._take_locks()
+        self._engine.prepare()
+        self.control_plane.start()
+        self._calls = self._make_calls(self.control_plane.endpoint, self.control_plane.secret)
+        brokers = self._assign_brokers(self._calls)
+        fleet_options = FleetOptions(
+            make_payload=self._payload,
+            on_failure=self._look_at_failure,
+            log_folder=self.data_folder / "logs",
+            replacement_delay=self._config.broker_replacement_delay_ms / 1000,
+            make_spare_payload=self._spare_payload,
+            spares=self._options.spares,
+            racks=self._options.racks,
+        )
+        self._fleet = Fleet(fleet_options, self._engine, self._calls)
+        self._fleet.add(brokers)
+        self._fleet.await_registered(self._fleet.broker_ids, self._options.start_seconds)
+        self._fleet.start_spares()
+        self._tell_of_removals()
+
+    def _tell_of_removals(self) -> None:
+        try:
+            draining = self.draining_brokers()
+        except SparklogError as error:
+            log.warning("the control plane does not answer: %s", error)
+            return
+        if draining:
+            names = ", ".join(map(str, draining))
+            log.warning(
+                "the removal of broker %s was interrupted: it gives its replicas to others; "
+                "remove_brokers goes on with it, scale() to all of them takes it back",
+                names,
+            )
+
+    def _assign_brokers(self, calls: MemberCalls) -> tuple[AssignedBroker, ...]:
+        """The brokers to start, none of which counts as alive."""
+        wanted = self._options.brokers
+        try:
+            brokers = self._ask_for_brokers(calls, wanted)
+        except SparklogError as error:
+            raise StartError(
+                f"the control plane assigns no brokers: {error}; see {self._control_log}"
+            ) from error
+        if len(brokers) > wanted:
+            try:
+                self._engine.require_slots(len(brokers), self._options.spares)
+            except StartError as error:
+                raise StartError(
+                    f"{self._options.data_dir} holds the data of {len(brokers)} brokers, and all "
+                    f"of them have to run, not {wanted}: {error}"
+                ) from error
+        return brokers
+
+    def _ask_for_brokers(self, calls: MemberCalls, wanted: int) -> tuple[AssignedBroker, ...]:
+        """Again while the answers are late, as on a machine that stands still for seconds."""
+        end = time.monotonic() + self._options.start_seconds
+        while True:
+            try:
+                brokers = calls.assign_brokers(wanted)
+                # Their registrations may be of a driver that was killed.
+                calls.report_losses([broker.broker_id for broker in brokers if not broker.new])
+                return brokers
+            except KafkaError as error:
+                if error.code is not ErrorCode.REQUEST_TIMED_OUT or time.monotonic() > end:
+                    raise
+                log.warning("asking the control plane for brokers again: %s", error)
+
+    def _take_locks(self) -> None:
+        """One cluster per data_dir, and per journal as far as this host can tell."""
+        locations = {"data_dir": self._options.data_dir}
+        journal_dir = self._options.journal_dir
+        if journal_dir and local_folder(journal_dir) not in (None, self.data_folder):
+            locations["journal_dir"] = journal_dir
+        further = {location: location for location in self._options.more_data_dirs}
+        for name, location in (locations | further).items():
+            try:
+                half = open_file_half(location)
+                if location in further and not half.is_folder(""):
+                    continue  # a disk that is missing is the brokers' business
+                half.make_folder("")
+                self._locks.append(half.lock(CLUSTER_LOCK_FILE))
+            except LockedError as error:
+                raise StartError(f"a cluster runs on this {name} already: {error}") from error
+            except StorageError as error:
+                if location not in further:
+                    raise StartError(f"{name}={location} cannot be used: {error}") from error
+                log.warning("%s cannot be used here: %s", location, error)
+
+    def _payload(self, broker_id: int, executor: ExecutorSlots, new: bool) -> dict[str, Any]:
+        options, control = self._options, self.control_plane
+        host = options.broker_host or executor.host
+        if options.racks.lacks(executor.host):  # it has come after the start
+            log.warning("broker %s goes to %s, which has no rack", broker_id, executor.host)
+        broker = {
+            "cluster_id": control.cluster_id,
+            "broker_id": broker_id,
+            "data_dir": options.data_dir,
+            "more_data_dirs": list(options.more_data_dirs),
+            "new": new,
+            "listen_host": host,
+            "port": 0,
+            "advertised_host": host,
+            "controller": str(control.endpoint),
+            "secret": control.secret.hex(),
+            "executor_host": executor.host,
+            "executor_id": executor.executor_id,
+            "job": f"broker-{broker_id}",
+            "settings": dict(options.settings) | options.racks.settings_on(executor.host),
+            "lock_wait_s": 15,
+        }
+        return {"broker": broker, "executor_id": executor.executor_id}
+
+    def _spare_payload(self, name: str, executor: ExecutorSlots) -> dict[str, Any]:
+        control = self.control_plane
+        known = {"controller": str(control.endpoint), "secret": control.secret.hex()}
+        return {"broker": known, "executor_id": executor.executor_id, "spare": name}
+
+    def _look_at_failure(self) -> None:
+        """After ``spark.stop()`` nothing can run again: the rest is put away."""
+        if self._engine.is_over() and not self._stopped:
+            log.warning("the Spark application has ended without Cluster.stop()")
+            threading.Thread(
+                target=self.stop, args=("the application has ended",), name="launcher-stop"
+            ).start()
+
+    @property
+    def _control_log(self) -> Path:
+        return self.data_folder / "logs" / "control-plane.log"
+
+    def _control_options(self) -> ControlProcessOptions:
+        options = self._options
+        return ControlProcessOptions(
+            journal_dir=options.journal_dir or str(self.data_folder / "journal"),
+            host=options.host,
+            port=options.port,
+            settings=options.settings,
+            storage_options=options.storage_options,
+            expected_cluster_id=_known_cluster_id(self.data_folder),
+            log_path=self._control_log,
+        )
+
+
+def _require_local(data_dir: str) -> Path:
+    folder = local_folder(data_dir)
+    if folder is None:
+        raise StartError(
+            f"data_dir={data_dir}: brokers keep their logs in local folders; give a path or a "
+            "file:// URL (only journal_dir may be in an object store)"
+        )
+    return folder
+
+
+def _known_cluster_id(data_folder: Path) -> str | None:
+    """Whose broker directories lie in a folder.  Raises StartError when they have two owners."""
+    owners: dict[str, str] = {}
+    for properties in sorted(data_folder.glob("broker-*/meta.properties")):
+        with suppress(OSError):
+            for line in properties.read_text(errors="replace").splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "cluster.id":
+                    owners[value.strip()] = properties.parent.name
+    if len(owners) > 1:
+        found = ", ".join(f"{folder} of {owner}" for owner, folder in owners.items())
+        raise StartError(f"{data_folder} holds brokers of several clusters: {found}")
+    return next(iter(owners), None)

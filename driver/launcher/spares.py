@@ -1,0 +1,212 @@
+"""Spare supervisors: slots that are held, so that a broker that lost its executor need not queue.
+
+Owns: their jobs, each on a thread of its own, and handing one over.  Must not know what brokers
+are.
+
+Spark does not preempt: a job that is submitted again waits behind the tasks of queries.  A spare
+runs already; it is handed a broker through the control plane, and another spare takes its place.
+"""
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from sparklog.driver.launcher.engines import Engine, Job, JobLost
+from sparklog.driver.launcher.executor_choice import Placer
+from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.errors import SparklogError
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25
+RETRY_SECONDS = 1.0
+GIVE_AGAIN_SECONDS = 1.0
+#: So often a spare that does not ask any more is taken to have its work.
+SILENT_MAX = 3
+STOP_WORK: Mapping[str, Any] = {}
+
+#: Makes the payload of a spare with this name on an executor.
+MakeSparePayload = Callable[[str, ExecutorSlots], dict[str, Any]]
+#: Gives a spare its work; whether it was asking for some.  Raises SparklogError.
+GiveWork = Callable[[str, bytes], bool]
+#: A supervisor's payload on an executor.
+WorkOn = Callable[[ExecutorSlots], Mapping[str, Any]]
+
+
+class Spare:
+    """One supervisor that waits, or works for whom it was handed to."""
+
+    def __init__(self, name: str, pool: "SparePool") -> None:
+        self.name = name
+        self.executor: ExecutorSlots | None = None
+        self.taken = False
+        self._pool = pool
+        self._work = b""
+        self._report: dict[str, Any] | JobLost = JobLost("it has not run")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Whether its job has ended; waits for it."""
+        return self._ended.wait(max(0.0, timeout))
+
+    def give(self, work: Mapping[str, Any]) -> bool:
+        """Whether it was there to take the work.  It knows the secret, which stays at home."""
+        broker = {key: value for key, value in work.get("broker", {}).items() if key != "secret"}
+        self._work = json.dumps({"broker": broker}).encode()
+        with suppress(SparklogError):
+            return self._pool.give_work(self.name, self._work)
+        return False
+
+    def result(self) -> dict[str, Any]:
+        """Its report, when its work has ended.  Raises JobLost.
+
+        A control plane that dies forgets what was given, so it is given until the spare is quiet.
+        """
+        silent = 0
+        while not self._ended.wait(GIVE_AGAIN_SECONDS if silent < SILENT_MAX else None):
+            with suppress(SparklogError):
+                silent = 0 if self._pool.give_work(self.name, self._work) else silent + 1
+        if isinstance(self._report, JobLost):
+            raise self._report
+        return self._report
+
+    def _run(self) -> None:
+        executor = self._pool.find_executor()
+        if executor is not None:
+            self.executor = executor
+            try:
+                self._report = self._pool.run(self.name, executor)
+            except JobLost as error:
+                self._report = error
+            except Exception as error:  # a lost connection to the JVM
+                self._report = JobLost(f"{type(error).__name__}: {error}")
+        self._ended.set()
+        self._pool.note_end(self)
+
+
+class SparePool:
+    """Keeps ``count`` spares waiting."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        engine: Engine,
+        placer: Placer,
+        make_payload: MakeSparePayload,
+        give_work: GiveWork,
+    ) -> None:
+        self.count = count
+        self.give_work = give_work
+        self._engine = engine
+        self._placer = placer
+        self._make_payload = make_payload
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._spares: list[Spare] = []
+        self._stopping = threading.Event()
+
+    @property
+    def waiting(self) -> tuple[Spare, ...]:
+        """Those that were not handed over; some may still be on their way to an executor."""
+        with self._lock:
+            return tuple(spare for spare in self._spares if not spare.taken)
+
+    def start(self) -> None:
+        """Begin to hold slots; returns at once."""
+        for _ in range(self.count):
+            self._add()
+
+    def take(self, host: str | None, excluded: frozenset[str], work_on: WorkOn) -> Spare | None:
+        """Hand over a spare on this host (None: on any); None when there is none.
+
+        ``work_on`` makes the work for an executor: the payload of a supervisor.
+        """
+        candidates = [
+            (spare, spare.executor)
+            for spare in self.waiting
+            if spare.executor is not None
+            and host in (None, spare.executor.host)
+            and spare.executor.executor_id not in excluded
+        ]
+        for spare, executor in candidates:
+            with self._lock:
+                if spare.taken:
+                    continue
+                spare.taken = True
+            if spare.give(work_on(executor)):
+                self._add()
+                return spare
+            with self._lock:
+                spare.taken = False
+        return None
+
+    def stop(self, seconds: float) -> None:
+        """End all spares that wait."""
+        self._stopping.set()
+        spares = [spare for spare in self.waiting if not spare.has_ended]
+        end = time.monotonic() + seconds
+        unasked = [spare for spare in spares if not spare.give(STOP_WORK)]
+        for spare in unasked:
+            self._engine.cancel(spare.name)
+        for spare in [spare for spare in spares if not spare.join(end - time.monotonic())]:
+            self._engine.cancel(spare.name)
+
+    # what a spare's thread asks for
+
+    def find_executor(self) -> ExecutorSlots | None:
+        """Wait for a free slot; None when it is time to stop."""
+        while not self._stopping.is_set():
+            with suppress(Exception):  # a lost connection to the JVM
+                if self._engine.is_over():
+                    return None
+                chosen = self._placer.take(self._engine.executors(), None, frozenset())
+                if chosen is not None:
+                    return chosen
+            self._stopping.wait(LOOK_SECONDS)
+        return None
+
+    def run(self, name: str, executor: ExecutorSlots) -> dict[str, Any]:
+        """A spare's job to its end.  Raises JobLost."""
+        log.info("%s goes to executor %s on %s", name, executor.executor_id, executor.host)
+        payload = self._make_payload(name, executor)
+        try:
+            return self._engine.run(
+                Job(
+                    name=name,
+                    title=name,
+                    purpose="takes over a broker that loses its executor or its job",
+                    payload=payload,
+                    executor=executor,
+                )
+            )
+        finally:
+            self._placer.give_back(executor)
+
+    def note_end(self, spare: Spare) -> None:
+        """A spare's job has ended; one that nobody had taken is replaced."""
+        with self._lock:
+            self._spares.remove(spare)
+        if not spare.taken and not self._stopping.wait(RETRY_SECONDS):
+            self._add()
+
+    def _add(self) -> None:
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            spare = Spare(f"spare-{next(self._numbers)}", self)
+            self._spares.append(spare)
+            spare.start()

@@ -1,0 +1,203 @@
+"""Supervisors as barrier jobs of one task each, pinned to executors.
+
+Owns: the checks before the first job (slots, dynamic allocation, the executors' Python) and the
+jobs themselves.  Must not know what a supervisor does.
+"""
+
+import inspect
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sparklog.driver.launcher import python_probe
+from sparklog.driver.launcher.engines import Job, JobLost
+from sparklog.driver.launcher.needed_modules import needed_modules
+from sparklog.driver.launcher.shipping import fingerprint
+from sparklog.driver.launcher.spark_jobs import (
+    ExecutorSlots,
+    JobLabel,
+    PinnedJob,
+    active_executors,
+    as_text,
+    cancel_other_jobs,
+    is_local,
+    is_stopped,
+)
+from sparklog.driver.launcher.worker_python import complaint, remedy, ship
+from sparklog.errors import StartError
+from sparklog.plurals import counted
+
+#: Time for a cluster manager to hand out the executors that were asked for.
+EXECUTORS_SECONDS_MAX = 30.0
+
+
+def spark_context(spark: Any) -> Any:
+    """The SparkContext of a classic session.  Raises StartError for Spark Connect."""
+    remote = type(spark).__module__.startswith("pyspark.sql.connect")
+    context = None if remote else getattr(spark, "sparkContext", None)
+    if context is None:
+        raise StartError(
+            "start() needs a classic Spark session with a SparkContext, and this one is Spark "
+            "Connect; start the cluster where the driver runs and use sparklog.connect() here"
+        )
+    if is_stopped(context):
+        raise StartError("this Spark session has been stopped; make a new one")
+    return context
+
+
+class SparkEngine:
+    """Runs each supervisor as its own one-task barrier job, because jobs fail as a whole."""
+
+    def __init__(self, spark: Any, module: str, executors_seconds: float | None = None) -> None:
+        self._context = spark_context(spark)
+        self._module = module
+        local = is_local(self._context)
+        patience = 0.0 if local else EXECUTORS_SECONDS_MAX
+        self._executors_seconds = patience if executors_seconds is None else executors_seconds
+        self._prefix = f"sparklog-{uuid.uuid4().hex[:8]}"
+        self._lock = threading.Lock()
+        self._running: dict[str, PinnedJob] = {}
+
+    def prepare(self) -> None:
+        self._require_python()
+
+    def executors(self) -> tuple[ExecutorSlots, ...]:
+        return active_executors(self._context)
+
+    def run(self, job: Job) -> dict[str, Any]:
+        payload = json.dumps(job.payload).encode()
+        try:
+            body = supervisor_task(self._module)
+            tasks = [(payload, job.executor)]
+            label = self._label(job.name, job.title or job.name, job.purpose)
+            running = PinnedJob(self._context, tasks, body, barrier=True, label=label)
+            with self._lock:
+                self._running[job.name] = running
+            report = json.loads(running.result()[0])
+        except Exception as error:
+            raise JobLost(as_text(error)) from error
+        finally:
+            with self._lock:
+                self._running.pop(job.name, None)
+        assert isinstance(report, dict)
+        return report
+
+    def cancel(self, name: str) -> None:
+        with self._lock:
+            running = self._running.get(name)
+        if running is not None and not self.is_over():
+            running.cancel()
+
+    def is_over(self) -> bool:
+        return is_stopped(self._context)
+
+    def cancel_queries(self) -> None:
+        if not self.is_over():
+            with self._lock:
+                own = {job_id for job in self._running.values() for job_id in job.job_ids}
+            cancel_other_jobs(self._context, own)
+
+    def close(self) -> None:
+        with self._lock:
+            names = list(self._running)
+        for name in names:
+            self.cancel(name)
+
+    def require_slots(self, brokers: int, spares: int) -> None:
+        self._require_static_allocation()
+        wanted = brokers + spares + 1  # one is left for queries
+        end = time.monotonic() + self._executors_seconds
+        while (found := sum(executor.slots for executor in self.executors())) < wanted:
+            if time.monotonic() >= end:
+                raise StartError(
+                    _too_few_slots(brokers, spares, wanted, found, self._context.master)
+                )
+            time.sleep(0.2)
+
+    def _require_static_allocation(self) -> None:
+        if self._context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+            raise StartError(
+                "brokers need executors that stay, and dynamic allocation is on; set "
+                "spark.dynamicAllocation.enabled=false before the session is created"
+            )
+
+    def _require_python(self) -> None:
+        """Ask every executor for its Python, and send our code where it is missing."""
+        executors = self.executors()
+        tasks: list[tuple[bytes, ExecutorSlots | None]] = [(b"", each) for each in executors]
+        label = self._label("probe", "looks at the executors' Python", "before brokers start there")
+        try:
+            body = probe_task(needed_modules())
+            probe = PinnedJob(self._context, tasks, body, barrier=False, label=label)
+            answers = [json.loads(answer) for answer in probe.result()]
+        except Exception as error:
+            raise StartError(
+                f"the executors cannot run Python tasks: {as_text(error)}; {remedy()}"
+            ) from error
+        for answer in answers:
+            _check_python(answer)
+        if any(answer["sparklog"] != fingerprint() for answer in answers):
+            ship(self._context)
+
+    def _label(self, group: str, title: str, purpose: str) -> JobLabel:
+        name = f"sparklog {title}"
+        description = f"{name}: {purpose}" if purpose else name
+        return JobLabel(group=f"{self._prefix}-{group}", name=name, description=description)
+
+
+def _too_few_slots(brokers: int, spares: int, wanted: int, found: int, master: str) -> str:
+    remedy = (
+        f'use a master such as "local[{wanted}]"'
+        if master.startswith("local") and "cluster" not in master
+        else "give the application more executors or cores"
+    )
+    who = counted(brokers, "broker") + (f" and {counted(spares, 'spare')}" if spares else "")
+    needs = "needs" if brokers + spares == 1 else "need"
+    return (
+        f"{who} {needs} {wanted} task slots (one stays free for queries), "
+        f"but {master} has {found}; {remedy}, or start fewer brokers"
+    )
+
+
+def _check_python(answer: dict[str, Any]) -> None:
+    found = complaint(answer)
+    if found is not None:
+        raise StartError(
+            f"the executors' Python ({answer['executable']} on {answer['host']}) {found}; "
+            f"{remedy()}"
+        )
+
+
+# The functions below run on executors, which may not have this module yet: they are local
+# functions so that they travel by value, and import what they need themselves.
+
+
+def supervisor_task(module: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    """A task that hands its payloads to ``run_task`` of a module."""
+
+    def task(payloads: Iterator[bytes]) -> Iterator[bytes]:
+        from importlib import import_module
+
+        answers: Iterator[bytes] = import_module(module).run_task(payloads)
+        return answers
+
+    return task
+
+
+def probe_task(needed: Sequence[str]) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    """A task that tells about its Python: ``python_probe.look``, as JSON."""
+    source = inspect.getsource(python_probe)
+
+    def task(payloads: Iterator[bytes]) -> Iterator[bytes]:
+        import json
+
+        probe: dict[str, Any] = {}
+        exec(source, probe)
+        answer = json.dumps(probe["look"](needed)).encode()
+        for _ in payloads:
+            yield answer
+
+    return task

@@ -1,0 +1,267 @@
+"""The Python interpreters that Spark starts for a session, compared with what sparklog needs.
+
+Owns: the check that ``start()`` and ``connect()`` make before they use a classic session, the one
+line that tells the remedy, and the sessions that are mended instead.  Must not know brokers.
+
+Spark starts two interpreters, by two settings.  The *workers'* (``SparkContext.pythonExec``, from
+PYSPARK_PYTHON, else ``python3`` of the PATH) runs tasks made by this driver.  The *planner's*
+(PYSPARK_DRIVER_PYTHON of the JVM, else the same) finds ``pyspark_sparklog`` on the driver's host,
+plans reads and writes with it, and runs their tasks; where that module cannot be found, Spark says
+DATA_SOURCE_NOT_FOUND.  A source that was registered with a session uses the workers' instead.
+
+A virtual environment's interpreter is a link to another one, but has packages of its own, so that
+paths say nothing: the interpreters themselves are asked.
+"""
+
+import inspect
+import json
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from sparklog.driver.launcher import python_probe
+from sparklog.driver.launcher.needed_modules import needed_modules
+from sparklog.driver.launcher.shipping import fingerprint, write_archive
+from sparklog.driver.launcher.spark_jobs import as_text, is_local, temporary_folder
+from sparklog.errors import StartError
+
+log = logging.getLogger(__name__)
+
+PYTHON_MINIMUM: Final = (3, 11)
+#: Where Spark looks for the data source, and what it loads.
+OWN_MODULES: Final = ("pyspark_sparklog", "sparklog")
+#: An interpreter that takes longer is not judged: the machine may be busy.
+PROBE_SECONDS_MAX: Final = 20.0
+#: What names an interpreter: variables that Spark reads when the JVM starts, and settings.
+_VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_CONFS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
+
+#: What interpreters that had everything told, by program, PATH and PYTHONPATH.  A failure is not
+#: kept, because the user may install what is missing.
+_serving: Final[dict[tuple[str, str, str], "Interpreter"]] = {}
+#: Sessions with the data source registered, and the interpreter that runs it there.
+_registered: "Final[WeakKeyDictionary[Any, str]]" = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPython:
+    """The interpreters of a session, and where they look for programs and modules."""
+
+    workers: str
+    planner: str
+    path: str
+    planner_modules: str
+    worker_modules: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """What an interpreter of this host lacks, in words that name it; None if nothing.
+
+    ``lacks`` is what only its user can install; sparklog itself can be sent to it.
+    """
+
+    name: str
+    lacks: str | None
+    lacks_sparklog: bool = False
+    has_another_sparklog: bool = False
+
+    @property
+    def complaint(self) -> str | None:
+        if self.lacks is None and self.lacks_sparklog:
+            return f"{self.name} lacks sparklog"
+        return self.lacks
+
+
+def require_worker_python(spark: Any) -> None:
+    """Check that a classic session can run the data source, and mend it where that is safe.
+
+    The interpreters of the executors' hosts are not asked here; brokers need a job for that.
+    Nothing is done over Spark Connect, whose server has interpreters of its own.  A session is
+    mended in two cases: the workers' interpreter serves and only the planner's does not (the data
+    source is registered with the session); or the master is local, nothing names an interpreter,
+    and Spark's default does not serve (this process's interpreter becomes the workers', too).
+    Sparklog's code is sent along where only that is missing.
+
+    Raises StartError with one line to copy.
+    """
+    context = _context_of(spark)
+    found = None if context is None else _session_python(context)
+    if found is None:
+        return
+    planner = ask(found.planner, found.path, found.planner_modules)
+    if planner.complaint is None:
+        if planner.has_another_sparklog:
+            log.warning(
+                "%s has another version of sparklog than this process; install the same in both",
+                planner.name,
+            )
+        return
+    workers = ask(found.workers, found.path, found.worker_modules)
+    if workers.lacks is None:
+        _register(spark, context, workers)
+        return
+    failure = f"Spark cannot run format('sparklog'): {workers.lacks}"
+    if not is_local(context) or is_configured(os.environ, _confs(context)):
+        raise StartError(f"{failure}; {remedy()}")
+    own = ask(sys.executable, found.path, found.worker_modules)
+    if own.lacks is not None:
+        raise StartError(f"{failure}, and {own.lacks}; {remedy()}")
+    context.pythonExec = sys.executable
+    log.info("%s; Spark's workers of this session run %s instead", workers.lacks, sys.executable)
+    _register(spark, context, own)
+
+
+def remedy() -> str:
+    """What to do, as a line for a shell."""
+    return (
+        "before the Spark session is created (in a notebook: restart the kernel, then set it in "
+        f"os.environ), set: export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+    )
+
+
+def ship(context: Any) -> None:
+    """Send sparklog's code to every executor, now and whenever one comes."""
+    # The archive stays until the application ends.
+    context.addPyFile(str(write_archive(temporary_folder(context))))
+    log.info("sparklog's code was sent to the executors")
+
+
+def complaint(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
+    """What an interpreter lacks, by its ``python_probe.look``; None if it has everything.
+
+    Modules of ``own`` do not count by themselves.
+    """
+    if tuple(map(int, report["version"].split(".")[:2])) < PYTHON_MINIMUM:
+        return f"is Python {report['version']}, older than 3.11"
+    if set(report["missing"]) <= set(own):
+        return None
+    return f"lacks {', '.join(report['missing'])}"
+
+
+def ask(program: str, path: str, modules: str) -> Interpreter:
+    """Look at an interpreter of this host; ``path`` and ``modules`` are PATH and PYTHONPATH as
+    Spark sets them."""
+    key = (program, path, modules)
+    if key in _serving:
+        return _serving[key]
+    try:
+        report = _run(program, path, modules)
+    except subprocess.TimeoutExpired:
+        log.warning("%s did not answer in %.0f s and is not checked", program, PROBE_SECONDS_MAX)
+        return Interpreter(name=program, lacks=None)
+    except (OSError, ValueError) as error:
+        return Interpreter(name=program, lacks=f"{program} cannot be run ({error})")
+    executable = report["executable"]
+    name = program if program == executable else f"{program} ({executable})"
+    found = complaint(report, OWN_MODULES)
+    lacks_sparklog = not set(OWN_MODULES).isdisjoint(report["missing"])
+    told = Interpreter(
+        name=name,
+        lacks=found and f"{name} {found}",
+        lacks_sparklog=lacks_sparklog,
+        has_another_sparklog=not lacks_sparklog and report["sparklog"] != fingerprint(),
+    )
+    if told.complaint is None:
+        _serving[key] = told
+    return told
+
+
+def is_configured(environment: Mapping[str, str], confs: Sequence[str | None]) -> bool:
+    """Whether the user chose an interpreter other than this process's, which must not be undone."""
+    return any(name in environment for name in _VARIABLES) or any(
+        conf not in (None, "", sys.executable) for conf in confs
+    )
+
+
+def _run(program: str, path: str, modules: str) -> dict[str, Any]:
+    """Raises OSError, ValueError, TimeoutExpired."""
+    names = (*OWN_MODULES, *needed_modules())
+    script = f"{inspect.getsource(python_probe)}\nimport json\nprint(json.dumps(look({names!r})))"
+    done = subprocess.run(
+        [program, "-c", script],
+        env={**os.environ, "PATH": path, "PYTHONPATH": modules},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=PROBE_SECONDS_MAX,
+    )
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    if done.returncode != 0 or not last.startswith("{"):
+        said = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise ValueError(f"exit code {done.returncode}: {said[:200]}")
+    report: dict[str, Any] = json.loads(last)
+    return report
+
+
+def _context_of(spark: Any) -> Any:
+    """None over Spark Connect."""
+    try:
+        return spark.sparkContext
+    except Exception as error:
+        log.debug("the interpreters of this session are not looked at: %s", error)
+        return None
+
+
+def _session_python(context: Any) -> SessionPython | None:
+    """None where another version of Spark tells nothing of them."""
+    try:
+        jvm = context._jvm
+        utils = getattr(getattr(jvm.org.apache.spark.api.python, "PythonUtils$"), "MODULE$")
+        getenv = jvm.java.lang.System.getenv
+        inherited = getenv("PYTHONPATH") or ""
+        spark_modules = utils.sparkPythonPath()
+        return SessionPython(
+            workers=context.pythonExec,
+            planner=utils.defaultPythonExec(),
+            path=getenv("PATH") or os.defpath,
+            planner_modules=_joined(spark_modules, inherited),
+            worker_modules=_joined(*_included(context), spark_modules, inherited),
+        )
+    except Exception as error:
+        log.debug("the interpreters of this session are not looked at: %s", error)
+        return None
+
+
+def _included(context: Any) -> list[str]:
+    """Files that ``addPyFile`` sends along with tasks."""
+    names = context._python_includes or ()
+    if not names:
+        return []
+    from pyspark import SparkFiles
+
+    return [os.path.join(SparkFiles.getRootDirectory(), name) for name in names]
+
+
+def _joined(*paths: str) -> str:
+    return os.pathsep.join(path for path in paths if path)
+
+
+def _confs(context: Any) -> list[str | None]:
+    conf = context.getConf()
+    return [conf.get(name, None) for name in _CONFS]
+
+
+def _register(spark: Any, context: Any, workers: Interpreter) -> None:
+    """Let this session have the data source by itself, run by the workers' interpreter."""
+    from pyspark_sparklog import DefaultSource
+
+    sent = workers.lacks_sparklog or workers.has_another_sparklog
+    if _registered.get(spark) == context.pythonExec and not sent:
+        return  # Spark warns of a source that is registered again
+    if sent:
+        ship(context)
+    try:
+        spark.dataSource.register(DefaultSource)
+    except Exception as error:
+        raise StartError(
+            f"Spark does not take format('sparklog') ({as_text(error)}); {remedy()}"
+        ) from error
+    _registered[spark] = context.pythonExec

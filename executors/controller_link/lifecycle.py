@@ -1,0 +1,384 @@
+"""A broker's standing with the control plane: its image, its registration, its heartbeats.
+
+Owns: the replayed cluster image, the broker epoch, and what is done when the control plane is away
+(go on with the last image, try again) or has forgotten this broker (register again, same
+incarnation).  Must not know partitions or clients.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from sparklog.client.deadline import Deadline
+from sparklog.config import BrokerConfig
+from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError
+from sparklog.executors.controller_link.connection import RETRY_S_MIN, ControlLink, retry_pauses
+from sparklog.executors.log_dirs import BrokerStartError
+from sparklog.metadata import ClusterImage, ControllerChanged, Record, decode_records
+from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.types import NO_NODE, Endpoint
+from sparklog.wire.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    TopicData,
+)
+from sparklog.wire.protocol.private import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    ForwardRequestRequest,
+    ForwardRequestResponse,
+    LogEnd,
+    OfflineReplica,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    ReportLogEndsRequest,
+    ReportLogEndsResponse,
+    WatchMetadataRequest,
+    WatchMetadataResponse,
+)
+
+WATCH_WAIT_MS = 10_000
+CALL_TIMEOUT_S = 5.0
+FORWARD_TIMEOUT_S = 30.0
+#: How long a starting broker looks for the control plane.
+FIND_CONTROLLER_S = 30.0
+#: A registration that is refused for good: trying again would not help.
+_FATAL = (
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ErrorCode.INVALID_REGISTRATION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+_FORGOTTEN = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """What a broker tells the control plane about itself."""
+
+    cluster_id: str
+    broker_id: int
+    directory_id: UUID
+    incarnation: UUID
+    advertised: Endpoint
+    executor_host: str
+    executor_id: str
+    job: str
+    rack: str
+    clean_stop: bool
+    clean_epoch: int
+
+
+class Registration:
+    """One broker's dealings with the control plane.  ``close`` it."""
+
+    def __init__(
+        self,
+        controller: Endpoint,
+        secret: bytes,
+        config: BrokerConfig,
+        name: str,
+        *,
+        surroundings: Surroundings = SYSTEM,
+    ) -> None:
+        self.image = ClusterImage()
+        self.broker_epoch = -1
+        self.registrations = 0
+        #: What every registration and every heartbeat tells.
+        self.offline_replicas: Callable[[], tuple[OfflineReplica, ...]] = tuple
+        self._identity: BrokerIdentity | None = None
+        self._wants_stop = False
+        self._beat_now = asyncio.Event()
+        self._config = config
+        link = partial(ControlLink, controller, secret, surroundings=surroundings)
+        self._watch_link = link(client_id=f"{name}-watch")
+        self._link = link(client_id=name)
+        self._forward_link = link(client_id=f"{name}-forward")
+        self._isr_link = link(client_id=f"{name}-isr")
+
+    def close(self) -> None:
+        for link in (self._watch_link, self._link, self._forward_link, self._isr_link):
+            link.close()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the image shows this very process as the holder of its broker id."""
+        identity = self._identity
+        broker = self.image.broker(identity.broker_id) if identity is not None else None
+        return (
+            identity is not None
+            and broker is not None
+            and broker.incarnation == identity.incarnation
+            and broker.broker_epoch >= self.broker_epoch
+        )
+
+    # start
+
+    async def fetch_image(self) -> None:
+        """The first image.  Raises BrokerStartError when no control plane answers in time."""
+
+        async def fetch() -> None:
+            await self._watch_once(max_wait_ms=0)
+
+        await self._until_done(fetch, FIND_CONTROLLER_S)
+
+    async def register(self, identity: BrokerIdentity) -> None:
+        """Announce this process, then learn the image that shows it.
+
+        Raises BrokerStartError when the control plane refuses for good or stays away.
+        """
+        self._identity = identity
+        session_s = self._config.broker_session_timeout_ms / 1000
+        await self._until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
+
+        async def catch_up() -> None:
+            while not self.is_registered:
+                await self._watch_once(max_wait_ms=1000)
+
+        try:
+            async with asyncio.timeout(FIND_CONTROLLER_S):
+                await self._until_done(catch_up, FIND_CONTROLLER_S)
+        except TimeoutError:
+            raise BrokerStartError(
+                "other", f"another process has registered as broker {identity.broker_id} since"
+            ) from None
+
+    async def _register_once(self) -> None:
+        identity = self._identity
+        assert identity is not None
+        request = RegisterBrokerRequest(
+            cluster_id=identity.cluster_id,
+            broker_id=identity.broker_id,
+            directory_id=identity.directory_id,
+            incarnation=identity.incarnation,
+            host=identity.advertised.host,
+            port=identity.advertised.port,
+            executor_host=identity.executor_host,
+            executor_id=identity.executor_id,
+            job=identity.job,
+            rack=identity.rack,
+            clean_stop=identity.clean_stop,
+            clean_epoch=identity.clean_epoch,
+            offline=self.offline_replicas(),
+        )
+        response = await self._link.call(request, RegisterBrokerResponse, CALL_TIMEOUT_S)
+        self.broker_epoch = response.broker_epoch
+        self.registrations += 1
+        logger.info("registered with epoch %d", response.broker_epoch)
+
+    async def _until_done(self, step: Callable[[], Awaitable[None]], limit_s: float) -> None:
+        deadline, pauses = Deadline(limit_s), retry_pauses()
+        while True:
+            try:
+                return await step()
+            except (ConnectError, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code in _FATAL:
+                    raise BrokerStartError(_kind(error), str(error)) from error
+                if deadline.left_s < pauses.next_s:
+                    raise BrokerStartError("other", str(error)) from error
+                logger.info("trying again: %s", error)
+            await pauses.wait()
+
+    # while serving
+
+    async def watch(self, changed: Callable[[ClusterImage], Awaitable[None]]) -> None:
+        """Follow the image for ever; ``changed`` is awaited after every change."""
+        pauses, told = retry_pauses(), None
+        while True:
+            try:
+                if await self._watch_once(max_wait_ms=WATCH_WAIT_MS):
+                    await changed(self.image)
+                if pauses.begun:
+                    logger.info("the control plane answers again")
+                    pauses.reset()
+                told = None
+                continue
+            except (ConnectError, KafkaError) as error:
+                kind = error.code if isinstance(error, KafkaError) else type(error)
+                if kind != told:  # say it once, not at every try
+                    logger.warning("the image stays at version %d: %s", self.image.version, error)
+                told = kind
+            await pauses.wait()
+
+    async def heartbeat(self) -> None:
+        """Keep the session for ever; register again when the control plane asks for it.
+
+        Raises BrokerStartError when another process holds this broker id for good.
+        """
+        while True:
+            try:
+                await self._beat()
+            except KafkaError as error:
+                logger.info("heartbeat refused: %s", error)
+                if error.code in _FORGOTTEN:
+                    session_s = self._config.broker_session_timeout_ms / 1000
+                    await self._until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
+                    continue
+            except ConnectError as error:
+                logger.debug("no heartbeat: %s", error)
+                await asyncio.sleep(RETRY_S_MIN)
+            await self._pause()
+
+    def beat_now(self) -> None:
+        """There is something to tell: send the next heartbeat without the usual pause."""
+        self._beat_now.set()
+
+    async def _pause(self) -> None:
+        # Not wait_for, which takes no notice of a cancellation when the event is set as well.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.broker_heartbeat_interval_ms / 1000):
+                await self._beat_now.wait()
+        self._beat_now.clear()
+
+    async def prepare_stop(self) -> bool:
+        """Have others lead what they can; whether there is nothing left to wait for.
+
+        From here every heartbeat asks for it.  Raises ConnectError or KafkaError when the control
+        plane cannot be asked.
+        """
+        self._wants_stop = True
+        return (await self._beat()).may_stop
+
+    async def report_log_ends(self, ends: tuple[LogEnd, ...]) -> None:
+        """Raises ConnectError or KafkaError when the control plane did not take it."""
+        request = ReportLogEndsRequest(
+            broker_id=self._identity.broker_id if self._identity else -1,
+            broker_epoch=self.broker_epoch,
+            ends=ends,
+        )
+        await self._link.call(request, ReportLogEndsResponse, CALL_TIMEOUT_S)
+
+    async def announce_stop(self) -> None:
+        """Tell the control plane that this broker has stopped; it may be away."""
+        if self.broker_epoch < 0:
+            return
+        try:
+            await self._beat(stopping=True)
+        except (ConnectError, KafkaError) as error:
+            logger.info("the control plane was not told of the stop: %s", error)
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        """A fresh block.  Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry."""
+        identity = self._identity
+        try:
+            response = await self._link.call(
+                AllocateProducerIdsRequest(
+                    broker_id=identity.broker_id if identity else -1,
+                    broker_epoch=self.broker_epoch,
+                ),
+                AllocateProducerIdsResponse,
+                CALL_TIMEOUT_S,
+            )
+        except (ConnectError, KafkaError) as error:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids now: {error}"
+            ) from error
+        return response.first_producer_id, response.count
+
+    async def alter_partitions(self, topics: tuple[TopicData, ...]) -> AlterPartitionResponse:
+        """Propose in-sync replicas of partitions that this broker leads.
+
+        Raises ConnectError, and then it is not known what was decided, and KafkaError.
+        """
+        request = AlterPartitionRequest(
+            broker_id=self._identity.broker_id if self._identity else NO_NODE,
+            broker_epoch=self.broker_epoch,
+            topics=topics,
+        )
+        return await self._isr_link.call(request, AlterPartitionResponse, CALL_TIMEOUT_S)
+
+    async def forward(self, frame: bytes, version: int) -> bytes:
+        """A client's request to the controller and its answer back, both with headers.
+
+        Raises NOT_CONTROLLER when the controller cannot be asked.
+        """
+        request = ForwardRequestRequest(api_version=version, request=frame)
+        try:
+            response = await self._forward_link.call(
+                request, ForwardRequestResponse, FORWARD_TIMEOUT_S
+            )
+        except ConnectError as error:
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, f"the controller is away: {error}"
+            ) from error
+        return response.response
+
+    async def _beat(self, *, stopping: bool = False) -> BrokerHeartbeatResponse:
+        assert self._identity is not None
+        request = BrokerHeartbeatRequest(
+            broker_id=self._identity.broker_id,
+            broker_epoch=self.broker_epoch,
+            metadata_version=self.image.version,
+            wants_stop=self._wants_stop,
+            stopping=stopping,
+            offline=self.offline_replicas(),
+        )
+        return await self._link.call(request, BrokerHeartbeatResponse, CALL_TIMEOUT_S)
+
+    async def _watch_once(self, *, max_wait_ms: int) -> bool:
+        """Take in what is new; whether there was something."""
+        since = self.image.version if self.image.version else -1
+        response = await self._watch_link.call(
+            WatchMetadataRequest(since=since, max_wait_ms=max_wait_ms),
+            WatchMetadataResponse,
+            max_wait_ms / 1000 + CALL_TIMEOUT_S,
+        )
+        if response.controller_epoch < self.image.controller_epoch:
+            self._watch_link.close()
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"controller epoch {response.controller_epoch} is over",
+            )
+        if response.version < self.image.version:
+            # Numbers of commits only grow.  Topics that are not in the older image would look
+            # deleted, and their folders would be deleted with them.
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"the controller's journal ends at commit {response.version}, and this broker has "
+                f"seen commit {self.image.version}: commits are lost, or the journal is an older "
+                "copy; restore it, or stop the cluster before it is started from what is left",
+            )
+        try:
+            commits = [decode_records(commit) for commit in response.commits]
+            if not response.snapshot:
+                self._check_epoch(response.controller_epoch, commits)
+            if not commits and not response.snapshot:
+                return False
+            image = ClusterImage() if response.snapshot else self.image
+            first = response.version - len(commits) + 1
+            for version, records in enumerate(commits, start=first):
+                image.replay_commit(version, records)
+        except (DecodeError, LookupError) as error:
+            # Half replayed: only a snapshot gives a whole image again.
+            self.image.version = 0
+            raise ConnectError(f"a commit could not be replayed: {error}") from error
+        assert image.version == response.version
+        self.image = image
+        return True
+
+    def _check_epoch(self, controller_epoch: int, commits: Sequence[Sequence[Record]]) -> None:
+        """Refuse commits that do not follow those that this broker knows.
+
+        A controller's epoch is a commit.  One that this broker was never told has the number of a
+        commit that it was told: the journal has lost that commit, and goes on without it.
+        """
+        told = [r.controller_epoch for c in commits for r in c if isinstance(r, ControllerChanged)]
+        if controller_epoch != max(told, default=self.image.controller_epoch):
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"the journal of controller epoch {controller_epoch} does not go on from commit "
+                f"{self.image.version} that this broker has seen: commits are lost, or the journal "
+                "is an older copy; restore it, or stop the cluster before it is started from what "
+                "is left",
+            )
+
+
+def _kind(error: KafkaError) -> str:
+    return "foreign_cluster" if error.code == ErrorCode.INCONSISTENT_CLUSTER_ID else "config"

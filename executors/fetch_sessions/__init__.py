@@ -1,0 +1,35 @@
+"""Incremental fetch sessions (KIP-227).
+
+Owns: the sessions of a broker, their cache, and which session is evicted for a new one.  Must not
+know partitions' logs, connections or clocks (``now_ms`` comes in).
+"""
+
+from sparklog.executors.fetch_sessions.session import (
+    INITIAL_EPOCH,
+    PIECE_PARTITIONS,
+    FetchedPartition,
+    FetchSession,
+    View,
+    next_epoch,
+    wanted_partitions,
+)
+from sparklog.executors.fetch_sessions.session_cache import (
+    NO_SESSION,
+    PARTITION_UNITS,
+    Awaited,
+    FetchSessions,
+)
+
+__all__ = [
+    "INITIAL_EPOCH",
+    "NO_SESSION",
+    "PARTITION_UNITS",
+    "PIECE_PARTITIONS",
+    "Awaited",
+    "FetchSession",
+    "FetchSessions",
+    "FetchedPartition",
+    "View",
+    "next_epoch",
+    "wanted_partitions",
+]

@@ -1,0 +1,100 @@
+"""Which fetch session makes room for another one: Kafka's rules (KIP-227).
+
+Owns: the value of a session and the order of eviction.  Must not know what is in a session.
+
+1. A session that was not used for longer than ``idle_ms`` goes, the longest unused first.
+2. Else the least valuable one goes, if the newcomer is worth more.  A follower's session is worth
+   more than a client's, then the one with more partitions.
+3. A session younger than ``idle_ms`` is spared, but for a client's when a follower comes.
+
+As in Kafka, a session's age and size are looked at when it is used.
+"""
+
+import heapq
+from collections import OrderedDict
+from typing import TypeAlias
+
+from sparklog.executors.fetch_sessions.session import FetchSession
+
+#: Kafka's, which has no setting for it.
+IDLE_MS = 120_000
+
+#: The least valuable is the smallest.
+Value: TypeAlias = tuple[bool, int, int]
+
+
+def value_of(session: FetchSession) -> Value:
+    return session.privileged, len(session), session.session_id
+
+
+class SessionEviction:
+    """Order among the sessions of a broker.  Every step costs little, however many there are."""
+
+    def __init__(self, idle_ms: int = IDLE_MS) -> None:
+        self._idle_ms = idle_ms
+        #: Their values as of their last use, the longest unused first.
+        self._values: OrderedDict[FetchSession, Value] = OrderedDict()
+        self._for_all = _Candidates()
+        self._for_privileged = _Candidates()
+
+    def used(self, session: FetchSession, now_ms: int) -> None:
+        """A session is new, or was asked for."""
+        session.last_used_ms = now_ms
+        value = self._values[session] = value_of(session)
+        self._values.move_to_end(session)
+        grown_up = now_ms - session.created_ms > self._idle_ms
+        if grown_up:
+            self._for_all.offer(session, value)
+        if grown_up or not session.privileged:
+            self._for_privileged.offer(session, value)
+
+    def gone(self, session: FetchSession) -> None:
+        self._values.pop(session, None)
+        self._for_all.withdraw(session)
+        self._for_privileged.withdraw(session)
+
+    def victim(self, *, privileged: bool, size: int, now_ms: int) -> FetchSession | None:
+        """Who goes for a new session of so many partitions; None when that is not worth it."""
+        longest_unused = next(iter(self._values), None)
+        if longest_unused is None or now_ms - longest_unused.last_used_ms > self._idle_ms:
+            return longest_unused
+        cheapest = (self._for_privileged if privileged else self._for_all).cheapest()
+        if cheapest is None or (privileged, size, 0) < self._values[cheapest]:
+            return None
+        return cheapest
+
+
+class _Candidates:
+    """Sessions by value: a heap whose outdated entries are passed over.
+
+    The heap holds no sessions, so that nothing is left of those that are gone.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[FetchSession, Value] = {}
+        self._sessions: dict[Value, FetchSession] = {}
+        self._heap: list[Value] = []
+
+    def offer(self, session: FetchSession, value: Value) -> None:
+        if self._values.get(session) == value:
+            return
+        self.withdraw(session)
+        self._values[session] = value
+        self._sessions[value] = session
+        heapq.heappush(self._heap, value)
+        if len(self._heap) > 2 * len(self._values) + 16:
+            self._heap = list(self._sessions)
+            heapq.heapify(self._heap)
+
+    def withdraw(self, session: FetchSession) -> None:
+        value = self._values.pop(session, None)
+        if value is not None:
+            del self._sessions[value]
+
+    def cheapest(self) -> FetchSession | None:
+        while self._heap:
+            session = self._sessions.get(self._heap[0])
+            if session is not None:
+                return session
+            heapq.heappop(self._heap)
+        return None

@@ -1,0 +1,292 @@
+"""The folder ``broker-<id>``: a broker's identity on the disk and its notes to its next start.
+
+Owns: ``meta.properties``, the lock, the clean-shutdown marker and two offset checkpoints, all in
+Kafka's formats.  Must not know partitions' files or the network.  Everything here blocks.
+"""
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from sparklog.errors import DecodeError, StartError, StorageError
+from sparklog.executors.log import decode_offsets, encode_offsets
+from sparklog.storage_backends.base import FileHalf, Lock, MissingPathError
+from sparklog.types import NO_BROKER_EPOCH, TopicPartition
+
+META_PROPERTIES = "meta.properties"
+LOCK_FILE = ".lock"
+CLEAN_MARKER = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+#: Written to find out whether a disk still works.
+PROBE_FILE = ".probe"
+#: A line of meta.properties that is ours alone.
+DIRECTORIES = "sparklog.directory.ids"
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerStartError(StartError):
+    """A broker that cannot start; ``kind`` tells the supervisor what to make of it."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type["BrokerStartError"], tuple[str, str]]:
+        return (BrokerStartError, (self.kind, str(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaProperties:
+    """Whose folder it is (``org.apache.kafka.metadata.properties.MetaProperties``, version 1).
+
+    ``directories`` are the ids of all folders of a broker that has several, itself among them;
+    Kafka leaves such a line alone.
+    """
+
+    cluster_id: str
+    node_id: int
+    directory_id: UUID
+    directories: tuple[UUID, ...] = ()
+
+    @property
+    def all_directories(self) -> tuple[UUID, ...]:
+        return self.directories or (self.directory_id,)
+
+    def encode(self) -> bytes:
+        text = (
+            f"version=1\ncluster.id={self.cluster_id}\nnode.id={self.node_id}\n"
+            f"directory.id={_id_text(self.directory_id)}\n"
+        )
+        if self.directories:
+            text += f"{DIRECTORIES}={','.join(map(_id_text, self.directories))}\n"
+        return text.encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "MetaProperties":
+        """Raises DecodeError."""
+        fields: dict[str, str] = {}
+        for line in data.decode("utf-8", errors="replace").splitlines():
+            name, separator, value = line.partition("=")
+            if separator and not line.startswith("#"):
+                fields[name.strip()] = value.strip()
+        if fields.get("version") != "1":
+            raise DecodeError(f"meta.properties version {fields.get('version')!r} is not known")
+        try:
+            others = fields.get(DIRECTORIES)
+            return cls(
+                cluster_id=fields["cluster.id"],
+                node_id=int(fields["node.id"]),
+                directory_id=_read_id(fields["directory.id"]),
+                directories=tuple(map(_read_id, others.split(","))) if others else (),
+            )
+        except (KeyError, ValueError, binascii.Error) as error:
+            raise DecodeError(f"meta.properties cannot be read: {error}") from error
+
+
+def _id_text(directory_id: UUID) -> str:
+    return base64.urlsafe_b64encode(directory_id.bytes).rstrip(b"=").decode()
+
+
+def _read_id(text: str) -> UUID:
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def _read_epoch(marker: bytes) -> int:
+    """Of a clean stop; -1 when the marker does not tell."""
+    try:
+        epoch = json.loads(marker)["brokerEpoch"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return NO_BROKER_EPOCH
+    return epoch if type(epoch) is int else NO_BROKER_EPOCH
+
+
+class BrokerFolder:
+    """A locked folder.  ``clean``: the last broker stopped cleanly here, in the registration of
+    ``clean_epoch``; its marker is gone now."""
+
+    def __init__(self, half: FileHalf, path: str, meta: MetaProperties, lock: Lock) -> None:
+        self.half = half
+        self.path = path
+        self.meta = meta
+        self.clean = False
+        self.clean_epoch = NO_BROKER_EPOCH
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.partition_names: tuple[str, ...] = ()
+        self._lock = lock
+
+    @property
+    def location(self) -> str:
+        """Its path or URL, for people."""
+        return location_of(self.half, self.path)
+
+    @classmethod
+    def take(
+        cls,
+        half: FileHalf,
+        path: str,
+        *,
+        cluster_id: str,
+        node_id: int,
+        new: bool,
+        new_id: UUID,
+        directories: tuple[UUID, ...] = (),
+    ) -> "BrokerFolder":
+        """Lock the folder and check that it is ours; make it when it may be ``new``.
+
+        ``new_id`` becomes the directory id of a new folder; ``directories`` are those of all the
+        broker's folders, if it has several.  Raises BrokerStartError (``not_here``,
+        ``foreign_cluster``, ``config``), LockedError, StorageError.
+        """
+        if not half.is_folder(path):
+            if not new:
+                raise BrokerStartError("not_here", f"{half.url} holds no folder {path}")
+            half.make_folder(path)
+        lock = half.lock(f"{path}/{LOCK_FILE}")
+        try:
+            meta = _read_or_create_meta(
+                half,
+                path,
+                cluster_id=cluster_id,
+                node_id=node_id,
+                new=new,
+                new_id=new_id,
+                directories=directories,
+            )
+            folder = cls(half, path, meta, lock)
+            folder._remove_leftovers()
+            folder._read_notes()
+        except BaseException:
+            lock.release()
+            raise
+        return folder
+
+    def write_checkpoints(
+        self,
+        recovery_points: Mapping[TopicPartition, int],
+        log_starts: Mapping[TopicPartition, int],
+    ) -> None:
+        """Both checkpoints, durably.
+
+        The log starts first: a recovery point that deletion has moved must not be found without the
+        log start that moved it.
+        """
+        self.half.put(f"{self.path}/{LOG_STARTS}", encode_offsets(dict(sorted(log_starts.items()))))
+        self.half.put(
+            f"{self.path}/{RECOVERY_POINTS}", encode_offsets(dict(sorted(recovery_points.items())))
+        )
+
+    def write_clean_marker(self, broker_epoch: int) -> None:
+        """The last thing of a clean stop (``CleanShutdownFileHandler``)."""
+        document = {"version": 0, "brokerEpoch": broker_epoch}
+        self.half.put(f"{self.path}/{CLEAN_MARKER}", json.dumps(document).encode())
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def probe(self) -> None:
+        """Write something and make it durable.  Raises StorageError when the disk cannot, or when
+        this folder is not there any more."""
+        self.require_here()
+        self.half.put(f"{self.path}/{PROBE_FILE}", b"")
+
+    def require_here(self) -> None:
+        """Raises StorageError when the folder is gone, or another one is in its place."""
+        try:
+            found = read_meta(self.half, self.path)
+        except BrokerStartError as error:
+            raise StorageError(str(error)) from error
+        if found is None or found.directory_id != self.meta.directory_id:
+            raise MissingPathError(
+                f"{self.location} is gone: it holds no {META_PROPERTIES} of directory "
+                f"{self.meta.directory_id} any more"
+            )
+
+    def _remove_leftovers(self) -> None:
+        """What a predecessor that was killed had half written, here and in partitions' folders."""
+        half, path = self.half, self.path
+        half.remove_leftovers(path)
+        folders = [name for name in half.list(path) if half.is_folder(f"{path}/{name}")]
+        for name in folders:
+            half.remove_leftovers(f"{path}/{name}")
+        self.partition_names = tuple(folders)
+
+    def _read_notes(self) -> None:
+        self.recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self.log_starts = self._read_offsets(LOG_STARTS)
+        marker = f"{self.path}/{CLEAN_MARKER}"
+        self.clean = self.half.exists(marker)
+        if self.clean:
+            self.clean_epoch = _read_epoch(self.half.read(marker))
+            self.half.delete(marker)
+            self.half.flush_folder(self.path)
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self.path}/{name}"
+        if not self.half.exists(path):
+            return {}
+        try:
+            return decode_offsets(self.half.read(path))
+        except DecodeError as error:
+            # Recovery reads more than it must, and what DeleteRecords hid inside a segment shows
+            # again (as in Kafka); no record is lost.
+            logger.warning("%s is ignored: %s", path, error)
+            return {}
+
+
+def location_of(half: FileHalf, path: str) -> str:
+    """A folder as people know it: a path where it is one."""
+    return f"{half.url.removeprefix('file://')}/{path}"
+
+
+def read_meta(half: FileHalf, path: str) -> MetaProperties | None:
+    """Whose folder it is; None when it is not there yet.  Raises BrokerStartError, StorageError."""
+    file = f"{path}/{META_PROPERTIES}"
+    if not half.exists(file):
+        return None
+    try:
+        return MetaProperties.decode(half.read(file))
+    except DecodeError as error:
+        raise BrokerStartError("config", f"{half.url}/{file}: {error}") from error
+
+
+def _read_or_create_meta(
+    half: FileHalf,
+    path: str,
+    *,
+    cluster_id: str,
+    node_id: int,
+    new: bool,
+    new_id: UUID,
+    directories: tuple[UUID, ...],
+) -> MetaProperties:
+    file = f"{path}/{META_PROPERTIES}"
+    meta = read_meta(half, path)
+    if meta is None:
+        if not new:
+            raise BrokerStartError("not_here", f"{half.url}/{path} holds no {META_PROPERTIES}")
+        meta = MetaProperties(
+            cluster_id=cluster_id, node_id=node_id, directory_id=new_id, directories=directories
+        )
+        half.put(file, meta.encode())
+        return meta
+    if meta.cluster_id != cluster_id:
+        raise BrokerStartError(
+            "foreign_cluster",
+            f"{half.url}/{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}; "
+            "choose another data_dir",
+        )
+    if meta.node_id != node_id:
+        raise BrokerStartError(
+            "config", f"{half.url}/{path} belongs to broker {meta.node_id}, not to {node_id}"
+        )
+    if directories and meta.directories != directories:
+        meta = replace(meta, directories=directories)
+        half.put(file, meta.encode())
+    return meta

@@ -1,0 +1,120 @@
+"""Looks whether the files of a broker's logs are still there.
+
+Owns: which logs are looked at when, and that it happens in a worker thread.  Must not know what
+becomes of a log whose files are gone.
+
+In every round the logs that were appended to since the last one are looked at, and a few of the
+others in turn, so that a round costs the same however many idle partitions there are.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from sparklog.errors import LostLogError, StorageError
+from sparklog.executors.log import FileCache, Log, Loss, PresenceCheck
+from sparklog.executors.log_dirs.partition_dirs import parse_folder
+from sparklog.executors.partition import Partition
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.types import TopicPartition
+
+#: Logs that one round looks at because they were appended to; more wait for the next round.
+APPENDED_MAX = 256
+#: Other logs that one round looks at.
+IDLE_MAX = 32
+
+logger = logging.getLogger(__name__)
+
+
+class LogWatch:
+    """Of one broker.  ``find`` and ``every`` give its open partitions; ``files`` knows which logs
+    were appended to.  ``on_loss`` is told of each log that lost files, ``on_trouble`` of each
+    whose disk did not even tell."""
+
+    def __init__(
+        self,
+        find: Callable[[TopicPartition], Partition | None],
+        every: Callable[[], Iterator[TopicPartition]],
+        files: FileCache,
+        *,
+        on_loss: Callable[[TopicPartition, LostLogError], None],
+        on_trouble: Callable[[TopicPartition], None],
+    ) -> None:
+        self._find = find
+        self._every = every
+        self._appended = files.appended
+        self._on_loss = on_loss
+        self._on_trouble = on_trouble
+        self._idle: Iterator[TopicPartition] = iter(())
+        self._suspected: dict[TopicPartition, asyncio.Task[None]] = {}
+
+    async def look_around(self) -> None:
+        """One round."""
+        await self._look_at([*self._take_appended(), *self._take_idle()])
+
+    def suspect(self, topic_partition: TopicPartition) -> None:
+        """A request met trouble with this log: look at its files now."""
+        if topic_partition not in self._suspected:
+            task = asyncio.get_running_loop().create_task(self._look_at_one(topic_partition))
+            self._suspected[topic_partition] = task
+
+    async def close(self) -> None:
+        """Nothing is being looked at because of ``suspect`` afterwards."""
+        while self._suspected:
+            await asyncio.wait(self._suspected.values())
+
+    async def _look_at_one(self, tp: TopicPartition) -> None:
+        try:
+            await self._look_at([tp])
+        finally:
+            del self._suspected[tp]
+
+    def _take_appended(self) -> Iterator[TopicPartition]:
+        for folder in tuple(self._appended)[:APPENDED_MAX]:
+            del self._appended[folder]
+            tp = parse_folder(folder.rpartition("/")[2])
+            if tp is not None:
+                yield tp
+
+    def _take_idle(self) -> list[TopicPartition]:
+        taken: list[TopicPartition] = []
+        while len(taken) < IDLE_MAX:
+            tp = next(self._idle, None)
+            if tp is None:
+                self._idle = self._every()
+                break
+            taken.append(tp)
+        return taken
+
+    async def _look_at(self, wanted: Sequence[TopicPartition]) -> None:
+        asked: list[tuple[TopicPartition, Log, PresenceCheck]] = []
+        for tp in dict.fromkeys(wanted):
+            log = self._log(tp)
+            if log is not None:
+                asked.append((tp, log, log.presence.check()))
+        if not asked:
+            return
+        found = await run_blocking(_run_all, [check for _, _, check in asked])
+        for (tp, log, check), answer in zip(asked, found, strict=True):
+            if answer is None or self._log(tp) is not log:
+                continue
+            if isinstance(answer, StorageError):
+                logger.debug("the files of %s could not be looked at: %s", tp, answer)
+                self._on_trouble(tp)
+            elif log.presence.is_lost(check, answer):
+                self._on_loss(tp, LostLogError(answer.reason))
+
+    def _log(self, tp: TopicPartition) -> Log | None:
+        """The log of an open partition, which may have failed; None while it is being cut."""
+        partition = self._find(tp)
+        return None if partition is None or partition.log.truncating else partition.log
+
+
+def _run_all(checks: Sequence[PresenceCheck]) -> list[Loss | StorageError | None]:
+    found: list[Loss | StorageError | None] = []
+    for check in checks:
+        try:
+            found.append(check.run())
+        except StorageError as error:
+            found.append(error)
+    return found

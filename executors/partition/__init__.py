@@ -1,0 +1,58 @@
+"""One replica of one partition, as a pure state machine.
+
+Owns: the replica's role, the order of an append, batch validation, the ISR, the progress of
+followers, producer state and open transactions.  Must not know asyncio, clocks, files other than
+through its log, or where its effects are carried out.
+"""
+
+from sparklog.executors.partition.batch_validation import read_client_batch
+from sparklog.executors.partition.outcomes import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
+    Effect,
+    EpochEnd,
+    FetchPosition,
+    FlushLog,
+    IsrProposal,
+    PartitionRead,
+    ProposeIsr,
+    ResumeFetching,
+    SentBatch,
+    Truncated,
+    WakeDeleters,
+    WakeFollowers,
+    WakeReaders,
+    WakeWriters,
+    WriteStatistics,
+)
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.producer_state import ProducerStateManager
+from sparklog.executors.partition.replicated_batches import sound_until
+
+__all__ = [
+    "ACKS_ALL",
+    "ACKS_NONE",
+    "AckWait",
+    "Appended",
+    "Effect",
+    "EpochEnd",
+    "FetchPosition",
+    "FlushLog",
+    "IsrProposal",
+    "Partition",
+    "PartitionRead",
+    "ProducerStateManager",
+    "ProposeIsr",
+    "ResumeFetching",
+    "SentBatch",
+    "Truncated",
+    "WakeDeleters",
+    "WakeFollowers",
+    "WakeReaders",
+    "WakeWriters",
+    "WriteStatistics",
+    "read_client_batch",
+    "sound_until",
+]

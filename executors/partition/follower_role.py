@@ -1,0 +1,208 @@
+"""What a replica does while another one leads: it copies that leader's log, and nothing else.
+
+Owns: from where to fetch, taking over what comes, and cutting what the leader does not have (by
+leader epochs, KIP-101 and KIP-279, as the leader's answers to fetches tell, KIP-595; never by high
+watermark).  Must not know how a fetch travels, clocks or threads.
+"""
+
+from functools import partial
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log import Steps
+from sparklog.executors.partition.outcomes import (
+    Effect,
+    EpochEnd,
+    FetchPosition,
+    ResumeFetching,
+    Truncated,
+    WakeDeleters,
+)
+from sparklog.executors.partition.replica import DISK_ERRORS, Replica
+from sparklog.executors.partition.replicated_batches import (
+    Replicated,
+    read_replicated,
+    split_writes,
+)
+from sparklog.types import NO_NODE
+from sparklog.wire.records.batch import Buffer
+
+
+class FollowerRole:
+    """Of one replica; does nothing while that leads, or is offline."""
+
+    __slots__ = ("_replica", "_start_over", "_target")
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        #: Of the truncation that was begun.
+        self._target = 0
+        self._start_over = False
+
+    def begin(self) -> None:
+        """Another replica leads now."""
+        log = self._replica.log
+        # An epoch that this replica began and wrote nothing in says nothing of its records.
+        log.leader_epochs.truncate_from_end(log.log_end_offset)
+
+    @property
+    def position(self) -> FetchPosition | None:
+        """From where to fetch; None while there is nobody to ask, or not to be asked yet.
+
+        A fetch says that the log reaches so far, so one of records that were promised a flush waits
+        for that.
+        """
+        replica, log = self._replica, self._replica.log
+        if not self._follows(replica.leader_epoch) or replica.flush_owed:
+            return None
+        return FetchPosition(
+            offset=log.log_end_offset,
+            last_fetched_epoch=log.leader_epochs.epoch_at(log.log_end_offset - 1),
+            current_leader_epoch=replica.leader_epoch,
+            log_start_offset=log.log_start_offset,
+        )
+
+    def append(
+        self,
+        records: Buffer,
+        *,
+        fetch_offset: int,
+        leader_epoch: int,
+        high_watermark: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> list[Effect]:
+        """See ``Partition.append_as_follower``."""
+        replica, log = self._replica, self._replica.log
+        if not self._follows(leader_epoch) or fetch_offset != log.log_end_offset:
+            return []
+        effects: list[Effect] = []
+        if len(records):
+            last_epoch = log.leader_epochs.epoch_at(fetch_offset - 1)
+            batches = read_replicated(records, last_epoch=last_epoch, leader_epoch=leader_epoch)
+            try:
+                effects += self._write(memoryview(records), batches, now_ms)
+            except DISK_ERRORS as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        effects += replica.move_high_watermark(min(high_watermark, log.log_end_offset))
+        if log.advance_log_start(min(log_start_offset, replica.high_watermark)):
+            effects.append(WakeDeleters(topic_partition=replica.topic_partition))
+        return effects
+
+    # truncating
+
+    def begin_truncation(self, diverging: EpochEnd, *, leader_epoch: int) -> bool:
+        """See ``Partition.begin_truncation``."""
+        log = self._replica.log
+        if not self._follows(leader_epoch):
+            return False
+        offset = self._common_end(diverging)
+        if offset >= log.log_end_offset:
+            return False
+        self._target, self._start_over = offset, False
+        log.begin_truncation(offset)
+        return True
+
+    def begin_start_over(self, offset: int, *, leader_epoch: int) -> bool:
+        """See ``Partition.begin_start_over``."""
+        if not self._follows(leader_epoch):
+            return False
+        self._target, self._start_over = offset, True
+        self._replica.log.begin_truncation(offset, start_over=True)
+        return True
+
+    def begin_repair(self, leader_epoch: int) -> bool:
+        """See ``Partition.begin_repair``."""
+        log = self._replica.log
+        offset = log.leader_epochs.start_after(leader_epoch)
+        if log.offline is not None or offset is None or offset < log.recovered_from:
+            return False
+        self._target, self._start_over = offset, False
+        log.begin_truncation(offset)
+        return True
+
+    def truncate(self, now_ms: int) -> Steps[Truncated]:
+        """See ``Partition.truncate``."""
+        replica, log = self._replica, self._replica.log
+        end_before, committed = log.log_end_offset, replica.high_watermark
+        log.detach()
+        cut = log.truncate_fully_and_start_at if self._start_over else log.truncate_to
+        try:
+            yield partial(cut, self._target, now_ms)
+        except DISK_ERRORS as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        finally:
+            log.end_truncation()
+        replica.was_cut()
+        return Truncated(
+            end_before=end_before,
+            end_after=log.log_end_offset,
+            committed=max(committed - log.log_end_offset, 0),
+            effects=tuple(replica.plan_flush(now_ms)),
+        )
+
+    def resume(self) -> list[Effect]:
+        """Tell that there is a position again, if there is."""
+        if self.position is None:
+            return []
+        return [ResumeFetching(topic_partition=self._replica.topic_partition)]
+
+    def _follows(self, leader_epoch: int) -> bool:
+        """Whether this replica follows the leader of that epoch, and may change its log."""
+        replica, log = self._replica, self._replica.log
+        return (
+            replica.leader_epoch == leader_epoch
+            and replica.leader not in (NO_NODE, replica.node_id)
+            and log.offline is None
+            and not log.truncating
+        )
+
+    def _common_end(self, diverging: EpochEnd) -> int:
+        """Up to where, at most, this log is the leader's (``getOffsetTruncationState``).
+
+        When this log does not know the epoch that the leader named, what it has of older epochs may
+        still diverge: the next fetch tells.
+        """
+        log = self._replica.log
+        epoch, end = log.leader_epochs.end_offset_for(diverging.epoch, log.log_end_offset)
+        if epoch == diverging.epoch or end < 0:
+            end = diverging.end_offset if end < 0 else min(end, diverging.end_offset)
+        return min(end, log.log_end_offset)
+
+    def _write(self, records: memoryview, batches: Replicated, now_ms: int) -> list[Effect]:
+        replica, log, producers = self._replica, self._replica.log, self._replica.producers
+        headers, markers = batches.headers, batches.markers
+        first = headers[0]
+        if first.base_offset < log.log_end_offset:
+            self._begin_inside(first.base_offset, first.last_offset, now_ms)
+        # Recovery takes a gap in what was never flushed for damage, but in a compacted log.
+        gap = batches.has_gap or first.base_offset > log.log_end_offset
+        gap = gap and "compact" not in replica.config.cleanup_policy
+        effects: list[Effect] = []
+        try:
+            for write in split_writes(batches, log.config.segment_bytes):
+                written, last = headers[write.first : write.end], write.end - 1
+                aborted = None
+                if batches.is_abort(last):
+                    aborted = producers.aborted_by(headers[last], markers[last])
+                log.append([records[write.data]], written, now_ms, aborted)
+                for index, header in enumerate(written, write.first):
+                    if header.producer_id >= 0:
+                        producers.replay(header, now_ms, markers.get(index))
+                replica.appended(write.data.stop - write.data.start)
+        finally:
+            # Also for what was written before a write that failed: it is fetched behind now.
+            effects += replica.promise_flush(now_ms, at_once=gap)
+        return effects
+
+    def _begin_inside(self, base_offset: int, last_offset: int, now_ms: int) -> None:
+        """The leader's log starts inside a batch, so this empty one begins where that does."""
+        replica, log = self._replica, self._replica.log
+        end = log.log_end_offset
+        if log.size or last_offset < end:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"the leader sent a batch with base offset {base_offset} for {end}, where "
+                f"{replica.topic_partition} ends",
+            )
+        log.begin_at(base_offset, now_ms)
+        replica.was_cut()

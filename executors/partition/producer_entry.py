@@ -1,0 +1,140 @@
+"""What a partition remembers of one producer id.
+
+Owns: the values, the judgement by epoch and sequence of ``ProducerAppendInfo``, and their form in a
+snapshot.  Must not know the other producers of the partition.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sparklog.executors.log import ProducerSnapshotEntry
+from sparklog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from sparklog.wire.records.batch import TRANSACTIONAL_BIT, BatchHeader, add_sequence
+
+#: Batches remembered per producer; a client may have as many requests in flight (KIP-98, KIP-185).
+BATCHES_RETAINED = 5
+
+
+class BatchMetadata(NamedTuple):
+    """A remembered batch; ``timestamp`` in milliseconds is what a duplicate is answered with."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        if self.last_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_sequence(self.last_sequence, -self.offset_delta)
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    """State of one producer id; ``batches`` oldest first, all of ``producer_epoch``.
+
+    ``current_txn_first_offset`` is NO_OFFSET without an open transaction.  Entries and batches are
+    tuples, because some are made for every batch that is appended.
+    """
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    batches: tuple[BatchMetadata, ...] = ()
+    last_timestamp: int = NO_TIMESTAMP
+    coordinator_epoch: int = -1
+    current_txn_first_offset: int = NO_OFFSET
+    last_seen_ms: int = 0
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The remembered batch with exactly this epoch and sequence range."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
+    def with_batch(
+        self, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int
+    ) -> "ProducerEntry":
+        """The entry after one more batch of data; a new epoch forgets the batches of the old one.
+
+        The first transactional batch opens a transaction, which only a marker ends.
+        """
+        epoch = header.producer_epoch
+        known = self.batches if epoch == self.producer_epoch else ()
+        batch = BatchMetadata(
+            last_sequence=header.last_sequence,
+            last_offset=base_offset + header.last_offset_delta,
+            offset_delta=header.last_offset_delta,
+            timestamp=timestamp,
+        )
+        first_offset = self.current_txn_first_offset
+        if first_offset == NO_OFFSET and header.attributes & TRANSACTIONAL_BIT:
+            first_offset = base_offset
+        return ProducerEntry(
+            producer_id=self.producer_id,
+            producer_epoch=epoch,
+            batches=(*known[-BATCHES_RETAINED + 1 :], batch),
+            last_timestamp=timestamp,
+            coordinator_epoch=self.coordinator_epoch,
+            current_txn_first_offset=first_offset,
+            last_seen_ms=now_ms,
+        )
+
+    def with_marker(
+        self, producer_epoch: int, coordinator_epoch: int, timestamp: int, now_ms: int
+    ) -> "ProducerEntry":
+        """The entry after a marker: no transaction is open, sequences of a new epoch begin at 0."""
+        return ProducerEntry(
+            producer_id=self.producer_id,
+            producer_epoch=producer_epoch,
+            batches=self.batches if producer_epoch == self.producer_epoch else (),
+            last_timestamp=timestamp,
+            coordinator_epoch=coordinator_epoch,
+            last_seen_ms=now_ms,
+        )
+
+
+def to_snapshot_entries(entries: Iterable[ProducerEntry]) -> list[ProducerSnapshotEntry]:
+    """A snapshot keeps one batch per producer."""
+    return [
+        ProducerSnapshotEntry(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_offset=entry.batches[-1].last_offset if entry.batches else NO_OFFSET,
+            offset_delta=entry.batches[-1].offset_delta if entry.batches else 0,
+            timestamp=entry.last_timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_first_offset=entry.current_txn_first_offset,
+        )
+        for entry in entries
+    ]
+
+
+def from_snapshot_entry(entry: ProducerSnapshotEntry, now_ms: int) -> ProducerEntry:
+    batch = BatchMetadata(
+        last_sequence=entry.last_sequence,
+        last_offset=entry.last_offset,
+        offset_delta=entry.offset_delta,
+        timestamp=entry.timestamp,
+    )
+    return ProducerEntry(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        batches=(batch,) if entry.last_offset != NO_OFFSET else (),
+        last_timestamp=entry.timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_first_offset=entry.current_txn_first_offset,
+        last_seen_ms=now_ms,
+    )

@@ -1,0 +1,60 @@
+"""Lost logs that somebody gave up for good, so that their partitions go on with empty ones.
+
+Owns: which losses the setting ``lost.logs.accept`` still covers.  Must not know what a loss is.
+
+Naming a partition in the setting accepts one loss.  What was used is written down, so that the
+next loss of the same partition is not accepted because the name was forgotten in the setting.  A
+partition that is taken out of the setting may be named again.
+"""
+
+import logging
+
+from sparklog.config.setting_lists import parse_partitions
+from sparklog.errors import DecodeError, StorageError
+from sparklog.executors.log import decode_offsets, encode_offsets
+from sparklog.executors.log_dirs import BrokerFolder
+from sparklog.types import TopicPartition
+
+ACCEPTED_LOSSES = "accepted-losses-checkpoint"
+
+logger = logging.getLogger(__name__)
+
+
+class AcceptedLosses:
+    """Of one broker folder.  What is asked of it blocks."""
+
+    def __init__(self, folder: BrokerFolder) -> None:
+        self._half = folder.half
+        self._path = f"{folder.path}/{ACCEPTED_LOSSES}"
+
+    def use(self, topic_partition: TopicPartition, setting: str) -> bool:
+        """Whether the setting accepts this loss; it will not accept another one.
+
+        Raises StorageError, and then nothing is accepted.
+        """
+        named = {TopicPartition(*pair) for pair in parse_partitions(setting)}
+        used = self._read()
+        if topic_partition in used and topic_partition in named:
+            logger.error(
+                "%s was lost again: lost.logs.accept has named it since the loss before; take the "
+                "name out of the setting, then put it in again",
+                topic_partition,
+            )
+            return False
+        if topic_partition not in named:
+            self._write(used & named)
+            return False
+        self._write((used & named) | {topic_partition})
+        return True
+
+    def _read(self) -> set[TopicPartition]:
+        if not self._half.exists(self._path):
+            return set()
+        try:
+            return set(decode_offsets(self._half.read(self._path)))
+        except DecodeError as error:
+            raise StorageError(f"{self._path} cannot be read: {error}") from error
+
+    def _write(self, used: set[TopicPartition]) -> None:
+        if used != self._read():
+            self._half.put(self._path, encode_offsets(dict.fromkeys(sorted(used), 0)))

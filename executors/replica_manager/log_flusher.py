@@ -1,0 +1,97 @@
+"""Group commit: flushes logs in worker threads, never on the loop.
+
+Owns: at most one flush under way and at most one timer per partition.  What is appended while a
+flush runs is covered by the next one.  Must not know why a flush is wanted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sparklog.errors import StorageError
+from sparklog.executors.partition import Effect, Partition
+from sparklog.executors.purgatory import Timer, Timers
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``.
+
+    ``on_trouble`` is told of flushes that failed; their logs are offline.
+    """
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        carry_out: Callable[[Sequence[Effect]], None],
+        timers: Timers,
+        on_trouble: Callable[[TopicPartition], None] = lambda _: None,
+    ) -> None:
+        self._now_ms = now_ms
+        self._timers = timers
+        self._on_trouble = on_trouble
+        self._carry_out = carry_out
+        self._running: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._planned: dict[TopicPartition, tuple[int, Timer]] = {}
+
+    def plan(self, partition: Partition, at_ms: int) -> None:
+        """Flush at ``at_ms``, unless a flush is planned for an earlier time or under way."""
+        tp = partition.topic_partition
+        if tp in self._running:
+            return
+        wait_ms = at_ms - self._now_ms()
+        planned = self._planned.get(tp)
+        if planned is not None:
+            if wait_ms > 0 and planned[0] <= at_ms:
+                return
+            self._timers.cancel(planned[1])
+            del self._planned[tp]
+        if wait_ms <= 0:
+            self._start(partition)
+            return
+        timer = self._timers.call_later(wait_ms / 1000, partial(self._fire, partition))
+        self._planned[tp] = (at_ms, timer)
+
+    async def settle(self, partition: Partition) -> None:
+        """No flush of this partition is planned or under way afterwards."""
+        tp = partition.topic_partition
+        while tp in self._running or tp in self._planned:
+            planned = self._planned.pop(tp, None)
+            if planned is not None:
+                self._timers.cancel(planned[1])
+            if tp in self._running:
+                await asyncio.wait([self._running[tp]])
+
+    def _fire(self, partition: Partition) -> None:
+        if self._planned.pop(partition.topic_partition, None) is not None:
+            self._start(partition)
+
+    def _start(self, partition: Partition) -> None:
+        task = asyncio.get_running_loop().create_task(self._flush(partition))
+        self._running[partition.topic_partition] = task
+
+    async def _flush(self, partition: Partition) -> None:
+        log = partition.log
+        job = log.start_flush(self._now_ms(), force=partition.flush_owed)
+        try:
+            if job is not None:
+                try:
+                    await run_blocking(job.run)
+                except Exception as error:
+                    # Whatever it was: what the disk holds is unknown, and acks must not wait on.
+                    logger.error("%s goes offline: %s", partition.topic_partition, error)
+                    if not isinstance(error, StorageError):
+                        error = StorageError(repr(error))
+                    log.fail_flush(job, error)
+                else:
+                    log.finish_flush(job, self._now_ms())
+                if log.offline is not None:
+                    self._on_trouble(partition.topic_partition)
+        finally:
+            del self._running[partition.topic_partition]
+        # Without a job too: the loop's timers do not run by the clock that the deadline is told in.
+        self._carry_out(partition.flushed(self._now_ms()))

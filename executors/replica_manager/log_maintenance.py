@@ -1,0 +1,62 @@
+"""Work on all logs of a broker that comes back from time to time.
+
+Owns: what is done to each partition, and that the trouble of one does not keep it from the others.
+Must not know how often it is done.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from sparklog.errors import SparklogError, StorageError
+from sparklog.executors.log import Log
+from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.storage_backends.blocking import run_blocking
+
+logger = logging.getLogger(__name__)
+
+
+def clean_up(table: PartitionTable) -> None:
+    """Retention, for every partition."""
+    now_ms = table.now_ms()
+    for partition in table:
+        if partition.log.offline is not None:
+            continue
+        log_start_offset = partition.log.log_start_offset
+        try:
+            deleted = partition.log.delete_old(now_ms, partition.retention_end)
+            table.counters.segments_deleted += deleted
+        except SparklogError as error:
+            logger.error("retention of %s failed: %s", partition.topic_partition, error)
+        if partition.log.log_start_offset != log_start_offset:
+            table.waits.wake_everybody(partition.topic_partition)
+
+
+def expire_producers(table: PartitionTable) -> None:
+    """Forget the producers that have been idle for too long, in every partition."""
+    now_ms = table.now_ms()
+    for partition in table:
+        if partition.log.truncating:  # the producers are another thread's
+            continue
+        partition.producers.expire(now_ms, table.broker_config.producer_id_expiration_ms)
+
+
+async def purge_deleted(table: PartitionTable) -> None:
+    """Remove the files whose ``file.delete.delay.ms`` is over."""
+    await run_blocking(_purge, [partition.log for partition in table], table.now_ms())
+
+
+def _purge(logs: Iterable[Log], now_ms: int) -> None:
+    for log in logs:
+        try:
+            log.purge_deleted(now_ms)
+        except StorageError as error:
+            logger.error("files of %s stay: %s", log.topic_partition, error)
+
+
+def synchronous(action: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    """For whoever awaits periodic work."""
+
+    async def run() -> None:
+        action()
+
+    return run

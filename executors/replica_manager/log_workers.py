@@ -1,0 +1,112 @@
+"""Work on logs that blocks in parts: the parts run in worker threads, one log's one after another.
+
+Owns: whose turn it is, and the writing of statistics, for one log of the broker at a time.  Must
+not know what the work is for.
+"""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+
+from sparklog.errors import SparklogError
+from sparklog.executors.log import Log, Measuring, Steps, T
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.types import TopicPartition
+
+#: Measuring rests so many times as long as it works: requests come first.
+RESTS = 3
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Who wants to work on one log."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class LogWork:
+    """The blocking work of one broker's logs, apart from flushes."""
+
+    def __init__(self) -> None:
+        self._turns: dict[TopicPartition, _Turns] = {}
+        self._measuring: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._measured_one = asyncio.Lock()
+
+    async def run(
+        self,
+        topic_partition: TopicPartition,
+        steps: Steps[T],
+        gate: asyncio.Semaphore | None = None,
+    ) -> T:
+        """What ``steps`` come to; they begin when the work before them has ended.
+
+        Each blocking part waits for ``gate``, which bounds how many run at once.
+        """
+        turns = self._turns.setdefault(topic_partition, _Turns())
+        turns.users += 1
+        try:
+            async with turns.lock:
+                return await _run_steps(steps, gate)
+        finally:
+            turns.users -= 1
+            if not turns.users:
+                del self._turns[topic_partition]
+
+    def measure(self, log: Log) -> None:
+        """Write the statistics that ``log`` owes; returns at once."""
+        tp = log.topic_partition
+        if tp not in self._measuring:
+            task = asyncio.get_running_loop().create_task(self._measure(log))
+            self._measuring[tp] = task
+
+    async def settle(self, topic_partition: TopicPartition) -> None:
+        """Nothing runs on this log any more, and nothing has been begun and not ended."""
+        measuring = self._measuring.get(topic_partition)
+        if measuring is not None:
+            measuring.cancel()
+            await asyncio.wait([measuring])
+        while topic_partition in self._turns:
+            async with self._turns[topic_partition].lock:
+                pass
+            await asyncio.sleep(0)
+
+    async def _measure(self, log: Log) -> None:
+        tp = log.topic_partition
+        try:
+            async with self._measured_one:
+                while (measuring := log.statistics.next_owed()) is not None:
+                    await self._measure_segment(log, measuring)
+        except SparklogError as error:
+            logger.warning("no statistics of a segment of %s: %s", tp, error)
+        finally:
+            del self._measuring[tp]
+
+    async def _measure_segment(self, log: Log, measuring: Measuring) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            more = await run_blocking(measuring.go_on)
+            if not more:
+                break
+            await asyncio.sleep(RESTS * (loop.time() - began))
+        await self.run(log.topic_partition, log.statistics.take(measuring))
+
+
+async def _run_steps(steps: Steps[T], gate: asyncio.Semaphore | None) -> T:
+    try:
+        part = next(steps)
+        while True:
+            try:
+                async with gate or contextlib.nullcontext():
+                    result = await run_blocking(part)
+            except Exception as error:
+                part = steps.throw(error)
+            else:
+                part = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value

@@ -1,0 +1,59 @@
+"""Searches of clients for offsets by timestamp: how many run at once, and how many wait.
+
+Owns: the bounds, which keep worker threads free for flushes and one client from delaying others.
+Must not know how a log is searched.
+
+Each part of a search decodes a bounded number of bytes in a worker thread
+(``log/record_search.py``).  SEARCHES_AT_ONCE parts of all searches run at the same time, so their
+memory is bounded as a whole.  A connection has at most CONNECTION_SEARCHES searches that compete
+for these places; its other searches wait until these have ended.
+"""
+
+import asyncio
+from typing import Final
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log import Steps
+from sparklog.executors.replica_manager.log_workers import LogWork
+from sparklog.transport import ServerConnection
+from sparklog.types import OffsetTimestamp, TopicPartition
+
+#: Half of the worker threads (``blocking.WORKERS_MAX``): flushes go on beside searches.
+SEARCHES_AT_ONCE: Final = 2
+#: Searches of one connection that may run or wait for a place.
+CONNECTION_SEARCHES: Final = 2
+#: Searches of one broker that run or wait, of all connections.
+SEARCHES_MAX: Final = 20_000
+
+_STATE_KEY: Final = "offset searches"
+
+
+class OffsetSearches:
+    """The searches of one broker."""
+
+    def __init__(self, log_work: LogWork) -> None:
+        self._log_work = log_work
+        self._gate = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self._count = 0
+
+    async def run(
+        self,
+        connection: ServerConnection,
+        topic_partition: TopicPartition,
+        search: Steps[OffsetTimestamp | None],
+    ) -> OffsetTimestamp | None:
+        """What the search finds.  Raises REQUEST_TIMED_OUT at once when too many wait."""
+        if self._count >= SEARCHES_MAX:
+            search.close()
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"{SEARCHES_MAX} searches for offsets wait here"
+            )
+        turns: asyncio.Semaphore = connection.state.setdefault(
+            _STATE_KEY, asyncio.Semaphore(CONNECTION_SEARCHES)
+        )
+        self._count += 1
+        try:
+            async with turns:
+                return await self._log_work.run(topic_partition, search, self._gate)
+        finally:
+            self._count -= 1

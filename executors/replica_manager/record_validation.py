@@ -1,0 +1,165 @@
+"""Batches whose records are decoded before they are appended (``sparklog.validate.batches``).
+
+Owns: the queue of such batches for each partition, in the order of their arrival, and the bounds
+of memory and of work.  Must not know requests, or what an answer waits for.
+
+The records are decoded in worker threads; the event loop never decompresses.  As long as a
+partition's queue holds a batch, every later batch of that partition goes through the queue too, so
+a change of the setting does not change the order.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import DecodeError, ErrorCode, KafkaError
+from sparklog.executors.partition import Appended, Partition, read_client_batch
+from sparklog.storage_backends.blocking import run_blocking
+from sparklog.wire.records.batch import Buffer
+
+if TYPE_CHECKING:
+    from sparklog.executors.replica_manager.replica_manager import PartitionTable
+
+#: The value of the setting that asks for it.
+RECORDS: Final = "records"
+#: Batches whose records are decoded at the same time.
+VALIDATIONS_AT_ONCE: Final = 2
+#: Bytes of batches that wait, of all partitions; further batches are refused (retriable).  A batch
+#: that has more waits alone: it would be refused for ever.
+QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
+Outcome = Appended | KafkaError
+
+
+@dataclass(slots=True)
+class _Queued:
+    records: bytes
+    acks: int
+    outcome: "asyncio.Future[Outcome]"
+
+
+@dataclass(slots=True)
+class _Queue:
+    batches: deque[_Queued]
+    work: "asyncio.Task[None] | None" = None
+
+
+class BatchValidations:
+    """The batches of one broker that wait until their records were decoded."""
+
+    def __init__(self, table: "PartitionTable") -> None:
+        self._table = table
+        self._queues: dict[Partition, _Queue] = {}
+        self._bytes = 0
+        self._gate = asyncio.Semaphore(VALIDATIONS_AT_ONCE)
+
+    def wants(self, partition: Partition) -> bool:
+        """Whether a batch for the partition has to go through ``submit``."""
+        return partition.config.sparklog_validate_batches == RECORDS or partition in self._queues
+
+    def submit(
+        self, partition: Partition, records: Buffer | None, acks: int
+    ) -> "asyncio.Future[Outcome]":
+        """Append the batch once its records are known to be sound; what came of it.
+
+        The bytes are copied.  Effects and counters of the append are seen to.
+        """
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        copied = b"" if records is None else bytes(records)
+        if self._bytes and self._bytes + len(copied) > QUEUED_BYTES_MAX:
+            outcome.set_result(
+                KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"{self._bytes} bytes of batches wait for their validation "
+                    "(sparklog.validate.batches); send them again",
+                )
+            )
+            return outcome
+        queue = self._queues.setdefault(partition, _Queue(deque()))
+        queue.batches.append(_Queued(copied, acks, outcome))
+        self._bytes += len(copied)
+        if queue.work is None:
+            queue.work = asyncio.get_running_loop().create_task(self._work_through(partition))
+        return outcome
+
+    async def settle(self, partition: Partition) -> None:
+        """Refuse what waits: the partition is about to be closed."""
+        queue = self._queues.get(partition)
+        if queue is None or queue.work is None:
+            return
+        queue.work.cancel()
+        await asyncio.wait([queue.work])
+        self._end(partition, queue)  # work that was cancelled before it began has not done it
+
+    async def _work_through(self, partition: Partition) -> None:
+        queue = self._queues[partition]
+        try:
+            while queue.batches:
+                first = queue.batches[0]
+                async with self._gate:
+                    refusal = await run_blocking(_refusal, first.records, partition.config)
+                queue.batches.popleft()
+                self._bytes -= len(first.records)
+                _give(first, self._append(partition, first) if refusal is None else refusal)
+        finally:
+            self._end(partition, queue)
+
+    def _end(self, partition: Partition, queue: _Queue) -> None:
+        """Refuse what the queue still holds, and forget the queue."""
+        if self._queues.get(partition) is queue:
+            del self._queues[partition]
+        while queue.batches:
+            left = queue.batches.popleft()
+            self._bytes -= len(left.records)
+            _give(left, _gone(partition))
+
+    def _append(self, partition: Partition, queued: _Queued) -> Outcome:
+        table, tp = self._table, partition.topic_partition
+        try:
+            if table.find(*tp) is not partition:
+                raise _gone(partition)
+            appended = partition.append_as_leader(
+                queued.records, acks=queued.acks, now_ms=table.now_ms()
+            )
+        except KafkaError as refusal:
+            return refusal
+        except Exception as error:
+            logger.exception("a batch for %s was not appended", tp)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        if appended.size:
+            table.counters.count_appends(tp.topic, 1, appended.size)
+        table.carry_out(appended.effects)
+        return appended
+
+
+def _refusal(records: bytes, config: TopicConfig) -> KafkaError | None:
+    """Why the records must not be appended.  What is wrong with the header the append will tell."""
+    from sparklog.wire.records.batch_check import check_records
+
+    try:
+        read_client_batch(records, config)
+    except KafkaError:
+        return None
+    try:
+        check_records(records)
+    except DecodeError as error:
+        return KafkaError(
+            ErrorCode.INVALID_RECORD, f"the records of the batch cannot be decoded: {error}"
+        )
+    return None
+
+
+def _give(queued: _Queued, outcome: Outcome) -> None:
+    if not queued.outcome.done():
+        queued.outcome.set_result(outcome)
+
+
+def _gone(partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        f"{partition.topic_partition} moved before the records of a batch were validated",
+    )

@@ -1,0 +1,11 @@
+"""Replication between brokers.
+
+Owns: the fetcher manager and its fetchers, the fetch state of each follower, AlterPartition
+requests, and the repair of damaged ranges from other replicas.  Must not know clients.
+"""
+
+from sparklog.executors.replication.replication import Replication
+
+__all__ = [
+    "Replication",
+]

@@ -1,0 +1,141 @@
+"""The followers of a broker: who follows whom, and one fetcher per leader that is followed.
+
+Owns: the fetchers and their tasks, and truncations under way.  Must not know how a fetch is made,
+nor what becomes of a log.
+"""
+
+import asyncio
+import logging
+
+from sparklog.errors import KafkaError, SparklogError
+from sparklog.executors.partition import EpochEnd, Partition
+from sparklog.executors.replication.fetcher import FetcherTools, ReplicaFetcher
+from sparklog.executors.replication.follower_fetch import Diverged, FellBehind
+from sparklog.types import NO_NODE, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaFetchers:
+    """Of one broker.  ``close`` them."""
+
+    def __init__(self, tools: FetcherTools) -> None:
+        self._tools = tools
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._truncations: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._tasks: dict[ReplicaFetcher, asyncio.Task[None]] = {}
+        self._closed = False
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __len__(self) -> int:
+        """How many replicas follow."""
+        return len(self._leaders)
+
+    @property
+    def leaders(self) -> int:
+        """How many leaders they follow."""
+        return len(self._fetchers)
+
+    async def run(self) -> None:
+        """Raises what a fetcher broke with; what the world does to one does not break it."""
+        await self._ended
+
+    def look_at(self, partition: Partition) -> None:
+        """The role of a partition may be another one."""
+        tp, leader_id = partition.topic_partition, partition.leader
+        if partition.is_leader or leader_id == NO_NODE:
+            self.leave(tp)
+            return
+        if self._closed:  # a flush or a truncation has ended since
+            return
+        if self._leaders.get(tp, leader_id) != leader_id:
+            self.leave(tp)
+        self._leaders[tp] = leader_id
+        self._fetcher(leader_id).follow(partition)
+
+    def leave(self, topic_partition: TopicPartition) -> None:
+        """It follows nobody any more."""
+        leader_id = self._leaders.pop(topic_partition, None)
+        if leader_id is None:
+            return
+        fetcher = self._fetchers[leader_id]
+        fetcher.leave(topic_partition)
+        if not fetcher:
+            del self._fetchers[leader_id]
+            self._tasks[fetcher].cancel()
+
+    def look_for_leaders(self) -> None:
+        """The image is another one: a leader may listen elsewhere."""
+        for fetcher in self._fetchers.values():
+            fetcher.look_for_leader()
+
+    async def let_go(self, topic_partition: TopicPartition) -> None:
+        """It follows nobody any more, and nothing is done to its log afterwards."""
+        self.leave(topic_partition)
+        truncation = self._truncations.get(topic_partition)
+        if truncation is not None:
+            await asyncio.wait([truncation])
+
+    async def close(self) -> None:
+        """Copy nothing any more; nothing is done to the logs afterwards."""
+        self._closed = True
+        self._fetchers.clear()
+        self._leaders.clear()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._truncations.values(), return_exceptions=True)
+
+    # truncations
+
+    def _truncate(self, found: Diverged[Partition] | FellBehind[Partition]) -> None:
+        tp = found.replica.topic_partition
+        if tp not in self._truncations:
+            task = self._truncations[tp] = asyncio.create_task(self._truncate_one(found))
+            task.add_done_callback(self._end_with)
+
+    async def _truncate_one(self, found: Diverged[Partition] | FellBehind[Partition]) -> None:
+        table, partition = self._tools.table, found.replica
+        tp, epoch = partition.topic_partition, found.position.current_leader_epoch
+        truncated = None
+        try:
+            if isinstance(found, Diverged):
+                diverging = EpochEnd(found.epoch, found.end_offset)
+                truncated = await table.truncations.cut(partition, diverging, leader_epoch=epoch)
+            else:
+                truncated = await table.truncations.start_over(
+                    partition, found.log_start_offset, leader_epoch=epoch
+                )
+        except SparklogError as error:
+            logger.warning("%s is not truncated: %s", tp, error)
+            if isinstance(error, KafkaError):
+                table.hear(tp, error)
+        finally:
+            del self._truncations[tp]
+        if truncated is not None:
+            table.counters.truncations += 1
+            table.counters.offsets_truncated += truncated.end_before - truncated.end_after
+        if tp not in self._leaders:
+            return
+        self.look_at(partition)  # a role may have waited for this
+        if tp in self._leaders and partition.fetch_position() == found.position:
+            self._fetchers[self._leaders[tp]].delay(tp)
+
+    # fetchers
+
+    def _fetcher(self, leader_id: int) -> ReplicaFetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = ReplicaFetcher(
+                leader_id, self._tools, self._truncate
+            )
+            task = self._tasks[fetcher] = asyncio.create_task(fetcher.run())
+            task.add_done_callback(self._end_with)
+            task.add_done_callback(lambda _: self._tasks.pop(fetcher))
+        return fetcher
+
+    def _end_with(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._ended.done():
+            self._ended.set_exception(error)

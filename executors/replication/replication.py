@@ -1,0 +1,157 @@
+"""The replicas of a broker at work: followers that copy, leaders that see who keeps up.
+
+Owns: the fetchers, the proposals on their way to the controller, and the counting of what comes of
+them.  Must not know how a replica decides, or how requests travel.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from sparklog.client.connection import Connection
+from sparklog.errors import ErrorCode
+from sparklog.executors.log import Suspicion
+from sparklog.executors.partition import IsrProposal, Partition
+from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replication.alter_partition_sender import AlterPartitions, IsrSender
+from sparklog.executors.replication.fetcher import FetcherTools
+from sparklog.executors.replication.fetcher_manager import ReplicaFetchers
+from sparklog.executors.replication.log_scrubber import LogScrubber
+from sparklog.executors.replication.range_mender import RangeMender
+from sparklog.metadata import PartitionImage
+from sparklog.service.suspected_brokers import Doubts
+from sparklog.types import Endpoint, TopicPartition
+from sparklog.wire.protocol.messages.alter_partition import ResponsePartitionData
+
+#: How often leaders that lack a follower look whether one may join.
+LACKING_CHECK_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Replication:
+    """Of one broker.  ``run`` it while the broker serves, then ``close`` it."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        *,
+        connect: Callable[[Endpoint], Awaitable[Connection]],
+        broker_epoch: Callable[[], int],
+        alter_partitions: AlterPartitions,
+    ) -> None:
+        self._table = table
+        #: Leaders whose connection has just broken.
+        self.doubts = Doubts(table.monotonic_ms)
+        tools = FetcherTools(
+            table=table,
+            connect=connect,
+            broker=lambda broker_id: table.image.broker(broker_id),
+            broker_epoch=broker_epoch,
+            doubts=self.doubts,
+        )
+        self._fetchers = ReplicaFetchers(tools)
+        self._sender = IsrSender(alter_partitions, self._isr_answered)
+        self._scrubber = LogScrubber(table, RangeMender(tools))
+        table.replicating = self
+
+    async def run(self) -> None:
+        """For ever; raises what broke it."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._fetchers.run())
+            tasks.create_task(self._sender.run())
+            tasks.create_task(self._check_lag())
+            tasks.create_task(self._scrubber.run())
+
+    async def close(self) -> None:
+        """Copy nothing any more."""
+        await self._fetchers.close()
+
+    def image_changed(self) -> None:
+        """Leaders may listen elsewhere, and settings be others."""
+        self._fetchers.look_for_leaders()
+        self._scrubber.settings_changed()
+
+    def as_json(self) -> dict[str, Any]:
+        """What NodeStatus shows."""
+        led = [p.state for p in self._table if p.is_leader and p.state is not None]
+        return {
+            "partitions_followed": len(self._fetchers),
+            "leaders_followed": self._fetchers.leaders,
+            "under_replicated": sum(len(state.isr) < len(state.replicas) for state in led),
+            **self._scrubber.as_json(),
+        }
+
+    # what the table tells
+
+    def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
+        self._count(partition, before)
+        self._fetchers.look_at(partition)
+
+    async def let_go(self, topic_partition: TopicPartition) -> None:
+        await self._fetchers.let_go(topic_partition)
+
+    def propose(self, topic_partition: TopicPartition) -> None:
+        partition = self._table.get(topic_partition)
+        if partition is not None:
+            self._sender.propose(partition)
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        partition = self._table.get(topic_partition)
+        if partition is not None:
+            self._fetchers.look_at(partition)
+
+    def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
+        self._scrubber.suspect(topic_partition, suspicion)
+
+    # leading
+
+    async def _check_lag(self) -> None:
+        """Who lags leaves; who may join, but did not when it fetched, joins."""
+        lag_s = self._table.broker_config.replica_lag_time_max_ms / 2000
+        loop = asyncio.get_running_loop()
+        whole_at = loop.time() + lag_s
+        while True:
+            await asyncio.sleep(min(LACKING_CHECK_S, lag_s))
+            whole = loop.time() >= whole_at
+            if whole:
+                whole_at = loop.time() + lag_s
+            now_ms = self._table.monotonic_ms()
+            for partition in self._table:
+                state = partition.state
+                if not partition.is_leader or state is None or len(state.replicas) < 2:
+                    continue
+                if whole or len(state.isr) < len(state.replicas):
+                    self._table.carry_out(partition.check_lag(now_ms))
+
+    def _isr_answered(
+        self, partition: Partition, proposal: IsrProposal, answer: ResponsePartitionData
+    ) -> None:
+        error, before, after = ErrorCode.of(answer.error_code), partition.state, None
+        if error is not ErrorCode.NONE:
+            tp = partition.topic_partition
+            logger.debug("%s keeps its in-sync replicas: %s", tp, error.name)
+        elif before is not None:
+            after = replace(
+                before,
+                leader=answer.leader_id,
+                leader_epoch=answer.leader_epoch,
+                isr=answer.isr,
+                partition_epoch=answer.partition_epoch,
+            )
+        now_ms = self._table.monotonic_ms()
+        self._table.carry_out(partition.isr_answered(proposal, error, after, now_ms))
+        self._count(partition, before)
+
+    def _count(self, partition: Partition, before: PartitionImage | None) -> None:
+        """What became of the ISR of a partition that is led here."""
+        after, counters = partition.state, self._table.counters
+        if not partition.is_leader or before is None or after is None:
+            return
+        if before.leader_epoch != after.leader_epoch or before.isr == after.isr:
+            return
+        counters.isr_shrinks += not set(before.isr) <= set(after.isr)
+        counters.isr_expands += not set(after.isr) <= set(before.isr)
+        logger.info("%s: in sync are %s", partition.topic_partition, list(after.isr))

@@ -1,0 +1,298 @@
+"""The supervisor: owns a slot, runs one broker as a child, restarts it in place.
+
+Owns: the life of one broker process on one executor, and telling the control plane of its death.
+Must not know Spark (it only reads, from the command line of the executor above it, which executor
+that is) nor the launcher; both are told everything in its report.
+
+It is the body of a one-task barrier job (``run_task``) and a plain process
+(``python -m sparklog.executors.supervisor``, one JSON line in, one JSON line out).  It returns when
+the broker stopped because it was asked to, or cannot be here; it fails when the broker cannot run.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from sparklog.errors import SparklogError
+from sparklog.process import (
+    Child,
+    ChildError,
+    describe_end,
+    die_with_parent,
+    local_folder,
+    python_command,
+    set_parent_death_signal,
+    spawn_child,
+)
+from sparklog.types import Endpoint
+
+if TYPE_CHECKING:
+    from sparklog.executors.supervisor.loss_report import LossReporter
+    from sparklog.executors.supervisor.standby import Standby
+
+log = logging.getLogger(__name__)
+
+#: Reasons that another try at once cannot mend; the launcher decides.
+FINAL_KINDS = frozenset({"not_here", "locked", "foreign_cluster", "storage", "config"})
+#: What the last report of a death may take before the supervision ends.
+REPORT_SECONDS_MAX = 1.0
+
+
+class SupervisorError(SparklogError):
+    """A broker that does not stay up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorPayload:
+    """What the launcher asks for.
+
+    ``broker`` is the line for the broker process, secret included; ``executor_id`` is where the
+    launcher wants it (None: anywhere); ``command`` starts it (empty: this Python).  ``spare`` names
+    a supervisor that holds its slot and waits to be given the rest of that line.  Times in seconds.
+    """
+
+    broker: dict[str, Any] = field(repr=False)
+    executor_id: str | None = None
+    command: list[str] = field(default_factory=list)
+    spare: str = ""
+    ready_timeout: float = 600.0
+    fast_seconds: float = 10.0
+    fast_failures_max: int = 5
+    backoff: float = 0.2
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "SupervisorPayload":
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorReport:
+    """How it went: ``outcome`` is ``stopped``, ``elsewhere``, ``refused`` or ``failed``.
+
+    ``elsewhere``: this is another executor than asked for, nothing was done.  ``refused``: the
+    broker cannot be here, ``kind`` says why.  ``failed``: it does not stay up.
+    """
+
+    outcome: str
+    executor_id: str | None = None
+    kind: str = ""
+    error: str = ""
+    restarts: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def run_task(payloads: Iterator[bytes]) -> Iterator[bytes]:
+    """The body of a Spark task: one payload in, one report out.  Raises SupervisorError."""
+    for payload in payloads:
+        with _dying_with_parent():
+            asked = SupervisorPayload.from_json(bytes(payload))
+            report = Supervisor(asked, own_executor_id()).run()
+        if report.outcome == "failed":
+            raise SupervisorError(report.error)
+        yield report.to_json().encode()
+
+
+def main() -> int:
+    """The body of a plain process."""
+    die_with_parent()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    payload = SupervisorPayload.from_json(sys.stdin.readline())
+    supervisor = Supervisor(payload, payload.executor_id)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.stop())
+    report = supervisor.run()
+    sys.stdout.write(report.to_json() + "\n")
+    sys.stdout.flush()
+    return 1 if report.outcome == "failed" else 0
+
+
+class Supervisor:
+    """Runs one broker until it is asked to stop or cannot run."""
+
+    def __init__(self, payload: SupervisorPayload, executor_id: str | None) -> None:
+        self._payload = payload
+        self._executor_id = executor_id
+        self._broker = dict(payload.broker)
+        self._command: Sequence[str] = payload.command or python_command("sparklog.executors")
+        self._child: Child | None = None
+        self._losses: LossReporter | None = None
+        self._standby: Standby | None = None
+        self._stopping = False
+        self._restarts = -1
+        self._fast_failures = 0
+
+    def run(self) -> SupervisorReport:
+        wanted = self._payload.executor_id
+        if wanted is not None and self._executor_id not in (None, wanted):
+            return self._report("elsewhere", error=f"this is executor {self._executor_id}")
+        if self._payload.spare and not self._take_work():
+            return self._report("stopped")
+        absent = self._absence()
+        if absent:
+            return self._report("refused", kind="not_here", error=absent)
+        self._broker["executor_id"] = self._executor_id or self._broker.get("executor_id", "")
+        try:
+            while not self._stopping:
+                report = self._run_once()
+                if report is not None:
+                    return report
+            return self._report("stopped")
+        finally:
+            if self._losses is not None:
+                self._losses.finish(REPORT_SECONDS_MAX)
+
+    def stop(self) -> None:
+        """Ask the broker for a clean end (called by a signal handler)."""
+        self._stopping = True
+        standby, child = self._standby, self._child
+        if standby is not None:
+            standby.stop()
+        if child is not None and child.poll() is None:
+            child.terminate()
+
+    def _take_work(self) -> bool:
+        """Wait for a broker to run; False when there will be none."""
+        from sparklog.executors.supervisor.standby import Standby
+
+        broker = self._broker
+        controller, secret = Endpoint.parse(broker["controller"]), bytes.fromhex(broker["secret"])
+        self._standby = Standby(controller, secret, self._payload.spare)
+        if self._stopping:
+            return False
+        work = self._standby.wait()
+        self._standby = None
+        self._broker |= (work or {}).get("broker", {})
+        return "broker_id" in self._broker
+
+    def _absence(self) -> str:
+        """Why this broker's directory cannot be here; empty when it may be."""
+        locations = (self._broker["data_dir"], *self._broker.get("more_data_dirs", ()))
+        folders = [local_folder(location) for location in locations]
+        name = f"broker-{self._broker['broker_id']}"
+        if self._broker.get("new") or any(f is None or (f / name).is_dir() for f in folders):
+            return ""
+        return f"there is no {' and no '.join(str(f / name) for f in folders if f)}"
+
+    def _run_once(self) -> SupervisorReport | None:
+        """One life of the broker; a report ends the supervision."""
+        began = time.monotonic()
+        try:
+            child = self._spawn()
+        except ChildError as error:
+            if error.kind == "stopped":  # before it was ready
+                return self._report("stopped")
+            if error.kind in FINAL_KINDS:
+                return self._report("refused", kind=error.kind, error=str(error))
+            self._broker["port"] = 0  # the old one may be taken by now
+            return self._failed_once(began, str(error))
+        self._child = child
+        try:
+            if self._stopping:
+                child.terminate()
+            losses = self._loss_reporter()
+            code = child.wait()
+            assert code is not None
+            if code == 0:
+                return self._report("stopped")
+            losses.report(UUID(child.ready["incarnation"]))
+            return self._failed_once(began, f"the broker {describe_end(child, code)}")
+        finally:
+            self._child = None
+            child.close()
+
+    def _spawn(self) -> Child:
+        self._restarts += 1
+        child = spawn_child(
+            self._command,
+            json.dumps(self._broker),
+            self._log_path(),
+            ready_timeout=self._payload.ready_timeout,
+        )
+        self._broker |= {"new": False, "port": child.ready["port"]}
+        log.info("broker %s runs as process %s", self._broker["broker_id"], child.pid)
+        return child
+
+    def _loss_reporter(self) -> "LossReporter":
+        """Made, and its modules loaded, while the broker runs: neither its start nor a report of
+        its death waits for that."""
+        if self._losses is None:
+            from sparklog.executors.supervisor.loss_report import LossReporter
+
+            broker = self._broker
+            self._losses = LossReporter(
+                Endpoint.parse(broker["controller"]),
+                bytes.fromhex(broker["secret"]),
+                broker["broker_id"],
+            )
+        return self._losses
+
+    def _failed_once(self, began: float, error: str) -> SupervisorReport | None:
+        log.warning("broker %s: %s", self._broker["broker_id"], error)
+        lived = time.monotonic() - began
+        self._fast_failures = self._fast_failures + 1 if lived < self._payload.fast_seconds else 1
+        if self._fast_failures >= self._payload.fast_failures_max:
+            return self._report(
+                "failed",
+                error=f"broker {self._broker['broker_id']} failed {self._fast_failures} times "
+                f"in a row; the last time: {error}",
+            )
+        # The first restart is immediate: most deaths are single ones.
+        self._sleep(min(5.0, self._payload.backoff * (2 ** (self._fast_failures - 1) - 1)))
+        return None
+
+    def _sleep(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self._stopping and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+    def _log_path(self) -> Path | None:
+        folder = local_folder(self._broker["data_dir"])
+        return folder and folder / "logs" / f"broker-{self._broker['broker_id']}.log"
+
+    def _report(self, outcome: str, kind: str = "", error: str = "") -> SupervisorReport:
+        return SupervisorReport(
+            outcome=outcome,
+            executor_id=self._executor_id,
+            kind=kind,
+            error=error,
+            restarts=max(0, self._restarts),
+        )
+
+
+def own_executor_id() -> str | None:
+    """The id of the Spark executor above this process, as its command line tells; None if unknown.
+
+    In local mode the executor lives in the driver's JVM, and the answer is None.
+    """
+    pid = os.getppid()
+    with suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            if "--executor-id" in words:
+                return words[words.index("--executor-id") + 1]
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+@contextmanager
+def _dying_with_parent() -> Iterator[None]:
+    """A Spark worker is reused by later tasks, so it is left as it was found."""
+    set_parent_death_signal(signal.SIGKILL)
+    try:
+        yield
+    finally:
+        set_parent_death_signal(0)

@@ -1,0 +1,471 @@
+"""Raw batches in and out: Fetch, Produce, ListOffsets and InitProducerId, by partition.
+
+Owns: the requests that carry data, their versions and their results.  Must not know records:
+batches pass through as bytes, fetched ones as views of what was received.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+from uuid import UUID
+
+from sparklog.client.closest_replicas import LEADERS_ALONE, ClosestReplicas, RackOf
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.connection import Connection
+from sparklog.client.deadline import Deadline, check, kafka_error, retry
+from sparklog.client.listed_offsets import ask_offsets, listed, unanswered
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
+from sparklog.transport import Buffer
+from sparklog.types import (
+    NO_LEADER_EPOCH,
+    NO_NODE,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    Isolation,
+    OffsetSpec,
+    OffsetTimestamp,
+    TopicPartition,
+)
+from sparklog.wire.protocol.codec import encode_request
+from sparklog.wire.protocol.fetch import decode_fetch_response, records_view
+from sparklog.wire.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from sparklog.wire.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from sparklog.wire.protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+)
+from sparklog.wire.protocol.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    ScatteredRecords,
+    TopicProduceData,
+    decode_produce_response,
+    encode_produce_request,
+)
+from sparklog.wire.protocol.schema import Records, Request
+
+ResultT = TypeVar("ResultT")
+
+FETCH_LANE: Final = "fetch"
+ACKS_ALL: Final = -1
+_CONSUMER: Final = -1
+#: The last versions of Fetch and Produce that name topics; later ones carry ids.
+_NAMES_UNTIL: Final = 12
+#: How often one fetch goes where a leader sends it; behind that its answer is empty.
+_SENT_ON_MAX: Final = 2
+#: What an answer may take on top of the time that the broker was given to wait.
+_ANSWER_GRACE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What one fetch of one partition gave.
+
+    ``records`` are whole batches (the first may start before the wanted offset) in memory that is
+    the caller's; empty when there was nothing new.  The leader was in ``leader_epoch`` (-1: not
+    known); it may name a replica that is closer than itself, instead of records.
+    """
+
+    records: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    aborted: tuple[AbortedTransaction, ...] = ()
+    closer_replica: int = NO_NODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """Where a batch went.  Offset -1: not known (acks=0, or a duplicate of long ago)."""
+
+    base_offset: int = NO_OFFSET
+    log_append_time: int = NO_TIMESTAMP
+    log_start_offset: int = NO_OFFSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFrom:
+    """Where to fetch, and how much of it at most."""
+
+    offset: int
+    max_bytes: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdentity:
+    """Producer id and epoch, for idempotent batches."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class RawClient:
+    """Data requests by partition, routed to leaders and retried within a deadline."""
+
+    def __init__(self, cluster: ClusterClient, rack_of: RackOf = LEADERS_ALONE) -> None:
+        self.cluster = cluster
+        self._closest = ClosestReplicas(rack_of)
+
+    async def fetch(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        max_bytes: int = 8 * 1024 * 1024,
+        min_bytes: int = 1,
+        max_wait_ms: int = 500,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+        lane: str = FETCH_LANE,
+    ) -> Fetched:
+        """Batches of one partition from an offset.
+
+        Raises KafkaError (OFFSET_OUT_OF_RANGE, and retriable ones when time is up).  Fetches of
+        one lane and leader wait for each other; callers that fetch at once take lanes of their own.
+        """
+        found = await self.fetch_each(
+            {tp: FetchFrom(offset=offset, max_bytes=max_bytes)},
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            isolation=isolation,
+            timeout_s=timeout_s,
+            lane=lane,
+        )
+        return value_or_raise(tp, found[tp])
+
+    async def fetch_each(
+        self,
+        wanted: Mapping[TopicPartition, FetchFrom],
+        *,
+        max_bytes: int = 50 * 1024 * 1024,
+        min_bytes: int = 1,
+        max_wait_ms: int = 500,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+        lane: str = FETCH_LANE,
+    ) -> dict[TopicPartition, Fetched | KafkaError]:
+        """Batches of many partitions, one request per leader; an entry for each.
+
+        A leader that names a replica in our rack is not asked for records.
+        """
+        closest, until = self._closest, Deadline(timeout_s)
+
+        async def call(
+            node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
+        ) -> dict[TopicPartition, Fetched | KafkaError]:
+            connection = await self.cluster.connect_node(node_id, deadline, lane)
+            version = self._version(connection, FetchRequest, group)
+            epochs = self._leader_epochs(group)
+            request = FetchRequest(
+                rack_id=closest.rack(group, self.cluster.view),
+                replica_id=_CONSUMER,
+                max_wait_ms=min(max_wait_ms, deadline.left_ms),
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                isolation_level=isolation,
+                topics=_fetch_topics(group, epochs, self._topic_id),
+            )
+            correlation_id = connection.next_correlation_id()
+            payload = encode_request(request, version, correlation_id, connection.client_id)
+            patience_s = min(max_wait_ms / 1000 + _ANSWER_GRACE_S, deadline.left_s)
+            answer = await connection.exchange(
+                FetchRequest.API_KEY, (payload,), timeout_s=max(patience_s, 0.001)
+            )
+            answered_id, response = decode_fetch_response(version, answer)
+            connection.check_correlation(correlation_id, answered_id)
+            check(response.error_code)
+            return self._fetched(response, group, epochs)
+
+        async def follow(
+            node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
+        ) -> dict[TopicPartition, Fetched | KafkaError]:
+            try:
+                answers = await call(node_id, group, deadline)
+            except (ConnectError, KafkaError):
+                for tp in group:
+                    closest.spurn(tp, node_id)
+                raise
+            return {tp: self._followed(tp, node_id, answers[tp]) for tp in group}
+
+        found: dict[TopicPartition, Fetched | KafkaError] = {}
+        asked = wanted
+        for _ in range(1 + _SENT_ON_MAX):
+            found |= await self.cluster.ask_leaders(asked, follow, until, node_of=closest.node_of)
+            asked = {tp: wanted[tp] for tp in asked if _names_another(found[tp])}
+            if not asked:
+                break
+        return found
+
+    async def produce(
+        self,
+        tp: TopicPartition,
+        batches: Sequence[Buffer],
+        *,
+        acks: int = ACKS_ALL,
+        timeout_s: float = 60.0,
+        create: bool = False,
+        sends: "Counter[TopicPartition] | None" = None,
+    ) -> Produced:
+        """Encoded batches (usually one) to one partition.  Raises KafkaError.
+
+        ``sends`` counts the requests that carried the batches.  After more than one, an error does
+        not mean that nothing was written: the answer to an earlier request may be lost.
+        """
+        answers = await self.produce_each(
+            {tp: batches}, acks=acks, timeout_s=timeout_s, create=create, sends=sends
+        )
+        return value_or_raise(tp, answers[tp])
+
+    async def produce_each(
+        self,
+        batches: Mapping[TopicPartition, Sequence[Buffer]],
+        *,
+        acks: int = ACKS_ALL,
+        timeout_s: float = 60.0,
+        create: bool = False,
+        sends: "Counter[TopicPartition] | None" = None,
+    ) -> dict[TopicPartition, Produced | KafkaError]:
+        """Encoded batches to many partitions, one request per leader; an entry for each.
+
+        What fails retriably is sent again unchanged, so batches without a producer id may be
+        written twice when an answer is lost.  ``sends``: see ``produce``.
+        """
+
+        async def call(
+            node_id: int, group: dict[TopicPartition, Sequence[Buffer]], deadline: Deadline
+        ) -> dict[TopicPartition, Produced | KafkaError]:
+            connection = await self.cluster.connect_node(node_id, deadline)
+            version = self._version(connection, ProduceRequest, group)
+            request = ProduceRequest(
+                acks=acks,
+                timeout_ms=max(deadline.left_ms, 1),
+                topic_data=self._produce_topics(group),
+            )
+            correlation_id = connection.next_correlation_id()
+            payload = encode_produce_request(version, correlation_id, connection.client_id, request)
+            if sends is not None:
+                sends.update(group.keys())
+            if acks == 0:
+                await connection.send(payload)
+                return dict.fromkeys(group, Produced())
+            answer = await connection.exchange(
+                ProduceRequest.API_KEY, payload, timeout_s=max(deadline.left_s, 0.001)
+            )
+            answered_id, response = decode_produce_response(version, answer)
+            connection.check_correlation(correlation_id, answered_id)
+            return self._produced(response, group)
+
+        return await self.cluster.ask_leaders(batches, call, Deadline(timeout_s), create=create)
+
+    async def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+    ) -> dict[TopicPartition, OffsetTimestamp]:
+        """Offsets for timestamps in milliseconds or for ``OffsetSpec``; -1: there is none.
+
+        Raises KafkaError for the first partition that has no answer.
+        """
+        answers = await self.find_offsets(wanted, isolation=isolation, timeout_s=timeout_s)
+        return {tp: value_or_raise(tp, answer) for tp, answer in answers.items()}
+
+    async def find_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+    ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
+        """As ``list_offsets``, with an error in place of each answer that could not be had."""
+
+        async def call(
+            node_id: int, group: dict[TopicPartition, int], deadline: Deadline
+        ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
+            connection = await self.cluster.connect_node(node_id, deadline)
+            request = ListOffsetsRequest(
+                replica_id=_CONSUMER,
+                isolation_level=isolation,
+                topics=ask_offsets(group, self._leader_epochs(group)),
+                timeout_ms=deadline.left_ms,
+            )
+            response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
+            return listed(response, group)
+
+        return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
+
+    async def end_offsets(
+        self,
+        partitions: Sequence[TopicPartition],
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        timeout_s: float = 60.0,
+    ) -> dict[TopicPartition, int]:
+        """The offsets behind the last readable records."""
+        wanted = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
+        found = await self.list_offsets(wanted, isolation=isolation, timeout_s=timeout_s)
+        return {tp: answer.offset for tp, answer in found.items()}
+
+    async def init_producer_id(self, *, timeout_s: float = 60.0) -> ProducerIdentity:
+        """A fresh producer id."""
+        deadline = Deadline(timeout_s)
+        request = InitProducerIdRequest(transaction_timeout_ms=60_000)
+
+        async def attempt() -> InitProducerIdResponse:
+            response: InitProducerIdResponse = await self.cluster.ask_broker(request, deadline)
+            check(response.error_code)
+            return response
+
+        found = await retry(attempt, deadline)
+        return ProducerIdentity(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
+
+    def _version(
+        self, connection: Connection, message: type[Request], group: Iterable[TopicPartition]
+    ) -> int:
+        """The highest common version, below those with topic ids where an id is not known."""
+        if all(self._topic_id(tp.topic) for tp in group):
+            return connection.version_for(message)
+        return connection.version_for(message, at_most=_NAMES_UNTIL)
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self.cluster.view.topics.get(name)
+        return topic.topic_id if topic else None
+
+    def _names(self, group: Iterable[TopicPartition]) -> dict[UUID | None, str]:
+        """Topic names by id, for answers that carry only the id."""
+        return {self._topic_id(tp.topic): tp.topic for tp in group}
+
+    def _leader_epochs(self, group: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """What is known of their leaders: one that was replaced meanwhile refuses to answer."""
+        leaders = {tp: self.cluster.view.leader(tp) for tp in group}
+        return {tp: led.leader_epoch if led else NO_LEADER_EPOCH for tp, led in leaders.items()}
+
+    def _fetched(
+        self,
+        response: FetchResponse,
+        group: Mapping[TopicPartition, FetchFrom],
+        epochs: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, Fetched | KafkaError]:
+        names = self._names(group)
+        results: dict[TopicPartition, Fetched | KafkaError] = unanswered(group)
+        for topic in response.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for part in topic.partitions:
+                tp = TopicPartition(name, part.partition_index)
+                if part.error_code:
+                    at = group[tp].offset if tp in group else NO_OFFSET
+                    results[tp] = kafka_error(
+                        part.error_code, f"the fetch from {tp} at offset {at} was refused"
+                    )
+                else:
+                    results[tp] = Fetched(
+                        records=records_view(part.records),
+                        high_watermark=part.high_watermark,
+                        last_stable_offset=part.last_stable_offset,
+                        log_start_offset=part.log_start_offset,
+                        leader_epoch=epochs[tp],
+                        aborted=part.aborted_transactions or (),
+                        closer_replica=part.preferred_read_replica,
+                    )
+        return results
+
+    def _followed(
+        self, tp: TopicPartition, node_id: int, answer: Fetched | KafkaError
+    ) -> Fetched | KafkaError:
+        """What a leader or a follower answered; after errors of followers the leader is asked."""
+        if isinstance(answer, Fetched) and answer.closer_replica != NO_NODE:
+            self._closest.name(tp, answer.closer_replica)
+        elif self._closest.is_follower(tp, node_id):
+            if isinstance(answer, KafkaError):
+                answer = KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, str(answer))
+            elif answer.records:
+                return answer
+            self._closest.spurn(tp, node_id)
+        return answer
+
+    def _produce_topics(
+        self, group: Mapping[TopicPartition, Sequence[Buffer]]
+    ) -> tuple[TopicProduceData, ...]:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for tp, batches in group.items():
+            whole = batches[0] if len(batches) == 1 else ScatteredRecords(tuple(batches))
+            records = cast("Records", bytes(whole) if isinstance(whole, bytearray) else whole)
+            topics.setdefault(tp.topic, []).append(
+                PartitionProduceData(index=tp.partition, records=records)
+            )
+        return tuple(
+            TopicProduceData(
+                name=name, topic_id=self._topic_id(name), partition_data=tuple(partitions)
+            )
+            for name, partitions in topics.items()
+        )
+
+    def _produced(
+        self, response: ProduceResponse, group: Mapping[TopicPartition, Sequence[Buffer]]
+    ) -> dict[TopicPartition, Produced | KafkaError]:
+        names = self._names(group)
+        results: dict[TopicPartition, Produced | KafkaError] = unanswered(group)
+        for topic in response.responses:
+            name = topic.name or names.get(topic.topic_id, "")
+            for part in topic.partition_responses:
+                tp = TopicPartition(name, part.index)
+                if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    results[tp] = Produced()  # written before; the broker forgot where
+                elif part.error_code:
+                    reason = part.error_message or f"batch for {tp} refused"
+                    results[tp] = kafka_error(part.error_code, reason)
+                else:
+                    results[tp] = Produced(
+                        base_offset=part.base_offset,
+                        log_append_time=part.log_append_time_ms,
+                        log_start_offset=part.log_start_offset,
+                    )
+        return results
+
+
+def value_or_raise(tp: TopicPartition, answer: ResultT | KafkaError) -> ResultT:
+    """The result, or its error raised with the partition named."""
+    if isinstance(answer, KafkaError):
+        message = answer.message or ""
+        if str(tp) not in message:
+            message = f"{tp}: {message}" if message else str(tp)
+        raise KafkaError(answer.code, message)
+    return answer
+
+
+def _names_another(answer: Fetched | KafkaError) -> bool:
+    return isinstance(answer, Fetched) and answer.closer_replica != NO_NODE
+
+
+def _fetch_topics(
+    group: Mapping[TopicPartition, FetchFrom],
+    epochs: Mapping[TopicPartition, int],
+    topic_id: Callable[[str], UUID | None],
+) -> tuple[FetchTopic, ...]:
+    topics: dict[str, list[FetchPartition]] = {}
+    for tp, wanted in group.items():
+        topics.setdefault(tp.topic, []).append(
+            FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=epochs[tp],
+                fetch_offset=wanted.offset,
+                partition_max_bytes=wanted.max_bytes,
+            )
+        )
+    return tuple(
+        FetchTopic(topic=name, topic_id=topic_id(name), partitions=tuple(partitions))
+        for name, partitions in topics.items()
+    )

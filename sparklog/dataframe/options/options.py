@@ -1,0 +1,379 @@
+"""Options of ``format("sparklog")`` -> values, once.
+
+Owns: names, defaults, precedence and rules of the options (those of Spark's Kafka source) and their
+error messages.  Must not know Spark, the client or the clock.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sparklog.config import nearest
+from sparklog.dataframe.options.kafka_options import (
+    READ_WITHOUT_EFFECT,
+    WRITE_WITHOUT_EFFECT,
+    refusal,
+)
+from sparklog.dataframe.options.option_values import (
+    acknowledgements,
+    assignment,
+    boolean,
+    bootstrap_servers,
+    compression,
+    error_or_latest,
+    int32,
+    isolation,
+    offsets_by_partition,
+    positive_int,
+    timestamp_ms,
+    timestamps_by_partition,
+    topic_list,
+    topic_name,
+    whole_number,
+)
+from sparklog.dataframe.options.topic_pattern import topic_matcher
+from sparklog.dataframe.partitioners import (
+    DEFAULT,
+    STICKY,
+    Partitioner,
+    java_partitioner,
+    named_partitioner,
+)
+from sparklog.errors import ConfigError
+from sparklog.types import Compression, Endpoint, Isolation, OffsetSpec, TopicPartition
+
+log = logging.getLogger(__name__)
+Parsed = TypeVar("Parsed")
+
+BOOTSTRAP_OPTIONS = ("kafka.bootstrap.servers", "bootstrap.servers")
+#: Ours alone: marks a scan that shares its source with no other (see ``own_scans``).
+OWN_SCAN_OPTION = "sparklog.own.scan"
+#: Ours alone: the schema of rows that come packed, as JSON (see ``packed_writes``).
+PACKED_OPTION = "sparklog.packed"
+#: The default of ``kafka.batch.size``: librdkafka's, which fits into a topic's default maximum.
+BATCH_BYTES = 1_000_000
+#: The default of ``kafka.buffer.memory``: two requests to a leader and what waits behind them.
+#: More is memory that Python has to get, and that has left the caches when it is sent.
+BUFFER_BYTES = 16 * 1024 * 1024
+#: The default of ``kafka.delivery.timeout.ms``, and of ``kafka.client.id``.
+DELIVERY_TIMEOUT_MS = 120_000
+CLIENT_ID = "sparklog-dataframe"
+SELECTIONS = ("assign", "subscribe", "subscribePattern")
+#: Spark's Kafka source takes them in a batch read, and says that they do nothing there.
+STREAM_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+READ_OPTIONS = frozenset(
+    {
+        *BOOTSTRAP_OPTIONS,
+        *SELECTIONS,
+        *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
+        *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
+        *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "failOnCorruptBatch"),
+        *("minPartitions", "maxRecordsPerPartition", "includeHeaders"),
+        *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+        *("groupIdPrefix", *STREAM_OPTIONS),
+        OWN_SCAN_OPTION,
+        *("kafka.client.id", "kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes"),
+        *("kafka.client.rack", "kafka.isolation.level"),
+        *READ_WITHOUT_EFFECT,
+    }
+)
+WRITE_OPTIONS = frozenset(
+    {
+        *BOOTSTRAP_OPTIONS,
+        *("topic", "includeHeaders", "kafka.acks", "kafka.compression.type", "kafka.batch.size"),
+        *("kafka.client.id", "kafka.delivery.timeout.ms", "kafka.enable.idempotence"),
+        *("partitioner", "kafka.partitioner", "kafka.partitioner.class"),
+        *("kafka.partitioner.ignore.keys", "kafka.buffer.memory"),
+        PACKED_OPTION,
+        *WRITE_WITHOUT_EFFECT,
+    }
+)
+
+
+#: Table properties that Spark adds to the options of a table whose columns CREATE TABLE leaves out.
+_TABLE_PROPERTIES = frozenset({"owner", "is_managed_location", "external"})
+#: The remedy for tables of Spark's catalog.
+NO_TABLES = (
+    "Spark hands the options of CREATE TABLE to no source that is made in Python: use "
+    "CREATE TEMPORARY VIEW name USING sparklog OPTIONS (subscribe 'TOPIC', topic 'TOPIC')"
+)
+
+
+def table_hint(options: Mapping[str, str]) -> str:
+    """What to add to an error about a missing option where no option is given at all."""
+    given = {name.lower() for name in options} - {OWN_SCAN_OPTION, PACKED_OPTION}
+    return "" if given else f"; if this is a table: {NO_TABLES}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """What options are given for: their names, and how errors call them."""
+
+    name: str
+    options: frozenset[str]
+    #: What to say of an option that is for the other use.
+    other: str
+
+
+_READ = _Use(
+    name="read",
+    options=READ_OPTIONS,
+    other="is for writes; a read names its topics with subscribe, assign or subscribePattern, "
+    "and a view that reads and inserts has one of them and topic",
+)
+_WRITE = _Use(
+    name="write",
+    options=WRITE_OPTIONS,
+    other="is for reads; a write names its topic with topic, and a view that reads and inserts "
+    "has topic and one of subscribe, assign and subscribePattern",
+)
+
+
+def is_two_way(options: Mapping[str, str]) -> bool:
+    """Whether options are one set for reads and inserts, as those of a view.
+
+    They name what is read and where writes go.  A read then ignores the options of writes, and a
+    write ignores those of reads.
+    """
+    names = {name.lower() for name in options}
+    return "topic" in names and any(name.lower() in names for name in SELECTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Where a read starts or ends: exactly one of the fields is given; times in milliseconds."""
+
+    special: OffsetSpec | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamps: Mapping[TopicPartition, int] | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def by_partition(self) -> Mapping[TopicPartition, int] | None:
+        """What was said of single partitions, which then has to be said of all."""
+        return self.offsets if self.offsets is not None else self.timestamps
+
+    def time_of(self, partition: TopicPartition) -> int | None:
+        """The time at which that partition's range starts or ends, if a time was given."""
+        return self.timestamp_ms if self.timestamps is None else self.timestamps.get(partition)
+
+    def option(self, side: str) -> str:
+        """The option that said so; ``side`` is ``starting`` or ``ending``."""
+        if self.timestamp_ms is not None:
+            return f"{side}Timestamp"
+        return f"{side}Offsets" if self.timestamps is None else f"{side}OffsetsByTimestamp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """A batch read; times in milliseconds, sizes in bytes.
+
+    One of ``topics``, ``assigned`` and ``pattern`` (Java's syntax) says what is read.
+    """
+
+    bootstrap: tuple[Endpoint, ...]
+    topics: tuple[str, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
+    pattern: str | None = None
+    starting: Bound = field(default_factory=lambda: Bound(special=OffsetSpec.EARLIEST))
+    ending: Bound = field(default_factory=lambda: Bound(special=OffsetSpec.LATEST))
+    #: A partition without a record as new as the starting time is read from its end: nothing.
+    unmatched_starts_latest: bool = False
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    fail_on_corrupt_batch: bool = True
+    include_headers: bool = False
+    isolation: Isolation = Isolation.READ_COMMITTED
+    poll_timeout_ms: int = 120_000
+    plan_tries: int = 3
+    plan_pause_ms: int = 1000
+    fetch_max_bytes: int = 4 * 1024 * 1024
+    #: Whose replicas are read (KIP-392); None: those of the task's host, empty: leaders.
+    rack: str | None = None
+    client_id: str = CLIENT_ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """A batch write; times in milliseconds, sizes in bytes."""
+
+    bootstrap: tuple[Endpoint, ...]
+    topic: str | None = None
+    acks: int = -1
+    compression: Compression = Compression.NONE
+    batch_bytes: int = BATCH_BYTES
+    delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
+    idempotent: bool = True
+    partitioner: Partitioner = DEFAULT
+    #: Encoded bytes that may wait for their acknowledgement before a task takes no more rows.
+    buffer_bytes: int = BUFFER_BYTES
+    client_id: str = CLIENT_ID
+
+
+def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) -> ReadOptions:
+    """Raises ConfigError naming the option and what it should be."""
+    given = _Given(options, _READ, _WRITE)
+    for name in filter(given.has, STREAM_OPTIONS):
+        log.warning("option %s is for streams; this batch read ignores it", name)
+    _check_selection(given)
+    return ReadOptions(
+        bootstrap=_bootstrap(given, found_bootstrap),
+        topics=given.get("subscribe", topic_list, ()),
+        assigned=given.get("assign", assignment, ()),
+        pattern=given.optional("subscribePattern", _pattern),
+        starting=_bound(given, "starting", OffsetSpec.EARLIEST, refused="latest"),
+        ending=_bound(given, "ending", OffsetSpec.LATEST, refused="earliest"),
+        unmatched_starts_latest=given.get(
+            "startingOffsetsByTimestampStrategy", error_or_latest, "error"
+        )
+        == "latest",
+        min_partitions=given.optional("minPartitions", int32),
+        max_records_per_partition=given.optional("maxRecordsPerPartition", positive_int),
+        fail_on_data_loss=given.get("failOnDataLoss", boolean, True),
+        fail_on_corrupt_batch=given.get("failOnCorruptBatch", boolean, True),
+        include_headers=given.get("includeHeaders", boolean, False),
+        isolation=given.get("kafka.isolation.level", isolation, Isolation.READ_COMMITTED),
+        poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", int32, 120_000),
+        plan_tries=given.get("fetchOffset.numRetries", int32, 3),
+        plan_pause_ms=given.get("fetchOffset.retryIntervalMs", whole_number, 1000),
+        fetch_max_bytes=given.get(
+            "kafka.max.partition.fetch.bytes",
+            int32,
+            given.get("kafka.fetch.max.bytes", int32, 4 * 1024 * 1024),
+        ),
+        rack=given.optional("kafka.client.rack", str.strip),
+        client_id=given.get("kafka.client.id", str, CLIENT_ID),
+    )
+
+
+def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None) -> WriteOptions:
+    """Raises ConfigError naming the option and what it should be."""
+    given = _Given(options, _WRITE, _READ)
+    acks = given.get("kafka.acks", acknowledgements, -1)
+    idempotent = given.get("kafka.enable.idempotence", boolean, acks == -1)
+    if idempotent and acks != -1:
+        raise ConfigError(
+            "kafka.enable.idempotence=true needs kafka.acks=all; leave one of them out"
+        )
+    return WriteOptions(
+        bootstrap=_bootstrap(given, found_bootstrap),
+        topic=given.optional("topic", topic_name),
+        acks=acks,
+        compression=given.get("kafka.compression.type", compression, Compression.NONE),
+        batch_bytes=given.get("kafka.batch.size", int32, BATCH_BYTES),
+        delivery_timeout_ms=given.get("kafka.delivery.timeout.ms", int32, DELIVERY_TIMEOUT_MS),
+        idempotent=idempotent,
+        partitioner=_partitioner(given),
+        buffer_bytes=given.get("kafka.buffer.memory", positive_int, BUFFER_BYTES),
+        client_id=given.get("kafka.client.id", str, CLIENT_ID),
+    )
+
+
+class _Given:
+    """The options as given: names are case-insensitive in Spark, values are text."""
+
+    def __init__(self, options: Mapping[str, str], use: _Use, other: _Use) -> None:
+        self._texts = {name.lower(): text for name, text in options.items()}
+        self._check_names(options, use, other)
+
+    @property
+    def table_hint(self) -> str:
+        return table_hint(self._texts)
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    def optional(self, name: str, parse: Callable[[str], Parsed]) -> Parsed | None:
+        text = self._texts.get(name.lower())
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ConfigError(f"option {name}={text!r}: {error}") from None
+
+    def get(self, name: str, parse: Callable[[str], Parsed], default: Parsed) -> Parsed:
+        value = self.optional(name, parse)
+        return default if value is None else value
+
+    @staticmethod
+    def _check_names(options: Mapping[str, str], use: _Use, other: _Use) -> None:
+        known = {name.lower(): name for name in use.options}
+        known_there = {name.lower() for name in other.options}
+        if _TABLE_PROPERTIES & options.keys():
+            raise ConfigError(f"CREATE TABLE is not supported: {NO_TABLES}")
+        two_way = is_two_way(options)
+        for name, text in options.items():
+            why = refusal(name.lower(), text)
+            if why is not None:
+                raise ConfigError(f"option {name} is not supported: {why}")
+            if name.lower() in known:
+                continue
+            if name.lower() not in known_there:
+                near = nearest(name.lower(), known)
+                hint = f"; did you mean {known[near]}?" if near else ""
+                raise ConfigError(f"unknown option {name!r} for a batch {use.name}{hint}")
+            if not two_way:
+                raise ConfigError(f"option {name!r} {use.other}")
+            log.info("option %s is for a batch %s; this %s ignores it", name, other.name, use.name)
+
+
+def _bootstrap(given: _Given, found: str | None) -> tuple[Endpoint, ...]:
+    for name in BOOTSTRAP_OPTIONS:
+        endpoints = given.optional(name, bootstrap_servers)
+        if endpoints:
+            return endpoints
+    if found:
+        return bootstrap_servers(found)
+    raise ConfigError(
+        "no cluster: start one with sparklog.start(spark) in this application, "
+        "or give option('kafka.bootstrap.servers', 'HOST:PORT')"
+    )
+
+
+def _check_selection(given: _Given) -> None:
+    chosen = [name for name in SELECTIONS if given.has(name)]
+    if len(chosen) != 1:
+        found = " and ".join(chosen) or "none"
+        raise ConfigError(
+            "exactly one of the options assign, subscribe and subscribePattern is needed, "
+            f"found {found}{given.table_hint}"
+        )
+
+
+def _partitioner(given: _Given) -> Partitioner:
+    """The first that is given counts."""
+    if given.get("kafka.partitioner.ignore.keys", boolean, False):
+        return STICKY
+    for name in ("partitioner", "kafka.partitioner"):
+        if given.has(name):
+            return given.get(name, named_partitioner, DEFAULT)
+    return given.get("kafka.partitioner.class", java_partitioner, DEFAULT)
+
+
+def _pattern(text: str) -> str:
+    topic_matcher(text)
+    return text
+
+
+def _bound(given: _Given, side: str, default: OffsetSpec, refused: str) -> Bound:
+    """The first of these options that is given counts; the others are not looked at."""
+    if given.has(f"{side}Timestamp"):
+        return Bound(timestamp_ms=given.optional(f"{side}Timestamp", timestamp_ms))
+    if given.has(f"{side}OffsetsByTimestamp"):
+        times = given.optional(f"{side}OffsetsByTimestamp", timestamps_by_partition)
+        return Bound(timestamps=times)
+
+    def parse(text: str) -> Bound:
+        word = text.strip().lower()
+        if word == refused:
+            raise ValueError(f"a batch read cannot have {word} {side} offsets")
+        specials = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
+        if word in specials:
+            return Bound(special=specials[word])
+        return Bound(offsets=offsets_by_partition(text, refused))
+
+    return given.get(f"{side}Offsets", parse, Bound(special=default))

@@ -1,0 +1,180 @@
+"""The raw batches of one range, in order, while leaders change and records may vanish.
+
+Owns: prefetching, how much is asked for, and what counts as a loss of data.  A gap that compaction
+or transactions left is none; records below the log start, above the log's end, or of a topic that
+was deleted are.  Must not know what is in a batch, or Spark.
+"""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+
+from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.damaged_ranges import end_of_answer, find_readable
+from sparklog.client.data_client import Fetched
+from sparklog.client.deadline import Backoff, Deadline
+from sparklog.dataframe.corrupt_batches import CorruptBatches
+from sparklog.dataframe.options import ReadOptions
+from sparklog.dataframe.read.plan import OffsetRange
+from sparklog.errors import DataLossError, DecodeError, ErrorCode, KafkaError, SparklogError
+from sparklog.types import Isolation, OffsetSpec
+
+log = logging.getLogger(__name__)
+
+#: What a range's first fetch asks for: how large its records are is not known yet.
+FIRST_FETCH_BYTES = 1024 * 1024
+#: What every later fetch asks for at least.
+FETCH_BYTES_MIN = 64 * 1024
+
+#: What a leader answers where its log is damaged, and what other message formats are told as.
+_DAMAGED = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class RangeFetches:
+    """The next fetch is in flight while the caller works on one.
+
+    Iterating raises DataLossError, unless the options let records go; KafkaError when the cluster
+    gives nothing in time.  ``corrupt`` is told of offsets from which no sound batch header comes.
+    """
+
+    def __init__(
+        self,
+        client: BlockingDataClient,
+        item: OffsetRange,
+        options: ReadOptions,
+        corrupt: CorruptBatches,
+    ) -> None:
+        self._corrupt = corrupt
+        self._client = client
+        self._range = item
+        self._options = options
+        self._bytes = min(FIRST_FETCH_BYTES, options.fetch_max_bytes)
+        self._pending = self._fetch(item.start)
+
+    def __iter__(self) -> Iterator[tuple[int, Fetched]]:
+        """Batches, and the offset from which on they are wanted."""
+        offset, end = self._range.start, self._range.end
+        waiting = Backoff(Deadline(self._client.timeout_s))
+        try:
+            while offset < end:
+                try:
+                    fetched = self._take(offset)
+                    if fetched is None or not fetched.records:
+                        offset = self._look_again(offset, fetched, waiting)
+                        if offset < end:
+                            self._pending = self._fetch(offset)
+                        continue
+                    after, size = end_of_answer(fetched, offset)
+                except (DecodeError, KafkaError) as error:
+                    if isinstance(error, KafkaError) and error.code not in _DAMAGED:
+                        raise
+                    offset = self._pass(offset, error)
+                    if offset < end:
+                        self._pending = self._fetch(offset)
+                    continue
+                fetched = replace(fetched, records=fetched.records[:size])
+                self._adapt(len(fetched.records), after - offset, end - after)
+                start, offset = offset, after
+                if offset < end:
+                    self._pending = self._fetch(offset)
+                yield start, fetched
+                waiting = Backoff(Deadline(self._client.timeout_s))
+        finally:
+            self._pending.cancel()
+
+    def _take(self, offset: int) -> Fetched | None:
+        """What was asked for; None where the leader says that it has no such offset."""
+        try:
+            fetched = self._client.result(self._pending)
+        except KafkaError as error:
+            if error.code in _GONE:
+                self._lose(offset, "the topic was deleted")
+                return None
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            fetched = None
+        if self._is_another_topic():
+            self._lose(offset, "the topic was deleted and created again")
+            return None
+        return fetched
+
+    def _pass(self, offset: int, error: SparklogError) -> int:
+        """Behind what cannot be read at ``offset``, if the options let it go."""
+        tp, isolation = self._range.topic_partition, self._options.isolation
+        if self._corrupt.fail:
+            self._corrupt.meet(offset, offset, error)
+        find = find_readable(self._client.raw, tp, offset, isolation=isolation)
+        found = min(self._client.run(find), self._range.end)
+        self._corrupt.meet(offset, found - 1, error)
+        return found
+
+    def _look_again(self, offset: int, fetched: Fetched | None, waiting: Backoff) -> int:
+        """Where to go on after an answer without batches: there, or behind what is lost.
+
+        A new leader may not know yet that it has what its predecessor gave out; such a one refuses
+        to say what its last offset is until it knows.
+        """
+        item = self._range
+        tp = item.topic_partition
+        if self._is_another_topic() or tp.topic not in self._client.cluster.view.topics:
+            return item.end
+        if fetched is None or self._readable(fetched) <= offset:
+            earliest, latest = self._held()
+            if offset < earliest:
+                self._lose(offset, f"the log starts at {earliest} now", until=earliest)
+                return min(earliest, item.end)
+            if latest <= offset:
+                self._lose(offset, f"the log ends at {latest} now")
+                return item.end
+        if not self._client.run(waiting.pause()):
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{tp} gave no records from offset {offset} in time",
+            )
+        return offset
+
+    def _lose(self, offset: int, why: str, until: int | None = None) -> None:
+        item = self._range
+        end = item.end if until is None else min(until, item.end)
+        what = (
+            f"{item.topic_partition} no longer has offsets {offset} to {end} of the planned range "
+            f"[{item.start}, {item.end}): {why}"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{what}. Read again, or go on without with failOnDataLoss=false")
+        log.warning("%s; they are not read (failOnDataLoss=false)", what)
+
+    def _is_another_topic(self) -> bool:
+        """Whether another topic has the name that the planned one had."""
+        view = self._client.cluster.view.topics.get(self._range.topic_partition.topic)
+        return view is not None and self._range.topic_id not in (None, view.topic_id)
+
+    def _readable(self, fetched: Fetched) -> int:
+        if self._options.isolation is Isolation.READ_COMMITTED:
+            return fetched.last_stable_offset
+        return fetched.high_watermark
+
+    def _held(self) -> tuple[int, int]:
+        tp, isolation = self._range.topic_partition, self._options.isolation
+        earliest = self._client.list_offsets({tp: OffsetSpec.EARLIEST}, isolation=isolation)
+        latest = self._client.list_offsets({tp: OffsetSpec.LATEST}, isolation=isolation)
+        return earliest[tp].offset, latest[tp].offset
+
+    def _adapt(self, size: int, offsets: int, left: int) -> None:
+        """Ask for what is left, as far as can be told: bytes behind the range are for nothing."""
+        expected = left * size // offsets
+        wanted = expected + expected // 8 + FETCH_BYTES_MIN
+        self._bytes = min(wanted, self._options.fetch_max_bytes)
+
+    def _fetch(self, offset: int) -> "Future[Fetched]":
+        return self._client.submit(
+            self._client.raw.fetch(
+                self._range.topic_partition,
+                offset,
+                max_bytes=self._bytes,
+                isolation=self._options.isolation,
+                timeout_s=self._client.timeout_s,
+            )
+        )

@@ -1,0 +1,157 @@
+"""Asks the cluster what a batch read needs to know, and plans it.
+
+Owns: the questions (metadata, offsets, offsets by time), their order, and their repetition.  Must
+not know Spark; what follows from the answers is decided in ``plan`` and ``pushdown``.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from sparklog.client.data_client import RawClient
+from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Deadline, is_retriable
+from sparklog.dataframe.options import Bound, ReadOptions, topic_matcher
+from sparklog.dataframe.read.plan import (
+    FoundByTime,
+    OffsetRange,
+    PartitionOffsets,
+    check_names,
+    resolve,
+    split,
+)
+from sparklog.dataframe.read.pushdown import Narrowing
+from sparklog.errors import ConfigError, ConnectError, ErrorCode, KafkaError
+from sparklog.plurals import counted
+from sparklog.types import NO_OFFSET, OffsetSpec, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+async def plan_read(
+    client: RawClient, options: ReadOptions, narrowing: Narrowing
+) -> list[OffsetRange]:
+    """The ranges that one batch read covers, pinned now.
+
+    Raises ConfigError for bounds that the partitions do not hold, DataLossError for deleted
+    records, KafkaError for unknown topics, ConnectError when nobody answers.
+    """
+    deadline = Deadline(options.poll_timeout_ms / 1000)
+    tries_left = options.plan_tries
+    while True:
+        try:
+            return await _Planning(client, options, deadline).plan(narrowing)
+        except (KafkaError, ConnectError) as error:
+            tries_left -= 1
+            pause_s = options.plan_pause_ms / 1000
+            unknown_topic = isinstance(error, KafkaError) and error.code in UNKNOWN_TOPIC_CODES
+            if not tries_left or unknown_topic or not is_retriable(error):
+                raise
+            if deadline.left_s <= pause_s:
+                raise
+            log.warning("could not plan the read, trying again: %s", error)
+            await asyncio.sleep(pause_s)
+
+
+class _Planning:
+    """One try."""
+
+    def __init__(self, client: RawClient, options: ReadOptions, deadline: Deadline) -> None:
+        self._client = client
+        self._options = options
+        self._deadline = deadline
+
+    async def plan(self, narrowing: Narrowing) -> list[OffsetRange]:
+        options = self._options
+        partitions = await self._partitions()
+        check_names(options.starting, "starting", partitions)
+        check_names(options.ending, "ending", partitions)
+        earliest = await self._offsets(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
+        latest = await self._offsets(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
+        starts = await self._by_time(options.starting, partitions)
+        ends = await self._by_time(options.ending, partitions)
+        ranges = []
+        for tp in partitions:
+            first, last = earliest[tp] or 0, latest[tp] or 0
+            held = PartitionOffsets(earliest=first, latest=max(first, last))
+            found = FoundByTime(start=starts.get(tp), end=ends.get(tp))
+            ranges.append(replace(resolve(options, tp, held, found), topic_id=self._topic_id(tp)))
+        self._tell_losses(ranges)
+        lower_ms = narrowing.lower_ms
+        firsts: Mapping[TopicPartition, int | None] = {}
+        if lower_ms is not None and lower_ms >= 0:
+            firsts = await self._offsets(dict.fromkeys(partitions, lower_ms))
+        elif lower_ms is not None:  # before 1970, where numbers stand for other questions
+            firsts = dict.fromkeys(partitions, 0)
+        narrowed = narrowing.apply(ranges, firsts)
+        return split(narrowed, options.min_partitions, options.max_records_per_partition)
+
+    async def _partitions(self) -> list[TopicPartition]:
+        options = self._options
+        if options.pattern is not None:
+            return await self._matching(options.pattern)
+        wanted = options.topics or tuple(dict.fromkeys(tp.topic for tp in options.assigned))
+        known = {name: await self._known(name) for name in wanted}
+        if not options.assigned:
+            return [TopicPartition(name, n) for name in wanted for n in known[name]]
+        for tp in options.assigned:
+            if tp.partition not in known[tp.topic]:
+                held = counted(len(known[tp.topic]), "partition")
+                raise ConfigError(f"assign names {tp}, but topic {tp.topic} has {held}")
+        return list(options.assigned)
+
+    async def _known(self, name: str) -> list[int]:
+        """The partitions of a topic."""
+        try:
+            return sorted((await self._client.cluster.topic(name, self._deadline)).partitions)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise KafkaError(error.code, f"topic {name!r} does not exist") from None
+            raise
+
+    async def _matching(self, pattern: str) -> list[TopicPartition]:
+        """Of all topics but the cluster's own; there may be none."""
+        matches = topic_matcher(pattern)
+        view = await self._client.cluster.refresh(None, self._deadline)
+        return [
+            TopicPartition(name, number)
+            for name, topic in sorted(view.topics.items())
+            if not topic.is_internal and matches(name)
+            for number in sorted(topic.partitions)
+        ]
+
+    async def _by_time(
+        self, bound: Bound, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        times = {tp: bound.time_of(tp) for tp in partitions}
+        return await self._offsets({tp: ms for tp, ms in times.items() if ms is not None})
+
+    async def _offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset at or after each time (or what ``OffsetSpec`` says); None: no record."""
+        if not wanted:
+            return {}
+        found = await self._client.list_offsets(
+            wanted,
+            isolation=self._options.isolation,
+            timeout_s=max(self._deadline.left_s, 0.001),
+        )
+        return {tp: None if at.offset == NO_OFFSET else at.offset for tp, at in found.items()}
+
+    def _topic_id(self, tp: TopicPartition) -> UUID | None:
+        topic = self._client.cluster.view.topics.get(tp.topic)
+        return topic.topic_id if topic else None
+
+    def _tell_losses(self, ranges: Sequence[OffsetRange]) -> None:
+        offsets = self._options.starting.offsets or {}
+        for item in ranges:
+            wanted = offsets.get(item.topic_partition, item.start)
+            if 0 <= wanted < item.start:
+                log.warning(
+                    "%s: offsets %d to %d are deleted and not read (failOnDataLoss=false)",
+                    item.topic_partition,
+                    wanted,
+                    item.start,
+                )

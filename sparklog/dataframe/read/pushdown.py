@@ -1,0 +1,161 @@
+"""Filters that a read can use without changing its result.
+
+Owns: what Spark's filters say about times, offsets, partitions and topics, and how that narrows
+ranges.  Must not know Spark's classes (it reads their names and fields) or the client.  Every
+filter also goes back to Spark, so that what is not understood here is only not saved.
+
+An upper bound on the timestamp saves nothing: records below it may follow records above it, also
+where brokers stamp them, whose clocks differ.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sparklog.dataframe.read.plan import OffsetRange
+from sparklog.types import MAX_INT64, TopicPartition
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EQUAL = ("EqualTo", "EqualNullSafe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """What no row that passes all filters lies outside of.
+
+    ``lower_ms``: no passing row is older.  Offsets are ``[first_offset, end_offset)``.  ``others``
+    are filters on columns that are the same for all rows of a range.
+    """
+
+    lower_ms: int | None = None
+    first_offset: int = 0
+    end_offset: int = MAX_INT64
+    others: tuple[Any, ...] = ()
+
+    def selects(self, tp: TopicPartition) -> bool:
+        """False: no row of that partition passes."""
+        values = {("topic",): tp.topic, ("partition",): tp.partition}
+        return all(_may_hold(item, values[_attribute(item)]) for item in self.others)
+
+    def apply(
+        self, ranges: Iterable[OffsetRange], by_time: Mapping[TopicPartition, int | None]
+    ) -> list[OffsetRange]:
+        """The parts of ranges that may hold passing rows.
+
+        ``by_time`` has, per partition, the first offset with timestamp >= ``lower_ms`` (None: no
+        such record).  No earlier offset can pass, even where timestamps are unordered.
+        """
+        return [
+            self._narrow(item, by_time) for item in ranges if self.selects(item.topic_partition)
+        ]
+
+    def _narrow(
+        self, item: OffsetRange, by_time: Mapping[TopicPartition, int | None]
+    ) -> OffsetRange:
+        first = self.first_offset
+        if self.lower_ms is not None:
+            found = by_time.get(item.topic_partition)
+            first = max(first, item.end if found is None else found)
+        end = max(min(item.end, self.end_offset), item.start)
+        start = min(max(item.start, first), end)
+        return replace(item, start=start, end=end, min_timestamp_ms=self.lower_ms)
+
+
+def narrowing(filters: Iterable[Any]) -> Narrowing:
+    """What a conjunction of filters (``pyspark.sql.datasource.Filter``) says."""
+    found = Narrowing()
+    for item in filters:
+        column = _attribute(item)
+        if column == ("timestamp",):
+            bound = _lower_bound_ms(item)
+            if bound is not None:
+                lower = bound if found.lower_ms is None else max(found.lower_ms, bound)
+                found = replace(found, lower_ms=lower)
+        elif column == ("offset",):
+            first, end = _offsets(item)
+            found = replace(
+                found,
+                first_offset=max(found.first_offset, first),
+                end_offset=min(found.end_offset, end),
+            )
+        elif column in (("topic",), ("partition",)):
+            found = replace(found, others=(*found.others, item))
+    return found
+
+
+def _attribute(item: Any) -> Any:
+    """The column that a filter is about, also through ``Not``."""
+    inner = item.child if type(item).__name__ == "Not" else item
+    return getattr(inner, "attribute", None)
+
+
+def _lower_bound_ms(item: Any) -> int | None:
+    """Rounds down: a record's timestamp has whole milliseconds, Spark's has microseconds."""
+    kind = type(item).__name__
+    if kind in ("GreaterThan", "GreaterThanOrEqual", *_EQUAL):
+        return _milliseconds(item.value)
+    if kind == "In":
+        wanted = [value for value in item.value if value is not None]
+        known = [ms for ms in map(_milliseconds, wanted) if ms is not None]
+        return min(known) if known and len(known) == len(wanted) else None
+    return None
+
+
+def _offsets(item: Any) -> tuple[int, int]:
+    """``[first, end)`` of the offsets that can pass."""
+    kind = type(item).__name__
+    if kind == "In":
+        wanted = [value for value in item.value if isinstance(value, int)]
+        return (min(wanted), max(wanted) + 1) if wanted else (0, MAX_INT64)
+    value = getattr(item, "value", None)
+    if not isinstance(value, int):
+        return 0, MAX_INT64
+    if kind in _EQUAL:
+        return value, value + 1
+    if kind in ("GreaterThan", "GreaterThanOrEqual"):
+        return value + (kind == "GreaterThan"), MAX_INT64
+    if kind in ("LessThan", "LessThanOrEqual"):
+        return 0, value + (kind == "LessThanOrEqual")
+    return 0, MAX_INT64
+
+
+def _may_hold(item: Any, actual: Any) -> bool:
+    """False only where a filter cannot hold for that value, which is never null."""
+    kind = type(item).__name__
+    if kind == "Not":
+        return _holds(item.child, actual) is not True
+    return _holds(item, actual) is not False
+
+
+def _holds(item: Any, actual: Any) -> bool | None:
+    """None: not known, or null."""
+    kind = type(item).__name__
+    if kind == "In":
+        known = [value for value in item.value if value is not None]
+        return actual in known or (None if len(known) < len(item.value) else False)
+    value = getattr(item, "value", None)
+    if not isinstance(value, type(actual)):
+        return None
+    if kind in _EQUAL:
+        return bool(actual == value)
+    if kind in ("GreaterThan", "GreaterThanOrEqual"):
+        return bool(actual > value or (kind == "GreaterThanOrEqual" and actual == value))
+    if kind in ("LessThan", "LessThanOrEqual"):
+        return bool(actual < value or (kind == "LessThanOrEqual" and actual == value))
+    if kind == "StringStartsWith":
+        return bool(actual.startswith(value))
+    if kind == "StringEndsWith":
+        return bool(actual.endswith(value))
+    if kind == "StringContains":
+        return value in actual
+    return None
+
+
+def _milliseconds(value: Any) -> int | None:
+    """Spark hands timestamps over as datetimes with a zone; naive ones are in UTC."""
+    if not isinstance(value, datetime):
+        return None
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    delta = moment - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000

@@ -1,0 +1,129 @@
+"""Pieces that the packer made: records of one batch each, already laid out.
+
+Owns: their form in Python, what the JVM tells of those that it sent itself, how both are had from
+Arrow, and pieces made rows of again.  Must not know Spark, or connections.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from sparklog.dataframe.jvm import BY_KEY
+from sparklog.wire.records.batch import BATCH_OVERHEAD, Buffer
+from sparklog.wire.records.columns import decode_columns, encode_section
+from sparklog.wire.records.spans import binary_buffers
+
+#: Columns (see ``piece_outlet``) beside ``records``.
+_NUMBERS: Final = (
+    "record_count",
+    "base_timestamp",
+    "max_timestamp",
+    "partition",
+    "acknowledged",
+)
+#: Producer id and epoch, the topic's id, how many pieces are left, and when the first was sent.
+_PRODUCER: Final = struct.Struct(">qh16siq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedRecords:
+    """The records of one batch, without its header; times in milliseconds."""
+
+    records: Buffer
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    #: None: any, or that of each record's key.
+    partition: int | None = None
+    by_key: bool = False
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of the batch, before compression."""
+        return BATCH_OVERHEAD + len(self.records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """The idempotent producer that the JVM was, for Python to go on as."""
+
+    producer_id: int
+    producer_epoch: int
+    topic_id: UUID
+    #: Of the pieces that follow, so many were not acknowledged; others are new.
+    pieces_left: int
+    #: When the first of what is left was sent, or now.
+    since_ms: int
+    #: Of each partition: that of the first piece that was not acknowledged, or of the next one.
+    sequences: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedBatch:
+    """What comes to Python at a time (see ``piece_outlet``)."""
+
+    #: Records that the JVM has had acknowledged.
+    acknowledged: int
+    #: What the pieces, and those that follow, go on from.
+    handover: Handover | None
+    pieces: Sequence[PackedRecords]
+
+    @property
+    def records(self) -> int:
+        """Acknowledged ones, and those of the pieces."""
+        return self.acknowledged + sum(piece.record_count for piece in self.pieces)
+
+
+def packed_batch(batch: pa.RecordBatch) -> PackedBatch:
+    """What an Arrow batch says; the pieces lie in its memory, in order."""
+    acknowledged = 0
+    handover = None
+    pieces = []
+    numbers = (batch.column(name).to_pylist() for name in _NUMBERS)
+    for records, count, base, latest, partition, sent in zip(
+        binary_buffers(batch.column("records")), *numbers, strict=True
+    ):
+        acknowledged += sent
+        if count:
+            piece = PackedRecords(
+                records=records,
+                record_count=count,
+                base_timestamp=base,
+                max_timestamp=latest,
+                partition=None if partition < 0 else partition,
+                by_key=partition == BY_KEY,
+            )
+            pieces.append(piece)
+        elif len(records):
+            handover = _handover(bytes(records))
+    return PackedBatch(acknowledged=acknowledged, handover=handover, pieces=pieces)
+
+
+def _handover(told: bytes) -> Handover:
+    producer_id, producer_epoch, topic_id, left, since_ms = _PRODUCER.unpack_from(told)
+    sequences = struct.iter_unpack(">i", told[_PRODUCER.size :])
+    return Handover(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        topic_id=UUID(bytes=topic_id),
+        pieces_left=left,
+        since_ms=since_ms,
+        sequences=[sequence for (sequence,) in sequences],
+    )
+
+
+def rows_of(piece: PackedRecords) -> pa.Table:
+    """The piece's records: ``key``, ``value`` and ``timestamp``.  Raises DecodeError."""
+    batch = encode_section(
+        piece.records,
+        record_count=piece.record_count,
+        base_timestamp=piece.base_timestamp,
+        max_timestamp=piece.max_timestamp,
+    )
+    columns = frozenset({"key", "value", "timestamp"})
+    decoded = decode_columns(b"".join(batch.parts), columns=columns, check_crc=False)
+    return pa.Table.from_batches(list(decoded))

@@ -1,0 +1,323 @@
+"""One task's producer: rows -> batches -> acknowledged.
+
+Owns: the routing and encoding of groups of rows, the sequences of the idempotent producer, and the
+bound on what is in flight.  Must not know Spark, options' texts, the bytes of a batch, or what
+goes into one request.
+"""
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Final, TypedDict
+from uuid import UUID
+
+import pyarrow as pa
+
+from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.data_client import Produced, ProducerIdentity, value_or_raise
+from sparklog.dataframe.clients import borrowed_client
+from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.write.packed_records import Handover, PackedBatch, PackedRecords, rows_of
+from sparklog.dataframe.write.request_batcher import Deliveries
+from sparklog.dataframe.write.routing import Router, split_by_topic
+from sparklog.errors import ConnectError, ErrorCode, KafkaError
+from sparklog.types import (
+    MAX_INT32,
+    NO_NODE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TopicPartition,
+)
+from sparklog.wire.records.batch import add_sequence
+from sparklog.wire.records.columns import EncodedBatch, encode_columns, encode_section
+
+log = logging.getLogger(__name__)
+
+#: Encoded bytes that go to the client's loop at once, and are waited for together.
+SUBMITTED_BYTES: Final = 1024 * 1024
+#: What the JVM has sent in vain is sent again for no longer: brokers forget producers
+#: (``producer.id.expiration.ms``, a day), and would store it once more.
+UNANSWERED_MS_MAX: Final = 3_600_000
+#: Asking a topic for its largest batch is worth no more.
+LOOK_SECONDS_MAX = 10.0
+
+
+class _Numbers(TypedDict):
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+_UNNUMBERED: Final = _Numbers(
+    producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH, base_sequence=NO_SEQUENCE
+)
+
+
+@contextmanager
+def sender(options: WriteOptions) -> "Iterator[Sender]":
+    """A task's producer; when the block ends, everything that it sent was acknowledged.
+
+    Raises KafkaError.
+    """
+    timeout_s = options.delivery_timeout_ms / 1000
+    with borrowed_client(
+        options.bootstrap, options.client_id, timeout_s, "kafka.delivery.timeout.ms"
+    ) as client:
+        found = Sender(options, client)
+        try:
+            yield found
+            found.finish()
+        except BaseException:
+            found.cancel()
+            raise
+
+
+class Sender:
+    """One task's producer; ``Deliveries`` says what goes when."""
+
+    def __init__(self, options: WriteOptions, client: BlockingDataClient) -> None:
+        self._options = options
+        self._client = client
+        self._routers: dict[str, Router] = {}
+        #: The largest batch that each topic takes, and the topic that was meant by its name.
+        self._sizes: dict[str, int] = {}
+        self._topic_ids: dict[str, UUID | None] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._identity: ProducerIdentity | None = None
+        #: Pieces that are still to come of those that the JVM has had in vain, and since when.
+        self._pieces_left = 0
+        self._sent_since_ms = 0
+        #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
+        self._pending: deque[tuple[Future[None], int]] = deque()
+        self._in_flight_bytes = 0
+        self._deliveries = Deliveries(self._produce, self._leader_of)
+
+    def send(self, group: pa.Table) -> None:
+        """Route and encode a group of rows, and let it follow what is under way.
+
+        Raises KafkaError for what was sent before; ConfigError and KafkaError for rows that no
+        topic takes, before any of the group is sent.
+        """
+        self._identify()
+        routed = [
+            (TopicPartition(topic, piece.partition), piece.rows)
+            for topic, rows in self._by_topic(group)
+            for piece in self._router(topic).route(rows)
+        ]
+        encoded = [(tp, self._encode(tp, rows)) for tp, rows in routed]
+        self._submit_all(encoded)
+
+    def send_packed(self, batch: PackedBatch) -> None:
+        """The same for rows that are laid out already: pieces that any partition may have go to
+        each in turn.
+
+        Where the JVM has sent some, this goes on as the producer that it was.
+
+        Raises KafkaError as ``send`` does, and for a topic that is another one now.
+        """
+        topic = self._options.topic
+        assert topic is not None
+        if batch.handover is not None:
+            self._take_over(topic, batch.handover)
+        self._identify()
+        router = self._router(topic)
+        encoded: list[tuple[TopicPartition, list[EncodedBatch]]] = []
+        for piece in batch.pieces:
+            if self._pieces_left:
+                self._pieces_left -= 1
+                self._check_may_be_sent_again(topic)
+            if not piece.by_key:
+                number = router.next_partition() if piece.partition is None else piece.partition
+                tp = TopicPartition(topic, number)
+                encoded.append((tp, self._encode_packed(tp, piece)))
+        by_key = [rows_of(piece) for piece in batch.pieces if piece.by_key]
+        for part in router.route(pa.concat_tables(by_key)) if by_key else ():
+            tp = TopicPartition(topic, part.partition)
+            encoded.append((tp, self._encode(tp, part.rows)))
+        self._submit_all(encoded)
+
+    def _take_over(self, topic: str, handover: Handover) -> None:
+        self._pieces_left = handover.pieces_left
+        self._sent_since_ms = handover.since_ms
+        self._identity = ProducerIdentity(
+            producer_id=handover.producer_id, producer_epoch=handover.producer_epoch
+        )
+        for partition, sequence in enumerate(handover.sequences):
+            self._sequences[TopicPartition(topic, partition)] = sequence
+        self._router(topic, create=False)
+        if self._topic_ids[topic] != handover.topic_id:
+            raise _created_again(topic)
+
+    def _check_may_be_sent_again(self, topic: str) -> None:
+        """Rows may have paused behind what was sent, and behind what says so."""
+        waited_ms = time.time_ns() // 1_000_000 - self._sent_since_ms
+        if waited_ms > UNANSWERED_MS_MAX:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"what was sent to topic {topic!r} {waited_ms / 60_000:.0f} minutes ago, before "
+                "the rows of this task paused, was not acknowledged: whether it was written is "
+                "not known; write again",
+            )
+
+    def finish(self, at_most_bytes: int = 0) -> None:
+        """Wait until no more than that is under way.  Raises KafkaError."""
+        while self._pending and self._in_flight_bytes > at_most_bytes:
+            delivery, size = self._pending[0]
+            self._client.result(delivery)
+            self._pending.popleft()
+            self._in_flight_bytes -= size
+
+    def cancel(self) -> None:
+        """Give up what was not acknowledged."""
+        if self._pending:
+            self._client.call(self._deliveries.cancel)
+
+    def _identify(self) -> None:
+        if self._options.idempotent and self._identity is None:
+            self._identity = self._client.init_producer_id()
+
+    def _by_topic(self, group: pa.Table) -> list[tuple[str, pa.Table]]:
+        if self._options.topic is not None:
+            return [(self._options.topic, group)]
+        return split_by_topic(group)
+
+    def _router(self, topic: str, *, create: bool = True) -> Router:
+        router = self._routers.get(topic)
+        if router is None:
+            found = self._client.topic(topic, create=create)
+            router = Router(
+                topic,
+                len(found.partitions),
+                first_run=random.randrange(2**16),
+                partitioner=self._options.partitioner,
+            )
+            self._routers[topic] = router
+            self._topic_ids[topic] = found.topic_id
+            self._sizes[topic] = self._client.run(_largest_batch(self._client.cluster, topic))
+        return router
+
+    def _encode(self, tp: TopicPartition, rows: pa.Table) -> list[EncodedBatch]:
+        return encode_columns(
+            *(_column(rows, name) for name in ("key", "value", "timestamp", "headers")),
+            compression=self._options.compression,
+            target_batch_bytes=min(self._options.batch_bytes, self._sizes[tp.topic]),
+            default_timestamp=time.time_ns() // 1_000_000,
+            **self._numbered(tp, rows.num_rows),
+        )
+
+    def _encode_packed(self, tp: TopicPartition, piece: PackedRecords) -> list[EncodedBatch]:
+        if piece.record_count > 1 and piece.batch_bytes > self._sizes[tp.topic]:
+            return self._encode(tp, rows_of(piece))
+        batch = encode_section(
+            piece.records,
+            record_count=piece.record_count,
+            base_timestamp=piece.base_timestamp,
+            max_timestamp=piece.max_timestamp,
+            compression=self._options.compression,
+            **self._numbered(tp, piece.record_count),
+        )
+        return [batch]
+
+    def _numbered(self, tp: TopicPartition, rows: int) -> _Numbers:
+        """Who sends the next rows of a partition, and from which sequence on."""
+        if self._identity is None:
+            return _UNNUMBERED
+        sequence = self._sequences.get(tp, 0)
+        self._sequences[tp] = add_sequence(sequence, rows)
+        return _Numbers(
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            base_sequence=sequence,
+        )
+
+    def _submit_all(self, encoded: Sequence[tuple[TopicPartition, list[EncodedBatch]]]) -> None:
+        for tp, batches in encoded:
+            _check_sizes(tp, batches, self._sizes[tp.topic])
+        enough = min(SUBMITTED_BYTES, self._options.buffer_bytes)
+        together: list[tuple[TopicPartition, list[EncodedBatch]]] = []
+        size = 0
+        for tp, batches in encoded:
+            together.append((tp, batches))
+            size += sum(batch.size for batch in batches)
+            if size >= enough:
+                self._submit(together, size)
+                together, size = [], 0
+        if together:
+            self._submit(together, size)
+
+    def _submit(self, batches: list[tuple[TopicPartition, list[EncodedBatch]]], size: int) -> None:
+        delivery: Future[None] = Future()
+        self._client.call(self._deliveries.deliver, batches, delivery)
+        self._pending.append((delivery, size))
+        self._in_flight_bytes += size
+        self.finish(self._options.buffer_bytes)
+
+    def _leader_of(self, tp: TopicPartition) -> int:
+        leader = self._client.cluster.view.leader(tp)
+        return NO_NODE if leader is None else leader.leader
+
+    async def _produce(self, group: Mapping[TopicPartition, EncodedBatch]) -> None:
+        answers = await self._client.raw.produce_each(
+            {tp: batch.parts for tp, batch in group.items()},
+            acks=self._options.acks,
+            timeout_s=self._client.timeout_s,
+        )
+        for tp, batch in group.items():
+            _check(tp, answers[tp], batch)
+        for topic in {tp.topic for tp in group}:
+            view = self._client.cluster.view.topics.get(topic)
+            if view is not None and view.topic_id != self._topic_ids[topic]:
+                raise _created_again(topic)
+
+
+async def _largest_batch(cluster: ClusterClient, topic: str) -> int:
+    """What a topic says of its batches; where it does not, its refusals will."""
+    from sparklog.client.admin import Admin
+
+    try:
+        told = await Admin(cluster, timeout_s=LOOK_SECONDS_MAX).describe_topic_configs(topic)
+        return int(told["max.message.bytes"].value or MAX_INT32)
+    except (KafkaError, ConnectError, KeyError) as error:
+        log.info("the largest batch of %s is not known: %s", topic, error)
+        return MAX_INT32
+
+
+def _check_sizes(tp: TopicPartition, batches: Iterable[EncodedBatch], limit: int) -> None:
+    for batch in batches:
+        if batch.size > limit:
+            raise _too_large(tp, batch)
+
+
+def _created_again(topic: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        f"topic {topic!r} was deleted and created again during the write: "
+        "what was written before is gone; write again",
+    )
+
+
+def _too_large(tp: TopicPartition, batch: EncodedBatch) -> KafkaError:
+    many = batch.record_count > 1
+    what = f"a batch of {batch.record_count} records" if many else "a record"
+    remedy = ", or lower option kafka.batch.size" if many else ""
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"{what} ({batch.size} bytes) for {tp} exceeds the topic's max.message.bytes: "
+        f"raise that{remedy}",
+    )
+
+
+def _check(tp: TopicPartition, answer: Produced | KafkaError, batch: EncodedBatch) -> None:
+    if isinstance(answer, KafkaError) and answer.code is ErrorCode.MESSAGE_TOO_LARGE:
+        raise _too_large(tp, batch)
+    value_or_raise(tp, answer)
+
+
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray | None:
+    return rows.column(name) if name in rows.column_names else None

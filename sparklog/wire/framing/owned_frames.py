@@ -1,0 +1,121 @@
+"""Bytes in, whole frames out, each in memory of its own: the receiving half of a client.
+
+Owns: the receive buffers of one connection.  Must not know sockets or what a frame says.  Unlike
+``frames.FrameDecoder`` (whose frames live until the next receive) a frame given out here belongs to
+whoever takes it: small ones are copied, a large one is received straight into its own memory.
+A frame is at most ``max_frame_bytes`` long.  The memory of a frame above ``SPARE_BYTES_MAX`` grows
+with the bytes that arrive, whatever length the server declares, until one of that size has arrived.
+"""
+
+from struct import Struct
+from typing import Final
+
+from sparklog.errors import FrameError
+from sparklog.wire.framing.receive_memory import new_buffer
+
+LENGTH_BYTES: Final = 4
+SHARED_BYTES: Final = 64 * 1024
+#: Memory that was given back and is kept for the next large frame.
+SPARE_BYTES_MAX: Final = 4 * 1024 * 1024
+_LENGTH: Final = Struct(">i")
+
+
+class OwnedFrameDecoder:
+    """A shared buffer for small frames, and one of its own for a large frame under way."""
+
+    __slots__ = (
+        "_end",
+        "_large",
+        "_large_end",
+        "_max_frame_bytes",
+        "_proved_bytes",
+        "_shared",
+        "_spare",
+    )
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._shared = memoryview(bytearray(SHARED_BYTES))
+        self._end = 0
+        self._large: memoryview | None = None
+        self._large_end = 0
+        self._spare = bytearray()
+        #: A declared length up to this is believed: memory that is used again is faster.
+        self._proved_bytes = SPARE_BYTES_MAX
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if self._large is not None:
+            return self._large[self._large_end :]
+        return self._shared[self._end :]
+
+    def buffer_updated(self, byte_count: int) -> list[memoryview]:
+        """Whole frames, without their lengths, after ``byte_count`` bytes went into the buffer.
+
+        Raises FrameError when a length is negative or too large.
+        """
+        if self._large is not None:
+            self._large_end += byte_count
+            if self._large_end < len(self._large):
+                return []
+            frame, self._large = self._large, None
+            self._proved_bytes = max(self._proved_bytes, len(frame))
+            return [frame]
+        self._end += byte_count
+        return self._cut()
+
+    def give_back(self, frame: memoryview) -> None:
+        """Nobody uses this frame, or anything of it, any more: the next one may have its memory.
+
+        Fresh memory costs more than receiving into it.
+        """
+        memory = frame.obj
+        if isinstance(memory, bytearray) and len(self._spare) < len(memory) <= SPARE_BYTES_MAX:
+            self._spare = memory
+
+    def close(self) -> None:
+        """Let go of all memory; the connection has ended.  Frames given out stay as they are."""
+        self._shared = memoryview(bytearray(LENGTH_BYTES))
+        self._end = 0
+        self._large = None
+        self._spare = bytearray()
+
+    def _cut(self) -> list[memoryview]:
+        frames = []
+        shared, start, end = self._shared, 0, self._end
+        while end - start >= LENGTH_BYTES:
+            size = self._checked_length(start)
+            frame_start = start + LENGTH_BYTES
+            if frame_start + size > end:
+                if LENGTH_BYTES + size > SHARED_BYTES:
+                    self._begin_large(shared[frame_start:end], size)
+                    start = end
+                break
+            start = frame_start + size
+            frames.append(memoryview(bytes(shared[frame_start:start])))
+        rest = end - start
+        if start and rest:
+            shared[:rest] = bytes(shared[start:end])
+        self._end = rest
+        return frames
+
+    def _begin_large(self, first: memoryview, size: int) -> None:
+        if len(self._spare) >= size:
+            self._large = memoryview(self._spare)[:size]
+            self._spare = bytearray()
+        elif size <= self._proved_bytes:
+            self._large = memoryview(bytearray(size))
+        else:
+            self._large = new_buffer(size)
+        self._large[: len(first)] = first
+        self._large_end = len(first)
+
+    def _checked_length(self, offset: int) -> int:
+        length: int = _LENGTH.unpack_from(self._shared, offset)[0]
+        if length < 0:
+            raise FrameError(f"a frame cannot have {length} bytes")
+        if length > self._max_frame_bytes:
+            raise FrameError(
+                f"a frame of {length} bytes exceeds the limit of {self._max_frame_bytes}"
+            )
+        return length

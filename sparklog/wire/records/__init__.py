@@ -1,0 +1,7 @@
+"""Record batches: bytes <-> records, and bytes <-> Arrow columns.
+
+Owns: record batch v2, compression, control batches, varints, and finding records in batches.  Must
+not know requests and responses (``wire.protocol``) but for the list of aborted transactions in a
+Fetch response, files or sockets.  The modules are the interface: ``columns`` needs Arrow, and a
+broker does not import it.
+"""
