@@ -23,7 +23,7 @@ from sparklog.executors.handlers import (
 )
 from sparklog.executors.handlers.forward import Forward
 from sparklog.executors.handlers.forward import handlers as forward_handlers
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service import (
     describe_cluster,
     describe_configs,
@@ -34,7 +34,7 @@ from sparklog.service import (
 )
 from sparklog.service import status as node_status
 from sparklog.service.handler import ApiHandler
-from sparklog.service.suspected_brokers import Doubts
+from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.codec import decode_response, encode_request
 from sparklog.wire.protocol.messages.create_topics import (
@@ -48,13 +48,13 @@ _DEFAULT_NUMBER = -1
 
 
 def broker_handlers(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     *,
     settings: Mapping[str, str],
     secret: bytes,
     random_bytes: Callable[[int], bytes],
     auto_create: bool,
-    doubts: Doubts,
+    suspected_brokers: SuspectedBrokers,
     forward: Forward,
     allocate_producer_ids: Allocate,
     ask_to_stop: Callable[[str], None],
@@ -63,36 +63,40 @@ def broker_handlers(
     """``settings`` are those that the broker was started with; ``status`` is for NodeStatus."""
     create_topic = _topic_creator(forward) if auto_create else None
     return [
-        produce.handler(table),
-        fetch.handler(table),
-        list_offsets.handler(table),
-        metadata.handler(lambda: table.image, create_topic, doubts),
+        produce.handler(replica_manager),
+        fetch.handler(replica_manager),
+        list_offsets.handler(replica_manager),
+        metadata.handler(lambda: replica_manager.image, create_topic, suspected_brokers),
         find_coordinator.handler(),
         *forward_handlers(forward),
-        delete_records.handler(table),
+        delete_records.handler(replica_manager),
         init_producer_id.handler(ProducerIds(allocate_producer_ids)),
-        offset_for_leader_epoch.handler(table),
-        describe_configs.handler(lambda: table.image, node_id=table.node_id, settings=settings),
-        describe_log_dirs.handler(table),
-        describe_cluster.handler(lambda: table.image),
+        offset_for_leader_epoch.handler(replica_manager),
+        describe_configs.handler(
+            lambda: replica_manager.image, node_id=replica_manager.node_id, settings=settings
+        ),
+        describe_log_dirs.handler(replica_manager),
+        describe_cluster.handler(lambda: replica_manager.image),
         describe_topic_partitions.handler(
-            lambda: table.image,
-            table.broker_config.max_request_partition_size_limit,
-            partial(_has_failed, table),
+            lambda: replica_manager.image,
+            replica_manager.broker_config.max_request_partition_size_limit,
+            partial(_has_failed, replica_manager),
         ),
         *members.handlers(secret, random_bytes),
-        report_damage.handler(table),
+        report_damage.handler(replica_manager),
         stop_node.handler(ask_to_stop),
         node_status.handler(status),
     ]
 
 
-def _has_failed(table: PartitionTable, broker_id: int, topic_id: UUID, number: int) -> bool:
+def _has_failed(
+    replica_manager: ReplicaManager, broker_id: int, topic_id: UUID, number: int
+) -> bool:
     """Whether this very broker's replica does not work; of others it does not know."""
-    topic = table.image.topic_by_id(topic_id)
-    if broker_id != table.node_id or topic is None:
+    topic = replica_manager.image.topic_by_id(topic_id)
+    if broker_id != replica_manager.node_id or topic is None:
         return False
-    return TopicPartition(topic.name, number) in table.failed
+    return TopicPartition(topic.name, number) in replica_manager.failed
 
 
 def _topic_creator(forward: Forward) -> Callable[[str], Awaitable[None]]:

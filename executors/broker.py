@@ -29,12 +29,12 @@ from sparklog.errors import (
 )
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_options import BrokerOptions
-from sparklog.executors.controller_link import BrokerIdentity, Registration
-from sparklog.executors.log_dirs import BrokerStartError, LogFolders, open_data_dirs, take_folders
+from sparklog.executors.controller_link import BrokerIdentity, BrokerLifecycle
+from sparklog.executors.log_dirs import BrokerStartError, LogDirs, open_data_dirs, take_folders
 from sparklog.executors.replica_manager import (
-    BrokerCounters,
+    BrokerMetrics,
     LogEndReports,
-    PartitionTable,
+    ReplicaManager,
     clean_up,
     expire_producers,
     offline_replicas,
@@ -44,7 +44,7 @@ from sparklog.executors.replica_manager import (
 from sparklog.executors.replication import Replication
 from sparklog.metadata import ClusterImage
 from sparklog.process import descriptors_max
-from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.service.dispatch import Dispatcher
 from sparklog.service.handler import ApiHandler
 from sparklog.service.settings import server_limits
@@ -68,11 +68,11 @@ logger = logging.getLogger(__name__)
 class Broker:
     """One broker in this process.  ``start``, then ``run`` until it was asked to ``stop``."""
 
-    def __init__(self, options: BrokerOptions, surroundings: Surroundings = SYSTEM) -> None:
+    def __init__(self, options: BrokerOptions, runtime: RuntimeEnvironment = SYSTEM) -> None:
         self.options = options
-        self.surroundings = surroundings
-        self.counters = BrokerCounters()
-        self.incarnation = surroundings.new_id()
+        self.runtime = runtime
+        self.counters = BrokerMetrics()
+        self.incarnation = runtime.new_id()
         try:
             self.config = BrokerConfig.resolve(options.settings)
             controller = Endpoint.parse(options.controller)
@@ -84,16 +84,14 @@ class Broker:
         name = f"broker-{options.broker_id}"
         self._secret = secret
         self._path = name
-        self._registration = Registration(
-            controller, secret, self.config, name, surroundings=surroundings
-        )
-        self._folders: LogFolders | None = None
-        self._table: PartitionTable | None = None
+        self._registration = BrokerLifecycle(controller, secret, self.config, name, runtime=runtime)
+        self._folders: LogDirs | None = None
+        self._replica_manager: ReplicaManager | None = None
         self._replication: Replication | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
         self._reports: LogEndReports
-        self._started_ms = surroundings.wall_ms()
+        self._started_ms = runtime.wall_ms()
         self._applied = asyncio.Event()
         self._stop_asked = asyncio.Event()
 
@@ -108,9 +106,9 @@ class Broker:
         return self._folders.directory_id
 
     @property
-    def table(self) -> PartitionTable:
-        assert self._table is not None
-        return self._table
+    def replica_manager(self) -> ReplicaManager:
+        assert self._replica_manager is not None
+        return self._replica_manager
 
     @property
     def replication(self) -> Replication:
@@ -141,42 +139,42 @@ class Broker:
     async def _start(self) -> None:
         options, registration = self.options, self._registration
         self._folders = await self._take_folders()
-        self._table = PartitionTable(
+        self._replica_manager = ReplicaManager(
             node_id=options.broker_id,
             folders=self._folders,
             settings=options.settings,
             counters=self.counters,
-            now_ms=self.surroundings.wall_ms,
-            monotonic_ms=self.surroundings.monotonic_ms,
-            random_bytes=self.surroundings.random_bytes,
+            now_ms=self.runtime.wall_ms,
+            monotonic_ms=self.runtime.monotonic_ms,
+            random_bytes=self.runtime.random_bytes,
         )
-        self._reports = LogEndReports(self._table, registration.report_log_ends)
-        registration.offline_replicas = partial(offline_replicas, self._table)
-        self._table.on_failure = registration.beat_now
-        self._replication = self._make_replication(self._table)
+        self._reports = LogEndReports(self._replica_manager, registration.report_log_ends)
+        registration.offline_replicas = partial(offline_replicas, self._replica_manager)
+        self._replica_manager.on_failure = registration.beat_now
+        self._replication = self._make_replication(self._replica_manager)
         await registration.fetch_image()
         self._check_identity(registration.image, self._folders)
-        await self._table.apply(registration.image, lead=False)
+        await self._replica_manager.apply(registration.image, lead=False)
         self._dispatcher = Dispatcher(self._handlers())
         self._server = await serve(
             options.listen_host,
             options.port,
             self._dispatcher,
-            limits=server_limits(self._table.broker_config, descriptors_max()),
+            limits=server_limits(self._replica_manager.broker_config, descriptors_max()),
             door=self._dispatcher.at_door,
         )
         await registration.register(self._identity(self._folders, self._server))
         # The controller has committed the registration, so its image lacks no topic.
-        await self._table.strays.remove_all(registration.image)
+        await self._replica_manager.strays.remove_all(registration.image)
         await self._apply(registration.image)
         logger.info(
             "broker %d serves %d partitions at port %d",
             options.broker_id,
-            len(self._table),
+            len(self._replica_manager),
             self._server.port,
         )
 
-    async def _take_folders(self) -> LogFolders:
+    async def _take_folders(self) -> LogDirs:
         """Wait for the folders' locks: a predecessor may be on its way out."""
         options = self.options
         loop = asyncio.get_running_loop()
@@ -192,7 +190,7 @@ class Broker:
                     cluster_id=options.cluster_id,
                     node_id=options.broker_id,
                     new=options.new,
-                    new_id=self.surroundings.new_id,
+                    new_id=self.runtime.new_id,
                 )
             )
             try:
@@ -206,7 +204,7 @@ class Broker:
                 raise
             await asyncio.sleep(LOCK_RETRY_S)
 
-    def _check_identity(self, image: ClusterImage, folders: LogFolders) -> None:
+    def _check_identity(self, image: ClusterImage, folders: LogDirs) -> None:
         """Another folder than the one that the cluster knows may only come as a new one."""
         options, own = self.options, folders.directory_id
         if image.cluster_id != options.cluster_id:
@@ -223,7 +221,7 @@ class Broker:
                 f"{options.broker_id} by {known.directory_id}",
             )
 
-    def _identity(self, folders: LogFolders, server: Server) -> BrokerIdentity:
+    def _identity(self, folders: LogDirs, server: Server) -> BrokerIdentity:
         options = self.options
         host = options.advertised_host or options.listen_host
         return BrokerIdentity(
@@ -240,8 +238,8 @@ class Broker:
             clean_epoch=folders.clean_epoch,
         )
 
-    def _make_replication(self, table: PartitionTable) -> Replication:
-        registration, surroundings = self._registration, self.surroundings
+    def _make_replication(self, replica_manager: ReplicaManager) -> Replication:
+        registration, runtime = self._registration, self.runtime
 
         async def connect(endpoint: Endpoint) -> Connection:
             return await Connection.open(
@@ -249,11 +247,11 @@ class Broker:
                 client_id=f"{self._path}-replica",
                 secret=self._secret,
                 timeout_s=CONNECT_TIMEOUT_S,
-                surroundings=surroundings,
+                runtime=runtime,
             )
 
         return Replication(
-            table,
+            replica_manager,
             connect=connect,
             broker_epoch=lambda: registration.broker_epoch,
             alter_partitions=registration.alter_partitions,
@@ -262,12 +260,12 @@ class Broker:
     def _handlers(self) -> list[ApiHandler]:
         registration = self._registration
         return broker_handlers(
-            self.table,
+            self.replica_manager,
             settings=self.options.settings,
             secret=self._secret,
-            random_bytes=self.surroundings.random_bytes,
+            random_bytes=self.runtime.random_bytes,
             auto_create=self.config.auto_create_topics_enable,
-            doubts=self.replication.doubts,
+            suspected_brokers=self.replication.suspected_brokers,
             forward=registration.forward,
             allocate_producer_ids=registration.allocate_producer_ids,
             ask_to_stop=self.ask_to_stop,
@@ -281,7 +279,7 @@ class Broker:
 
         Raises what ended the broker otherwise: it lost its id, or a part of it failed.
         """
-        table, config = self.table, self.config
+        replica_manager, config = self.replica_manager, self.config
         retention_s = config.log_retention_check_interval_ms / 1000
         checkpoint_ms = min(
             config.log_flush_offset_checkpoint_interval_ms,
@@ -292,12 +290,12 @@ class Broker:
             self._registration.watch(self._apply),
             self._registration.heartbeat(),
             self._reports.run(),
-            _every(retention_s, synchronous(partial(clean_up, table))),
-            _every(config.log_dir_check_interval_ms / 1000, table.log_watch.look_around),
-            _every(PURGE_S, partial(purge_deleted, table)),
+            _every(retention_s, synchronous(partial(clean_up, replica_manager))),
+            _every(config.log_dir_check_interval_ms / 1000, replica_manager.log_watch.look_around),
+            _every(PURGE_S, partial(purge_deleted, replica_manager)),
             _every(OPEN_AGAIN_S, self._open_again),
-            _every(checkpoint_ms / 1000, table.checkpoints.write),
-            _every(expiry_s, synchronous(partial(expire_producers, table))),
+            _every(checkpoint_ms / 1000, replica_manager.checkpoints.write),
+            _every(expiry_s, synchronous(partial(expire_producers, replica_manager))),
             self._end_without_disks(),
             self.replication.run(),
             _wait_for(self._stop_asked),
@@ -329,7 +327,7 @@ class Broker:
 
     def _could_be_led_by_others(self) -> bool:
         """Whether the image still shows a leadership of this broker that can move."""
-        image, own = self.table.image, self.options.broker_id
+        image, own = self.replica_manager.image, self.options.broker_id
         return any(
             other != own and image.is_alive(other)
             for state in image.partitions_led_by(own).values()
@@ -337,8 +335,8 @@ class Broker:
         )
 
     async def _end_without_disks(self) -> None:
-        await self.table.disks_gone.wait()
-        reasons = "; ".join(f"{f.location}: {f.error}" for f in self.table.folders.failed)
+        await self.replica_manager.disks_gone.wait()
+        reasons = "; ".join(f"{f.location}: {f.error}" for f in self.replica_manager.folders.failed)
         raise StorageError(f"every data directory has failed: {reasons}")
 
     def ask_to_stop(self, reason: str) -> None:
@@ -349,7 +347,7 @@ class Broker:
 
     def status(self) -> dict[str, Any]:
         """What NodeStatus answers."""
-        server, dispatcher, table = self._server, self._dispatcher, self.table
+        server, dispatcher, replica_manager = self._server, self._dispatcher, self.replica_manager
         assert server is not None
         assert dispatcher is not None
         self.counters.registrations = self._registration.registrations
@@ -360,15 +358,15 @@ class Broker:
             "incarnation": str(self.incarnation),
             "directory_id": str(self.directory_id),
             "broker_epoch": self._registration.broker_epoch,
-            "metadata_version": table.image.version,
+            "metadata_version": replica_manager.image.version,
             "started_ms": self._started_ms,
-            "clean_start": table.folders.clean,
-            "partitions": len(table),
-            "partitions_led": sum(partition.is_leader for partition in table),
-            "data_dirs": {folder.location: "" for folder in table.folders}
-            | {failure.location: str(failure.error) for failure in table.folders.failed},
-            "data_dirs_missing": [str(directory) for directory in table.folders.missing],
-            "offline": {str(tp): str(error) for tp, error in table.offline.items()},
+            "clean_start": replica_manager.folders.clean,
+            "partitions": len(replica_manager),
+            "partitions_led": sum(partition.is_leader for partition in replica_manager),
+            "data_dirs": {folder.location: "" for folder in replica_manager.folders}
+            | {failure.location: str(failure.error) for failure in replica_manager.folders.failed},
+            "data_dirs_missing": [str(directory) for directory in replica_manager.folders.missing],
+            "offline": {str(tp): str(error) for tp, error in replica_manager.offline.items()},
             "connections": len(server.connections),
             "connections_refused": server.connections_refused,
             "connections_idle": server.connections_idle,
@@ -376,10 +374,11 @@ class Broker:
             "frames_refused": server.frames_refused,
             "wire_bytes_in": server.bytes_received,
             "wire_bytes_out": server.bytes_sent,
-            "delayed_fetches": len(table.waits.readers) + len(table.waits.followers),
-            "delayed_produces": len(table.waits.writers),
-            "delayed_deletes": len(table.waits.deleters),
-            **table.waits.sessions.as_json(),
+            "delayed_fetches": len(replica_manager.delayed_operations.readers)
+            + len(replica_manager.delayed_operations.followers),
+            "delayed_produces": len(replica_manager.delayed_operations.writers),
+            "delayed_deletes": len(replica_manager.delayed_operations.deleters),
+            **replica_manager.delayed_operations.sessions.as_json(),
             **self.replication.as_json(),
             "requests": {str(key): count for key, count in dispatcher.requests.items()},
             "undecodable": dispatcher.undecodable,
@@ -390,17 +389,19 @@ class Broker:
     async def _apply(self, image: ClusterImage) -> None:
         """Roles are taken only while the image shows this process behind its broker id."""
         lead = self._registration.is_registered
-        before = self.table.broker_config
-        await self.table.apply(image, lead=lead)
-        if self.table.broker_config is not before and self._server is not None:
-            self._server.set_limits(server_limits(self.table.broker_config, descriptors_max()))
+        before = self.replica_manager.broker_config
+        await self.replica_manager.apply(image, lead=lead)
+        if self.replica_manager.broker_config is not before and self._server is not None:
+            self._server.set_limits(
+                server_limits(self.replica_manager.broker_config, descriptors_max())
+            )
         if not lead:
-            self.table.drop_roles()
+            self.replica_manager.drop_roles()
         self._applied.set()
         self._opened()
 
     async def _open_again(self) -> None:
-        if self._registration.is_registered and await self.table.open_again():
+        if self._registration.is_registered and await self.replica_manager.open_again():
             self._opened()
 
     def _opened(self) -> None:
@@ -410,8 +411,8 @@ class Broker:
     # stop
 
     async def _close_all(self, meanwhile: "asyncio.Task[None] | None" = None) -> None:
-        if self._table is not None:
-            self._table.waits.close_fetches()
+        if self._replica_manager is not None:
+            self._replica_manager.delayed_operations.close_fetches()
         if self._server is not None:
             await self._server.close(DRAIN_S)
         if self._replication is not None:
@@ -435,15 +436,15 @@ class Broker:
         logger.error("no log was closed for %g s: a disk does not answer", STALLED_S)
         await _cancel([heartbeats])
 
-    async def _leave_folders(self, folders: LogFolders) -> None:
+    async def _leave_folders(self, folders: LogDirs) -> None:
         """Release them, with a marker where all is whole and the control plane knows the past.
 
         A start that recovered logs but never registered leaves no marker: the next one must still
         report the unclean stop.
         """
-        table, broker_epoch = self._table, self._registration.broker_epoch
+        replica_manager, broker_epoch = self._replica_manager, self._registration.broker_epoch
         try:
-            whole = list(folders) if table is None else await table.close()
+            whole = list(folders) if replica_manager is None else await replica_manager.close()
             for folder in folders:
                 if folder in whole and (folder.clean or broker_epoch >= 0):
                     epoch = broker_epoch if broker_epoch >= 0 else folder.clean_epoch

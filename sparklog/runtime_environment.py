@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RuntimeEnvironment:
     """``wall_ms``: milliseconds since the epoch.  ``monotonic_ms``: from anywhere, never back."""
 
     wall_ms: Callable[[], int]
@@ -29,7 +29,7 @@ class Surroundings:
         return random.Random(self.random_bytes(16))
 
 
-SYSTEM: Final = Surroundings(
+SYSTEM: Final = RuntimeEnvironment(
     wall_ms=lambda: time.time_ns() // 1_000_000,
     monotonic_ms=lambda: time.monotonic_ns() // 1_000_000,
     new_id=uuid4,

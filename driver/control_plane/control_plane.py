@@ -46,10 +46,10 @@ from sparklog.metadata import (
     encode_records,
 )
 from sparklog.process import descriptors_max
-from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.service.dispatch import Dispatcher
 from sparklog.service.settings import changed_config, server_limits
-from sparklog.service.suspected_brokers import Doubts
+from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
 from sparklog.transport import Answer, Server, ServerConnection, serve
@@ -88,17 +88,17 @@ class ControlPlaneOptions:
 class ControlPlane:
     """``start``, then ``run`` until a stop is asked for or another controller takes over."""
 
-    def __init__(self, options: ControlPlaneOptions, surroundings: Surroundings = SYSTEM) -> None:
+    def __init__(self, options: ControlPlaneOptions, runtime: RuntimeEnvironment = SYSTEM) -> None:
         self.options = options
-        self.surroundings = surroundings
+        self.runtime = runtime
         self.config = BrokerConfig.resolve(options.settings)
         self.secret = b""
         self.unclean_recoveries = 0
-        self.spare_desk = SpareDesk(surroundings.monotonic_ms)
-        self.doubts = Doubts(surroundings.monotonic_ms)
+        self.spare_desk = SpareDesk(runtime.monotonic_ms)
+        self.suspected_brokers = SuspectedBrokers(runtime.monotonic_ms)
         self._journal = Journal(open_backend(options.journal_dir, options.storage_options))
         self._end: asyncio.Future[None]
-        self._started_ms = surroundings.wall_ms()
+        self._started_ms = runtime.wall_ms()
         self._changed_settings: Mapping[str, str] = {}
         self._dispatcher: Dispatcher | None = None
         self._server: Server
@@ -155,7 +155,7 @@ class ControlPlane:
         self._committer = Committer(
             self._journal,
             image,
-            wall_ms=self.surroundings.wall_ms,
+            wall_ms=self.runtime.wall_ms,
             new_nonce=self._new_nonce,
             on_commit=self._publish,
             on_give_up=self._begin_again,
@@ -220,7 +220,7 @@ class ControlPlane:
     def _begin_again(self) -> None:
         """A controller that knows what is durable, and nothing else."""
         image = self.image.copy()
-        around = self.surroundings
+        around = self.runtime
         self._controller = Controller(
             image, self.config, new_id=around.new_id, now_ms=around.monotonic_ms()
         )
@@ -239,7 +239,7 @@ class ControlPlane:
                 version=image.version + 1,
                 controller_epoch=image.controller_epoch + 1,
                 nonce=self._new_nonce(),
-                time_ms=self.surroundings.wall_ms(),
+                time_ms=self.runtime.wall_ms(),
             )
             encoded = encode_records(records)
             try:
@@ -260,15 +260,15 @@ class ControlPlane:
             )
 
     def _new_nonce(self) -> str:
-        return self.surroundings.random_bytes(8).hex()
+        return self.runtime.random_bytes(8).hex()
 
     def _new_secret(self) -> bytes:
-        return self.surroundings.random_bytes(SECRET_BYTES)
+        return self.runtime.random_bytes(SECRET_BYTES)
 
     def _first_records(self, image: ClusterImage) -> tuple[Record, ...]:
         created: tuple[Record, ...] = ()
         if image.version == 0:
-            around = self.surroundings
+            around = self.runtime
             cluster_id = _new_cluster_id(around.new_id)
             created = (ClusterCreated(cluster_id=cluster_id, created_ms=around.wall_ms()),)
         changed = ControllerChanged(
@@ -308,7 +308,7 @@ class ControlPlane:
         decision: Decision | None = None
         refusal: KafkaError | None = None
         try:
-            decision = self._controller.handle(event, self.surroundings.monotonic_ms())
+            decision = self._controller.handle(event, self.runtime.monotonic_ms())
         except KafkaError as error:
             refusal = error
         except BrokenImageError as error:
@@ -380,7 +380,7 @@ class ControlPlane:
             "frames_refused": server.frames_refused,
             "errors": dispatcher.errors,
             "requests": {str(key): count for key, count in sorted(dispatcher.requests.items())},
-            "uptime_ms": self.surroundings.wall_ms() - self._started_ms,
+            "uptime_ms": self.runtime.wall_ms() - self._started_ms,
         }
 
 

@@ -4,15 +4,15 @@ Owns: the connection, the broker's lifecycle (registration and heartbeats) and b
 ids.  Must not know partitions or clients.
 """
 
-from sparklog.executors.controller_link.connection import ControlLink, retry_pauses
-from sparklog.executors.controller_link.lifecycle import BrokerIdentity, Registration
+from sparklog.executors.controller_link.connection import ControllerConnection, retry_pauses
+from sparklog.executors.controller_link.lifecycle import BrokerIdentity, BrokerLifecycle
 from sparklog.executors.controller_link.producer_ids import Allocate, ProducerIds
 
 __all__ = [
     "Allocate",
     "BrokerIdentity",
-    "ControlLink",
+    "BrokerLifecycle",
+    "ControllerConnection",
     "ProducerIds",
-    "Registration",
     "retry_pauses",
 ]

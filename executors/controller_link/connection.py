@@ -8,11 +8,11 @@ heartbeats need a link each.  Must not know what is asked.
 import asyncio
 from typing import TypeVar
 
-from sparklog.client.backoff import GrowingPauses
+from sparklog.client.backoff import GrowingBackoff
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import check
 from sparklog.errors import ConnectError, DecodeError, ProtocolError
-from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.schema import Request, Response
 
@@ -23,12 +23,12 @@ RETRY_S_MIN = 0.05
 RETRY_S_MAX = 1.0
 
 
-def retry_pauses() -> GrowingPauses:
+def retry_pauses() -> GrowingBackoff:
     """Between tries to ask the control plane, which may be restarting."""
-    return GrowingPauses(RETRY_S_MIN, RETRY_S_MAX)
+    return GrowingBackoff(RETRY_S_MIN, RETRY_S_MAX)
 
 
-class ControlLink:
+class ControllerConnection:
     """A member's connection; ``close`` it."""
 
     def __init__(
@@ -37,12 +37,12 @@ class ControlLink:
         secret: bytes,
         *,
         client_id: str,
-        surroundings: Surroundings = SYSTEM,
+        runtime: RuntimeEnvironment = SYSTEM,
     ) -> None:
         self.endpoint = endpoint
         self._secret = secret
         self._client_id = client_id
-        self._surroundings = surroundings
+        self._runtime = runtime
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
 
@@ -82,6 +82,6 @@ class ControlLink:
                     client_id=self._client_id,
                     secret=self._secret,
                     timeout_s=CONNECT_TIMEOUT_S,
-                    surroundings=self._surroundings,
+                    runtime=self._runtime,
                 )
             return self._connection

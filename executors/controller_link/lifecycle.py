@@ -16,10 +16,14 @@ from uuid import UUID
 from sparklog.client.deadline import Deadline
 from sparklog.config import BrokerConfig
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError
-from sparklog.executors.controller_link.connection import RETRY_S_MIN, ControlLink, retry_pauses
+from sparklog.executors.controller_link.connection import (
+    RETRY_S_MIN,
+    ControllerConnection,
+    retry_pauses,
+)
 from sparklog.executors.log_dirs import BrokerStartError
 from sparklog.metadata import ClusterImage, ControllerChanged, Record, decode_records
-from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.types import NO_NODE, Endpoint
 from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -76,7 +80,7 @@ class BrokerIdentity:
     clean_epoch: int
 
 
-class Registration:
+class BrokerLifecycle:
     """One broker's dealings with the control plane.  ``close`` it."""
 
     def __init__(
@@ -86,7 +90,7 @@ class Registration:
         config: BrokerConfig,
         name: str,
         *,
-        surroundings: Surroundings = SYSTEM,
+        runtime: RuntimeEnvironment = SYSTEM,
     ) -> None:
         self.image = ClusterImage()
         self.broker_epoch = -1
@@ -97,7 +101,7 @@ class Registration:
         self._wants_stop = False
         self._beat_now = asyncio.Event()
         self._config = config
-        link = partial(ControlLink, controller, secret, surroundings=surroundings)
+        link = partial(ControllerConnection, controller, secret, runtime=runtime)
         self._watch_link = link(client_id=f"{name}-watch")
         self._link = link(client_id=name)
         self._forward_link = link(client_id=f"{name}-forward")

@@ -17,7 +17,7 @@ from sparklog.executors.fetch_sessions.session_cache import (
     NO_SESSION,
     PARTITION_UNITS,
     Awaited,
-    FetchSessions,
+    FetchSessionCache,
 )
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "PIECE_PARTITIONS",
     "Awaited",
     "FetchSession",
-    "FetchSessions",
+    "FetchSessionCache",
     "FetchedPartition",
     "View",
     "next_epoch",

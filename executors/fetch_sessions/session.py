@@ -101,7 +101,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSession:
-    """Mutable; changed by ``FetchSessions`` and by whoever answers its fetches."""
+    """Mutable; changed by ``FetchSessionCache`` and by whoever answers its fetches."""
 
     __slots__ = (
         "being_updated",

@@ -36,7 +36,7 @@ Awaited: TypeAlias = TopicPartition | FetchSession
 NO_SESSION = 0
 
 
-class FetchSessions:
+class FetchSessionCache:
     """``new_id`` gives random positive numbers of 31 bits."""
 
     def __init__(

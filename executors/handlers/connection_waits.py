@@ -4,13 +4,13 @@ Owns: one ``Owner`` per connection.  Must not know what waits.
 """
 
 from sparklog.executors.purgatory import Owner
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.transport import ServerConnection
 
 _STATE_KEY = "waits"
 
 
-def owner_of(table: PartitionTable, connection: ServerConnection) -> Owner:
+def owner_of(replica_manager: ReplicaManager, connection: ServerConnection) -> Owner:
     """Dropped when the connection closes; fetches are answered when the client stops sending.
 
     A client that only closed its half still gets all its answers, but one that was killed looks
@@ -20,6 +20,6 @@ def owner_of(table: PartitionTable, connection: ServerConnection) -> Owner:
     if owner is None:
         owner = connection.state[_STATE_KEY] = Owner()
         connection.call_on_close(owner.leave)
-        connection.call_on_eof(lambda: owner.hurry(table.waits.readers))
-        connection.call_on_eof(lambda: owner.hurry(table.waits.followers))
+        connection.call_on_eof(lambda: owner.hurry(replica_manager.delayed_operations.readers))
+        connection.call_on_eof(lambda: owner.hurry(replica_manager.delayed_operations.followers))
     return owner

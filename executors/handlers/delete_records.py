@@ -16,7 +16,7 @@ from typing import Final
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.purgatory import Owner
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.refusals import refuse_delete_records
 from sparklog.slices import SLICE_UNITS, Slices, in_groups, in_slices
@@ -42,7 +42,7 @@ class _Deletion:
     target: int | None = None
 
 
-def handler(table: PartitionTable) -> ApiHandler:
+def handler(replica_manager: ReplicaManager) -> ApiHandler:
     def handle(
         context: RequestContext, request: DeleteRecordsRequest
     ) -> Slices[Awaitable[Slices[DeleteRecordsResponse]]]:
@@ -58,13 +58,13 @@ def handler(table: PartitionTable) -> ApiHandler:
         plans = yield from in_groups(
             wanted.items(),
             lambda of_topic: of_topic[1].values(),
-            lambda of_topic, part: _plan(table, of_topic[0], part),
+            lambda of_topic, part: _plan(replica_manager, of_topic[0], part),
             lambda of_topic, planned: (of_topic[0], planned),
             _PARTITION_UNITS,
         )
         deletions = dict(plans)
-        owner = owner_of(table, context.connection)
-        return _answer(table, request.timeout_ms / 1000, deletions, owner)
+        owner = owner_of(replica_manager, context.connection)
+        return _answer(replica_manager, request.timeout_ms / 1000, deletions, owner)
 
     return ApiHandler(
         api_key=DeleteRecordsRequest.API_KEY,
@@ -77,7 +77,7 @@ def handler(table: PartitionTable) -> ApiHandler:
 
 
 async def _answer(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     timeout_s: float,
     deletions: Mapping[str, Sequence[_Deletion]],
     owner: Owner,
@@ -86,14 +86,16 @@ async def _answer(
     every = [deletion for of_topic in deletions.values() for deletion in of_topic]
     targets = {d.topic_partition: d.target for d in every if d.target is not None}
     try:
-        await table.checkpoints.write(targets, then=lambda: _move_starts(table, every))
+        await replica_manager.checkpoints.write(
+            targets, then=lambda: _move_starts(replica_manager, every)
+        )
     except StorageError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    pending = [deletion for deletion in every if not _settle(table, deletion)]
+    pending = [deletion for deletion in every if not _settle(replica_manager, deletion)]
     if pending:
-        parked = _ParkedDeletions(table, pending)
+        parked = _ParkedDeletions(replica_manager, pending)
         keys = [deletion.topic_partition for deletion in pending]
-        table.waits.deleters.park(parked, keys, timeout_s, owner)
+        replica_manager.delayed_operations.deleters.park(parked, keys, timeout_s, owner)
         await parked.done
     return _response(deletions)
 
@@ -111,9 +113,9 @@ def _response(deletions: Mapping[str, Sequence[_Deletion]]) -> Slices[DeleteReco
 class _ParkedDeletions:
     """Deletions that other replicas have yet to carry out."""
 
-    def __init__(self, table: PartitionTable, pending: Sequence[_Deletion]) -> None:
+    def __init__(self, replica_manager: ReplicaManager, pending: Sequence[_Deletion]) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._table = table
+        self._replica_manager = replica_manager
         self._pending = list(pending)
 
     def look(self, key: TopicPartition, size: int) -> bool:
@@ -121,7 +123,7 @@ class _ParkedDeletions:
         self._pending = [
             deletion
             for deletion in self._pending
-            if deletion.topic_partition != key or not _settle(self._table, deletion)
+            if deletion.topic_partition != key or not _settle(self._replica_manager, deletion)
         ]
         if not self._pending:
             self._finish()
@@ -144,33 +146,37 @@ class _ParkedDeletions:
             self.done.set_result(None)
 
 
-def _plan(table: PartitionTable, topic: str, part: DeleteRecordsPartition) -> _Deletion:
+def _plan(replica_manager: ReplicaManager, topic: str, part: DeleteRecordsPartition) -> _Deletion:
     tp = TopicPartition(topic, part.partition_index)
     try:
-        target = table.find(topic, part.partition_index).deletion_target(part.offset)
+        target = replica_manager.find(topic, part.partition_index).deletion_target(part.offset)
     except KafkaError as error:
         return _Deletion(tp, _failed(part.partition_index, error))
     return _Deletion(tp, _reached(tp, NO_OFFSET), target)
 
 
-def _move_starts(table: PartitionTable, deletions: Iterable[_Deletion]) -> None:
+def _move_starts(replica_manager: ReplicaManager, deletions: Iterable[_Deletion]) -> None:
     for deletion in deletions:
         if deletion.target is None:
             continue
         tp = deletion.topic_partition
         try:
-            table.carry_out(table.find(tp.topic, tp.partition).delete_records(deletion.target))
+            replica_manager.carry_out(
+                replica_manager.find(tp.topic, tp.partition).delete_records(deletion.target)
+            )
         except KafkaError as error:
             deletion.result, deletion.target = _failed(tp.partition, error), None
 
 
-def _settle(table: PartitionTable, deletion: _Deletion) -> bool:
+def _settle(replica_manager: ReplicaManager, deletion: _Deletion) -> bool:
     """Whether there is nothing to wait for any more."""
     if deletion.target is None:
         return True
     tp = deletion.topic_partition
     try:
-        low_watermark = table.find(tp.topic, tp.partition).low_watermark(table.image.is_alive)
+        low_watermark = replica_manager.find(tp.topic, tp.partition).low_watermark(
+            replica_manager.image.is_alive
+        )
     except KafkaError as error:
         deletion.result = _failed(tp.partition, error)
         return True

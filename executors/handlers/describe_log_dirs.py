@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from sparklog.errors import ErrorCode, StorageError
-from sparklog.executors.log_dirs import BrokerFolder
+from sparklog.executors.log_dirs import BrokerDir
 from sparklog.executors.partition import Partition
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.storage_backends.blocking import run_blocking
@@ -29,12 +29,14 @@ from sparklog.wire.protocol.messages.describe_log_dirs import (
 _PARTITION_UNITS: Final = 5
 
 
-def handler(table: PartitionTable) -> ApiHandler:
+def handler(replica_manager: ReplicaManager) -> ApiHandler:
     async def handle(
         _context: RequestContext, request: DescribeLogDirsRequest
     ) -> Slices[DescribeLogDirsResponse]:
-        spaces = [(folder, await run_blocking(_space, folder)) for folder in table.folders]
-        return _response(table, request, spaces)
+        spaces = [
+            (folder, await run_blocking(_space, folder)) for folder in replica_manager.folders
+        ]
+        return _response(replica_manager, request, spaces)
 
     return ApiHandler(
         api_key=DescribeLogDirsRequest.API_KEY,
@@ -46,17 +48,17 @@ def handler(table: PartitionTable) -> ApiHandler:
 
 
 def _response(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     request: DescribeLogDirsRequest,
-    spaces: Iterable[tuple[BrokerFolder, tuple[int, int]]],
+    spaces: Iterable[tuple[BrokerDir, tuple[int, int]]],
 ) -> Slices[DescribeLogDirsResponse]:
     wanted = yield from _wanted(request)
     results: list[DescribeLogDirsResult] = []
     for folder, space in spaces:
-        if folder in table.folders.working:
-            partitions = table.partitions_in(folder)
+        if folder in replica_manager.folders.working:
+            partitions = replica_manager.partitions_in(folder)
             results.append((yield from _working(folder, space, partitions, wanted)))
-    failed = [_failed(failure.location) for failure in table.folders.failed]
+    failed = [_failed(failure.location) for failure in replica_manager.folders.failed]
     return DescribeLogDirsResponse(results=(*results, *failed))
 
 
@@ -70,7 +72,7 @@ def _wanted(request: DescribeLogDirsRequest) -> Slices[Collection[TopicPartition
     return wanted
 
 
-def _space(folder: BrokerFolder) -> tuple[int, int]:
+def _space(folder: BrokerDir) -> tuple[int, int]:
     try:
         return folder.half.space()
     except StorageError:
@@ -78,7 +80,7 @@ def _space(folder: BrokerFolder) -> tuple[int, int]:
 
 
 def _working(
-    folder: BrokerFolder,
+    folder: BrokerDir,
     space: tuple[int, int],
     partitions: Iterable[Partition],
     wanted: Collection[TopicPartition] | None,

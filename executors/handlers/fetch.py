@@ -20,11 +20,11 @@ is named several times the last word counts, as in Kafka.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.fetch_sessions import Awaited, FetchedPartition
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.fetch_answer import (
@@ -35,17 +35,16 @@ from sparklog.executors.handlers.fetch_answer import (
     encode,
     error_response,
     failed,
-    release_records,
     session_error,
     with_hint,
 )
+from sparklog.executors.handlers.fetch_attempt import FetchAttempt
 from sparklog.executors.handlers.fetch_scope import Look, Scope, scope_in_slices, scope_of
 from sparklog.executors.partition import Partition
 from sparklog.executors.purgatory import Owner
-from sparklog.executors.replica_manager import PartitionTable, closest_replica
+from sparklog.executors.replica_manager import ReplicaManager, closest_replica
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
-from sparklog.storage_backends.base import Region
 from sparklog.types import NO_BROKER_EPOCH, NO_NODE, Isolation, TopicPartition
 from sparklog.wire.protocol.fetch import (
     MAX_VERSION,
@@ -74,61 +73,28 @@ _FIRST_FOLLOWER_VERSION = 11
 _LOOK_UNITS = 20
 _ANSWER_UNITS = 3
 _BYTES_PER_UNIT_SHIFT = 12
-#: Regions in one answer; each may hold a file descriptor until it is sent.
-REGIONS_MAX = 64
-#: Cheaper to copy than to send as a region.
-_COPIED_BYTES_MAX = 4096
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """What one look at all partitions found; regions are released unless it is answered."""
-
-    looks: list[Look] = field(default_factory=list)
-    size: int = 0
-    urgent: bool = False
-    stale: bool = False
-    regions: int = 0
-    #: Of partitions that changed after they were looked at: what came with that.
-    missed: int = 0
-
-    def hold(self, region: Region) -> Region | bytes:
-        """The records as they go into the answer."""
-        if region.size > _COPIED_BYTES_MAX and self.regions < REGIONS_MAX:
-            self.regions += 1
-            return region
-        try:
-            return region.read()
-        except StorageError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        finally:
-            region.release()
-
-    def release(self) -> None:
-        for look in self.looks:
-            release_records(look.data.records)
-
-
-def handler(table: PartitionTable) -> ApiHandler:
+def handler(replica_manager: ReplicaManager) -> ApiHandler:
     def handle(context: RequestContext, request: FetchRequest) -> Any:
         replica = _replica(request)
         if replica.replica_id >= 0:
-            _check_replica(table, context, replica)
+            _check_replica(replica_manager, context, replica)
         by_id = context.version >= _FIRST_ID_VERSION
         if _names_many(request):
-            return _fetch_many(table, context, request, replica)
+            return _fetch_many(replica_manager, context, request, replica)
         try:
-            scope = scope_of(table, request, replica.replica_id, by_id)
+            scope = scope_of(replica_manager, request, replica.replica_id, by_id)
         except KafkaError as error:
             return session_error(error.code)
-        fetch = _Fetch(table, request, replica, scope, version=context.version)
+        fetch = _Fetch(replica_manager, request, replica, scope, version=context.version)
         if scope.size > PARTITIONS_AT_ONCE:
-            return fetch.begin_in_slices(owner_of(table, context.connection))
+            return fetch.begin_in_slices(owner_of(replica_manager, context.connection))
         attempt = fetch.attempt()
         if request.max_wait_ms <= 0 or fetch.is_enough(attempt):
             return fetch.response(attempt)
         attempt.release()
-        return fetch.park(attempt, owner_of(table, context.connection))
+        return fetch.park(attempt, owner_of(replica_manager, context.connection))
 
     return ApiHandler(
         api_key=FetchRequest.API_KEY,
@@ -150,16 +116,19 @@ def _names_many(request: FetchRequest) -> bool:
 
 
 def _fetch_many(
-    table: PartitionTable, context: RequestContext, request: FetchRequest, replica: ReplicaState
+    replica_manager: ReplicaManager,
+    context: RequestContext,
+    request: FetchRequest,
+    replica: ReplicaState,
 ) -> Slices[Any]:
     """A fetch whose request names many partitions."""
     by_id = context.version >= _FIRST_ID_VERSION
     try:
-        scope = yield from scope_in_slices(table, request, replica.replica_id, by_id)
+        scope = yield from scope_in_slices(replica_manager, request, replica.replica_id, by_id)
     except KafkaError as error:
         return session_error(error.code)
-    fetch = _Fetch(table, request, replica, scope, version=context.version)
-    return (yield from fetch.begin_in_slices(owner_of(table, context.connection)))
+    fetch = _Fetch(replica_manager, request, replica, scope, version=context.version)
+    return (yield from fetch.begin_in_slices(owner_of(replica_manager, context.connection)))
 
 
 def _replica(request: FetchRequest) -> ReplicaState:
@@ -168,14 +137,16 @@ def _replica(request: FetchRequest) -> ReplicaState:
     return state if state.replica_id >= 0 else ReplicaState(replica_id=request.replica_id)
 
 
-def _check_replica(table: PartitionTable, context: RequestContext, replica: ReplicaState) -> None:
+def _check_replica(
+    replica_manager: ReplicaManager, context: RequestContext, replica: ReplicaState
+) -> None:
     """Raises KafkaError unless a broker of the cluster asks, and its latest process (KIP-903)."""
     if not context.member:
         raise KafkaError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             "only brokers of the cluster may fetch with a replica id",
         )
-    broker = table.image.broker(replica.replica_id)
+    broker = replica_manager.image.broker(replica.replica_id)
     if broker is not None and NO_BROKER_EPOCH < replica.replica_epoch < broker.broker_epoch:
         raise KafkaError(
             ErrorCode.STALE_BROKER_EPOCH,
@@ -188,7 +159,7 @@ class _Fetch:
 
     def __init__(
         self,
-        table: PartitionTable,
+        replica_manager: ReplicaManager,
         request: FetchRequest,
         replica: ReplicaState,
         scope: Scope,
@@ -196,7 +167,7 @@ class _Fetch:
         version: int,
     ) -> None:
         self._answer: asyncio.Future[FetchResponse | Slices[FetchResponse]] | None = None
-        self._table = table
+        self._replica_manager = replica_manager
         self._request = request
         self._replica = replica
         self._by_follower = replica.replica_id >= 0
@@ -205,7 +176,7 @@ class _Fetch:
         self._only_leaders = version < _FIRST_FOLLOWER_VERSION
         committed = request.isolation_level == Isolation.READ_COMMITTED
         self._isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-        self._bytes_max = min(request.max_bytes, table.broker_config.fetch_max_bytes)
+        self._bytes_max = min(request.max_bytes, replica_manager.broker_config.fetch_max_bytes)
         # More than is ever answered must not be waited for.
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._missing = 0
@@ -213,9 +184,9 @@ class _Fetch:
         #: Whether it waits for records only as long as a high watermark may.
         self._hurries = False
 
-    def attempt(self) -> _Attempt:
+    def attempt(self) -> FetchAttempt:
         """Look at every partition that may have something to tell."""
-        found = _Attempt()
+        found = FetchAttempt()
         left = self._bytes_max
         for part in self._scope.parts():
             look = self._look_at(part, left, found)
@@ -226,12 +197,12 @@ class _Fetch:
             left = max(left - look.size, 0)
         return found
 
-    def is_enough(self, attempt: _Attempt) -> bool:
+    def is_enough(self, attempt: FetchAttempt) -> bool:
         return attempt.urgent or attempt.size >= self._bytes_min or not self._scope.can_wait
 
-    def response(self, attempt: _Attempt) -> FetchResponse:
+    def response(self, attempt: FetchAttempt) -> FetchResponse:
         """The answer; its regions now belong to whoever sends it."""
-        session_id, looks = self._scope.answer(attempt.looks, self._table.monotonic_ms())
+        session_id, looks = self._scope.answer(attempt.looks, self._replica_manager.monotonic_ms())
         endpoints: dict[int, NodeEndpoint] = {}
         topics: dict[tuple[str, UUID | None], list[PartitionData]] = {}
         for look in looks:
@@ -246,18 +217,18 @@ class _Fetch:
         if look.size:
             self._count(look)
         elif look.data.error_code:
-            return with_hint(self._table, look.topic, look.data, endpoints)
+            return with_hint(self._replica_manager, look.topic, look.data, endpoints)
         return look.data
 
     def _count(self, look: Look) -> None:
-        table = self._table
+        replica_manager = self._replica_manager
         if self._by_follower:
-            table.counters.replication_bytes_out += look.size
-            partition = table.get(TopicPartition(look.topic, look.part.wanted.partition))
+            replica_manager.counters.replication_bytes_out += look.size
+            partition = replica_manager.get(TopicPartition(look.topic, look.part.wanted.partition))
             if partition is not None:
-                table.throttle.sent(partition, look.size, table.monotonic_ms())
+                replica_manager.throttle.sent(partition, look.size, replica_manager.monotonic_ms())
         else:
-            table.counters.bytes_out[look.topic] += look.size
+            replica_manager.counters.bytes_out[look.topic] += look.size
 
     def begin_in_slices(self, owner: Owner) -> Slices[Any]:
         """The first look at many partitions, then an answer or its future.
@@ -281,19 +252,23 @@ class _Fetch:
         session_id, answered, found = yield from self._look_in_slices()
         return (yield from self._answer_in_slices(session_id, answered, found))
 
-    def _look_in_slices(self) -> Slices[tuple[int, list[Look], _Attempt]]:
+    def _look_in_slices(self) -> Slices[tuple[int, list[Look], FetchAttempt]]:
         """The session's id, the looks that go into the answer, and all that was found."""
-        found = _Attempt()
+        found = FetchAttempt()
         answered: list[Look] = []
         left = self._bytes_max
         spent = 0
-        waits = self._table.waits
-        growth = waits.follower_growth if self._by_follower else waits.reader_growth
+        delayed_operations = self._replica_manager.delayed_operations
+        growth = (
+            delayed_operations.follower_growth
+            if self._by_follower
+            else delayed_operations.reader_growth
+        )
         #: What ``growth`` said when a partition was looked at.
         seen: list[int] = []
         growth.begin()
         try:
-            session_id = yield from self._scope.begin_slices(self._table.monotonic_ms())
+            session_id = yield from self._scope.begin_slices(self._replica_manager.monotonic_ms())
             for part in self._scope.parts():
                 look = self._look_at(part, left, found)
                 found.looks.append(look)
@@ -326,7 +301,7 @@ class _Fetch:
         return session_id, answered, found
 
     def _answer_in_slices(
-        self, session_id: int, looks: Sequence[Look], found: _Attempt
+        self, session_id: int, looks: Sequence[Look], found: FetchAttempt
     ) -> Slices[FetchResponse]:
         answer = FetchAnswer(self._told)
         try:
@@ -340,21 +315,23 @@ class _Fetch:
         return answer.response(session_id)
 
     def park(
-        self, attempt: _Attempt, owner: Owner
+        self, attempt: FetchAttempt, owner: Owner
     ) -> "asyncio.Future[FetchResponse | Slices[FetchResponse]]":
         self._answer = asyncio.get_running_loop().create_future()
         self._owner = owner
         self._wait(attempt)
         return self._answer
 
-    def _wait(self, attempt: _Attempt) -> None:
+    def _wait(self, attempt: FetchAttempt) -> None:
         self._missing = self._bytes_min - attempt.size - attempt.missed
         self._hurries = attempt.stale
         wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
         if attempt.stale:
             wait_ms = min(wait_ms, HIGH_WATERMARK_WAIT_MS)
-        waits = self._table.waits
-        purgatory = waits.followers if self._by_follower else waits.readers
+        delayed_operations = self._replica_manager.delayed_operations
+        purgatory = (
+            delayed_operations.followers if self._by_follower else delayed_operations.readers
+        )
         purgatory.park(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, self._owner)
 
     def look(self, key: Awaited, size: int) -> bool:
@@ -401,21 +378,21 @@ class _Fetch:
         self._scope.wait_over()
         self._answer.set_result(response)
 
-    def _look_at(self, part: FetchedPartition, left: int, found: _Attempt) -> Look:
+    def _look_at(self, part: FetchedPartition, left: int, found: FetchAttempt) -> Look:
         topic = part.topic
         try:
             if self._by_id:
-                topic = self._table.topic_name(part.topic_id)
+                topic = self._replica_manager.topic_name(part.topic_id)
             return self._read(topic, part, left, found)
         except KafkaError as error:
             number = part.wanted.partition
             if topic:
-                self._table.hear(TopicPartition(topic, number), error)
+                self._replica_manager.report_error(TopicPartition(topic, number), error)
             return Look(part, topic, self._refused(topic, number, error), urgent=True)
 
-    def _read(self, topic: str, part: FetchedPartition, left: int, found: _Attempt) -> Look:
-        table, wanted = self._table, part.wanted
-        partition = table.find(topic, wanted.partition)
+    def _read(self, topic: str, part: FetchedPartition, left: int, found: FetchAttempt) -> Look:
+        replica_manager, wanted = self._replica_manager, part.wanted
+        partition = replica_manager.find(topic, wanted.partition)
         self._check_follower(partition)
         closest = self._closest(partition, wanted)
         gets_records = closest == NO_NODE and not self._is_held_back(partition)
@@ -431,13 +408,13 @@ class _Fetch:
         )
         records: Any = NO_RECORDS if read.records is None else found.hold(read.records)
         if self._by_follower and read.diverging is None:
-            table.carry_out(
+            replica_manager.carry_out(
                 partition.record_follower(
                     self._replica.replica_id,
                     wanted.fetch_offset,
                     wanted.log_start_offset,
                     broker_epoch=self._replica.replica_epoch,
-                    now_ms=table.monotonic_ms(),
+                    now_ms=replica_manager.monotonic_ms(),
                 )
             )
         data = PartitionData(
@@ -465,18 +442,22 @@ class _Fetch:
         )
 
     def _is_held_back(self, partition: Partition) -> bool:
-        table, follower = self._table, self._replica.replica_id
-        return self._by_follower and table.throttle.holds_back(
-            partition, follower, table.monotonic_ms()
+        replica_manager, follower = self._replica_manager, self._replica.replica_id
+        return self._by_follower and replica_manager.throttle.holds_back(
+            partition, follower, replica_manager.monotonic_ms()
         )
 
     def _closest(self, partition: Partition, wanted: FetchPartition) -> int:
         """A replica that the consumer should rather read from; -1: none."""
-        rack, table = self._request.rack_id, self._table
+        rack, replica_manager = self._request.rack_id, self._replica_manager
         if not rack or self._by_follower or self._only_leaders or not partition.is_leader:
             return NO_NODE
         ends = partition.followers_with(wanted.fetch_offset)
-        return closest_replica(rack, table.node_id, ends, table.image) if ends else NO_NODE
+        return (
+            closest_replica(rack, replica_manager.node_id, ends, replica_manager.image)
+            if ends
+            else NO_NODE
+        )
 
     def _check_follower(self, partition: Partition) -> None:
         replica_id, state = self._replica.replica_id, partition.state
@@ -492,5 +473,5 @@ class _Fetch:
         data = failed(number, error.code)
         if not self._by_follower or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return data
-        partition = self._table.find(topic, number)
+        partition = self._replica_manager.find(topic, number)
         return replace(data, log_start_offset=partition.log.log_start_offset)

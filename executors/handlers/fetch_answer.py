@@ -13,7 +13,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.fetch_scope import Look
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition import PartitionRead
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.slices import Slices, in_groups
 from sparklog.storage_backends.base import Region
 from sparklog.transport import Reply
@@ -111,10 +111,13 @@ def aborted(read: PartitionRead) -> tuple[AbortedTransaction, ...]:
 
 
 def with_hint(
-    table: PartitionTable, topic: str, data: PartitionData, endpoints: dict[int, NodeEndpoint]
+    replica_manager: ReplicaManager,
+    topic: str,
+    data: PartitionData,
+    endpoints: dict[int, NodeEndpoint],
 ) -> PartitionData:
     """An error with the leader that it is about; the leader's endpoint goes into the mapping."""
-    hint = leader_hint(table, topic, data.partition_index, data.error_code)
+    hint = leader_hint(replica_manager, topic, data.partition_index, data.error_code)
     if hint is None:
         return data
     endpoints[hint.node_id] = NodeEndpoint(

@@ -17,11 +17,11 @@ from sparklog.executors.fetch_sessions import (
     Awaited,
     FetchedPartition,
     FetchSession,
-    FetchSessions,
+    FetchSessionCache,
     View,
     wanted_partitions,
 )
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.slices import Slices, in_slices
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.fetch import FetchRequest, PartitionData
@@ -88,33 +88,39 @@ class Scope(Protocol):
         """After ``begin_slices``: whether anything has become due since these looks began."""
 
 
-def scope_of(table: PartitionTable, request: FetchRequest, replica_id: int, by_id: bool) -> Scope:
+def scope_of(
+    replica_manager: ReplicaManager, request: FetchRequest, replica_id: int, by_id: bool
+) -> Scope:
     """Raises KafkaError when the session that the request names does not go with it."""
-    session = table.waits.sessions.resume(request, by_id=by_id, now_ms=table.monotonic_ms())
+    session = replica_manager.delayed_operations.sessions.resume(
+        request, by_id=by_id, now_ms=replica_manager.monotonic_ms()
+    )
     if session is not None:
-        return _resumed(table, session, request, replica_id)
+        return _resumed(replica_manager, session, request, replica_id)
     parts = list(wanted_partitions(request.topics))
     if len(parts) > 1:
         parts = list({_named(part): part for part in parts}.values())
-    return _whole(table, request, replica_id, by_id, parts)
+    return _whole(replica_manager, request, replica_id, by_id, parts)
 
 
 def scope_in_slices(
-    table: PartitionTable, request: FetchRequest, replica_id: int, by_id: bool
+    replica_manager: ReplicaManager, request: FetchRequest, replica_id: int, by_id: bool
 ) -> Slices[Scope]:
     """``scope_of`` for a request that names many partitions."""
-    now_ms = table.monotonic_ms()
-    resumed = table.waits.sessions.resume_in_slices(request, by_id=by_id, now_ms=now_ms)
+    now_ms = replica_manager.monotonic_ms()
+    resumed = replica_manager.delayed_operations.sessions.resume_in_slices(
+        request, by_id=by_id, now_ms=now_ms
+    )
     session = yield from resumed
     if session is not None:
-        return _resumed(table, session, request, replica_id)
+        return _resumed(replica_manager, session, request, replica_id)
     once: dict[tuple[str, UUID | None, int], FetchedPartition] = {}
 
     def add(part: FetchedPartition) -> None:
         once[_named(part)] = part
 
     yield from in_slices(add, wanted_partitions(request.topics), PARTITION_UNITS)
-    return _whole(table, request, replica_id, by_id, list(once.values()))
+    return _whole(replica_manager, request, replica_id, by_id, list(once.values()))
 
 
 def _named(part: FetchedPartition) -> tuple[str, UUID | None, int]:
@@ -123,16 +129,16 @@ def _named(part: FetchedPartition) -> tuple[str, UUID | None, int]:
 
 
 def _resumed(
-    table: PartitionTable, session: FetchSession, request: FetchRequest, replica_id: int
+    replica_manager: ReplicaManager, session: FetchSession, request: FetchRequest, replica_id: int
 ) -> Scope:
     if session.waiting:
-        table.waits.wake_session(session)
+        replica_manager.delayed_operations.wake_session(session)
     session.look_through((replica_id, request.isolation_level))
-    return _SessionScope(table.waits.sessions, session)
+    return _SessionScope(replica_manager.delayed_operations.sessions, session)
 
 
 def _whole(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     request: FetchRequest,
     replica_id: int,
     by_id: bool,
@@ -142,7 +148,7 @@ def _whole(
     if request.session_epoch != INITIAL_EPOCH:
         return _RequestScope(parts)
     view = replica_id, request.isolation_level
-    return _OpeningScope(table.waits.sessions, parts, view, by_id=by_id)
+    return _OpeningScope(replica_manager.delayed_operations.sessions, parts, view, by_id=by_id)
 
 
 class _RequestScope:
@@ -195,7 +201,7 @@ class _OpeningScope(_RequestScope):
 
     def __init__(
         self,
-        sessions: FetchSessions,
+        sessions: FetchSessionCache,
         parts: Sequence[FetchedPartition],
         view: View,
         *,
@@ -240,7 +246,7 @@ class _OpeningScope(_RequestScope):
 class _SessionScope:
     """The session says everything but what the request changed."""
 
-    def __init__(self, sessions: FetchSessions, session: FetchSession) -> None:
+    def __init__(self, sessions: FetchSessionCache, session: FetchSession) -> None:
         self._sessions = sessions
         self._session = session
         self._epoch = session.epoch
@@ -290,7 +296,7 @@ class _SessionScope:
         ]
 
 
-def _learn(sessions: FetchSessions, session: FetchSession, look: Look) -> bool:
+def _learn(sessions: FetchSessionCache, session: FetchSession, look: Look) -> bool:
     """Remember what the client is told; whether it is news to it."""
     part = look.part
     if look.drained:

@@ -6,7 +6,7 @@ Owns: the choice of hint.  Must not know in which message it travels.
 from dataclasses import dataclass
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.types import Endpoint, TopicPartition
 
 _WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -19,14 +19,16 @@ class LeaderHint:
     endpoint: Endpoint
 
 
-def leader_hint(table: PartitionTable, topic: str, number: int, code: int) -> LeaderHint | None:
+def leader_hint(
+    replica_manager: ReplicaManager, topic: str, number: int, code: int
+) -> LeaderHint | None:
     """The leader that this broker knows of, when it is another one and the error calls for it."""
     if code not in _WRONG_LEADER:
         return None
-    state = table.image.partition(TopicPartition(topic, number))
-    if state is None or state.leader == table.node_id:
+    state = replica_manager.image.partition(TopicPartition(topic, number))
+    if state is None or state.leader == replica_manager.node_id:
         return None
-    broker = table.image.broker(state.leader)
+    broker = replica_manager.image.broker(state.leader)
     if broker is None or broker.fenced:
         return None
     return LeaderHint(

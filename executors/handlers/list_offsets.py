@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import run_through
 from sparklog.executors.partition import Partition
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.service.refusals import refuse_list_offsets
 from sparklog.slices import SLICE_UNITS, Slices, in_groups
@@ -49,14 +49,14 @@ _Search: TypeAlias = "partial[Coroutine[Any, Any, ListOffsetsPartitionResponse]]
 _Found: TypeAlias = "ListOffsetsPartitionResponse | _Search"
 
 
-def handler(table: PartitionTable) -> ApiHandler:
+def handler(replica_manager: ReplicaManager) -> ApiHandler:
     def handle(context: RequestContext, request: ListOffsetsRequest) -> Slices[Handled]:
         isolation = _isolation(request)
         wanted = yield from _wanted(request)
         found = yield from in_groups(
             wanted.items(),
             lambda of_topic: of_topic[1].values(),
-            lambda of_topic, part: _find(table, context, isolation, of_topic[0], part),
+            lambda of_topic, part: _find(replica_manager, context, isolation, of_topic[0], part),
             lambda of_topic, answers: (of_topic[0], answers),
             _PARTITION_UNITS,
         )
@@ -141,7 +141,7 @@ def _response(
 
 
 def _find(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     context: RequestContext,
     isolation: Isolation,
     topic: str,
@@ -156,18 +156,18 @@ def _find(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"timestamp {part.timestamp} means nothing in ListOffsets v{version}",
             )
-        partition = table.find(topic, part.partition_index)
+        partition = replica_manager.find(topic, part.partition_index)
         partition.require_leader(part.current_leader_epoch)
         if part.timestamp >= 0 or part.timestamp == OffsetSpec.MAX_TIMESTAMP:
-            return partial(_search, table, context.connection, partition, part, isolation)
+            return partial(_search, replica_manager, context.connection, partition, part, isolation)
         return _answer(part, run_through(partition.find_offset(part.timestamp, isolation)))
     except KafkaError as error:
-        table.hear(TopicPartition(topic, part.partition_index), error)
+        replica_manager.report_error(TopicPartition(topic, part.partition_index), error)
         return _failed(part, error)
 
 
 async def _search(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     connection: ServerConnection,
     partition: Partition,
     part: ListOffsetsPartition,
@@ -176,11 +176,11 @@ async def _search(
     """Records are looked into, off the loop; the partition may move meanwhile."""
     try:
         search = partition.find_offset(part.timestamp, isolation)
-        found = await table.searches.run(connection, partition.topic_partition, search)
+        found = await replica_manager.searches.run(connection, partition.topic_partition, search)
         partition.require_leader(part.current_leader_epoch)
         return _answer(part, found)
     except KafkaError as error:
-        table.hear(partition.topic_partition, error)
+        replica_manager.report_error(partition.topic_partition, error)
         return _failed(part, error)
 
 

@@ -5,7 +5,7 @@
 from typing import Final
 
 from sparklog.errors import KafkaError
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.refusals import refuse_offset_for_leader_epoch
 from sparklog.slices import Slices, in_groups
@@ -21,14 +21,14 @@ from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
 _PARTITION_UNITS: Final = 6
 
 
-def handler(table: PartitionTable) -> ApiHandler:
+def handler(replica_manager: ReplicaManager) -> ApiHandler:
     def handle(
         _context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> Slices[OffsetForLeaderEpochResponse]:
         topics = yield from in_groups(
             request.topics,
             lambda topic: topic.partitions,
-            lambda topic, part: _end(table, topic.topic, part),
+            lambda topic, part: _end(replica_manager, topic.topic, part),
             lambda topic, ends: OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends),
             _PARTITION_UNITS,
         )
@@ -44,9 +44,11 @@ def handler(table: PartitionTable) -> ApiHandler:
     )
 
 
-def _end(table: PartitionTable, topic: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end(
+    replica_manager: ReplicaManager, topic: str, part: OffsetForLeaderPartition
+) -> EpochEndOffset:
     try:
-        partition = table.find(topic, part.partition)
+        partition = replica_manager.find(topic, part.partition)
         partition.require_leader(part.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=part.partition, error_code=int(error.code))

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import AckWait, Partition
 from sparklog.executors.purgatory import Owner
-from sparklog.executors.replica_manager import PartitionTable
-from sparklog.transport import Owed, Reply
+from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.transport import PendingResponse, Reply
 from sparklog.types import TopicPartition
 
 
@@ -24,7 +24,7 @@ class _Waiting(NamedTuple):
     wait: AckWait
     correlation_id: int
     taken: bytes
-    owed: Owed
+    owed: PendingResponse
 
 
 class ParkedBatches:
@@ -32,18 +32,18 @@ class ParkedBatches:
 
     def __init__(
         self,
-        table: PartitionTable,
+        replica_manager: ReplicaManager,
         topic_partition: TopicPartition,
         refuse: Callable[[int, KafkaError], Reply],
     ) -> None:
-        self._table = table
+        self._replica_manager = replica_manager
         self._topic_partition = topic_partition
         self._refuse = refuse
         self._waiting: deque[_Waiting] = deque()
 
-    def add(self, wait: AckWait, correlation_id: int, taken: bytes) -> Owed:
+    def add(self, wait: AckWait, correlation_id: int, taken: bytes) -> PendingResponse:
         """A batch behind those before it, of the same write."""
-        owed = Owed()
+        owed = PendingResponse()
         self._waiting.append(_Waiting(wait, correlation_id, taken, owed))
         return owed
 
@@ -51,13 +51,13 @@ class ParkedBatches:
         """Wait, if there is anything to wait for."""
         tp = self._topic_partition
         if not self.look(tp, 0):
-            self._table.waits.writers.park(self, (tp,), timeout_s, owner)
+            self._replica_manager.delayed_operations.writers.park(self, (tp,), timeout_s, owner)
 
     def look(self, key: TopicPartition, size: int) -> bool:
         del size
         waiting = self._waiting
         try:
-            partition = self._table.find(key.topic, key.partition)
+            partition = self._replica_manager.find(key.topic, key.partition)
             together = _is_settled(partition, waiting[-1].wait)
             while waiting and (together or partition.is_settled(waiting[0].wait)):
                 _, _, taken, owed = waiting.popleft()

@@ -24,9 +24,9 @@ from typing import Any, Final, NamedTuple
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import produce_answer
 from sparklog.executors.handlers.produce_answer import Outcome
-from sparklog.executors.handlers.repeated_produce import ProduceRepeats
+from sparklog.executors.handlers.repeated_produce import RepeatedProduce
 from sparklog.executors.partition import ACKS_ALL, ACKS_NONE, Appended, Partition
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import Compression, TopicPartition
@@ -59,24 +59,24 @@ _APPEND_UNITS: Final = 40
 _BYTES_PER_UNIT_SHIFT: Final = 10
 
 
-def handler(table: PartitionTable) -> ApiHandler:
+def handler(replica_manager: ReplicaManager) -> ApiHandler:
     def handle(context: RequestContext, request: ProduceRequest) -> Any:
         refusal = _refusal(request)
         topics = request.topic_data
         several = len(topics) != 1 or len(topics[0].partition_data) != 1
         if several and _is_long(context.version, topics):
-            return _append_many(table, context, _owned(request), refusal)
+            return _append_many(replica_manager, context, _owned(request), refusal)
         validated: list[_Validated] = []
         outcomes = [
-            [_append(table, context.version, request, topic, part, refusal, validated)
+            [_append(replica_manager, context.version, request, topic, part, refusal, validated)
              for part in topic.partition_data]
             for topic in topics
         ]  # fmt: skip
         if validated:
             kept = produce_answer.without_few_records(request)
-            answer = partial(produce_answer.answer, table, context, kept, outcomes)
-            return _answer_validated(table, validated, answer)
-        return produce_answer.answer(table, context, request, outcomes)
+            answer = partial(produce_answer.answer, replica_manager, context, kept, outcomes)
+            return _answer_validated(replica_manager, validated, answer)
+        return produce_answer.answer(replica_manager, context, request, outcomes)
 
     return ApiHandler(
         api_key=ProduceRequest.API_KEY,
@@ -85,7 +85,7 @@ def handler(table: PartitionTable) -> ApiHandler:
         advertised_min=ADVERTISED_MIN_VERSION,
         items_max=MANY_ITEMS,
         handle=handle,
-        repeats=ProduceRepeats(table),
+        repeats=RepeatedProduce(replica_manager),
         error_response=produce_answer.error_response,
         keep=produce_answer.without_records,
     )
@@ -102,7 +102,7 @@ def _is_long(version: int, topics: Sequence[TopicProduceData]) -> bool:
 
 
 def _append_many(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     context: RequestContext,
     request: ProduceRequest,
     refusal: KafkaError | None,
@@ -124,13 +124,17 @@ def _append_many(
             key = _key(version, topic, part)
             spent += 2
             if key not in twice:
-                of_topic.append(_append(table, version, request, topic, part, refusal, validated))
+                of_topic.append(
+                    _append(replica_manager, version, request, topic, part, refusal, validated)
+                )
                 parts.append(PartitionProduceData(index=part.index))
                 spent += _APPEND_UNITS + (len(part.records or b"") >> _BYTES_PER_UNIT_SHIFT)
             elif key not in answered:
                 answered.add(key)
                 of_topic.append(
-                    _append(table, version, request, topic, part, refused_twice, validated)
+                    _append(
+                        replica_manager, version, request, topic, part, refused_twice, validated
+                    )
                 )
                 parts.append(PartitionProduceData(index=part.index))
             if spent >= SLICE_UNITS:
@@ -144,9 +148,9 @@ def _append_many(
             spent = 0
     yield spent
     asked = replace(request, topic_data=tuple(topics))
-    answer = partial(produce_answer.answer_many, table, context, asked, outcomes)
+    answer = partial(produce_answer.answer_many, replica_manager, context, asked, outcomes)
     if validated:
-        return _answer_validated(table, validated, partial(_in_turns, answer))
+        return _answer_validated(replica_manager, validated, partial(_in_turns, answer))
     return (yield from answer())
 
 
@@ -208,7 +212,7 @@ def _refusal(request: ProduceRequest) -> KafkaError | None:
 
 
 def _append(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     version: int,
     request: ProduceRequest,
     topic: TopicProduceData,
@@ -221,21 +225,23 @@ def _append(
         if refusal is not None:
             raise refusal
         if version >= TOPIC_IDS_FROM:
-            name = table.topic_name(topic.topic_id)
-        partition = table.find(name, part.index)
+            name = replica_manager.topic_name(topic.topic_id)
+        partition = replica_manager.find(name, part.index)
         _check_compression(version, part)
-        if table.validations.wants(partition):
+        if replica_manager.validations.wants(partition):
             outcome = Outcome(partition.topic_partition, _UNKNOWN)
-            appended = table.validations.submit(partition, part.records, request.acks)
+            appended = replica_manager.validations.submit(partition, part.records, request.acks)
             validated.append(_Validated(outcome, partition, appended))
             return outcome
-        result = partition.append_as_leader(part.records, acks=request.acks, now_ms=table.now_ms())
+        result = partition.append_as_leader(
+            part.records, acks=request.acks, now_ms=replica_manager.now_ms()
+        )
     except KafkaError as error:
-        return produce_answer.refused(table, TopicPartition(name, part.index), error)
+        return produce_answer.refused(replica_manager, TopicPartition(name, part.index), error)
     if result.size:
-        table.counters.count_appends(name, 1, result.size)
-    table.carry_out(result.effects)
-    return produce_answer.appended(table, partition, result)
+        replica_manager.counters.count_appends(name, 1, result.size)
+    replica_manager.carry_out(result.effects)
+    return produce_answer.appended(replica_manager, partition, result)
 
 
 class _Validated(NamedTuple):
@@ -247,7 +253,7 @@ class _Validated(NamedTuple):
 
 
 async def _answer_validated(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     validated: Sequence[_Validated],
     answer: Callable[[], Any],
 ) -> ProduceResponse | Slices[ProduceResponse] | None:
@@ -255,9 +261,9 @@ async def _answer_validated(
     for outcome, partition, appended in validated:
         result = await appended
         outcome.take(
-            produce_answer.refused(table, outcome.topic_partition, result)
+            produce_answer.refused(replica_manager, outcome.topic_partition, result)
             if isinstance(result, KafkaError)
-            else produce_answer.appended(table, partition, result)
+            else produce_answer.appended(replica_manager, partition, result)
         )
     handled = answer()
     found: ProduceResponse | None = (

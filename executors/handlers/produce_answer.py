@@ -13,7 +13,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition import ACKS_NONE, AckWait, Appended, Partition
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import RequestContext
 from sparklog.slices import Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET, TopicPartition
@@ -56,23 +56,23 @@ class Outcome:
         self.response, self.wait, self.refusal = other.response, other.wait, other.refusal
 
 
-def refused(table: PartitionTable, tp: TopicPartition, error: KafkaError) -> Outcome:
+def refused(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError) -> Outcome:
     """The outcome of a batch that changed nothing."""
-    table.counters.refused_appends += 1
-    table.hear(tp, error)
-    return Outcome(tp, _failed(table, tp, error))
+    replica_manager.counters.refused_appends += 1
+    replica_manager.report_error(tp, error)
+    return Outcome(tp, _failed(replica_manager, tp, error))
 
 
-def not_safe(table: PartitionTable, tp: TopicPartition, error: KafkaError) -> Outcome:
+def not_safe(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError) -> Outcome:
     """The outcome of a batch that was written, when what its answer waited for did not come."""
-    return Outcome(tp, _failed(table, tp, error))
+    return Outcome(tp, _failed(replica_manager, tp, error))
 
 
-def appended(table: PartitionTable, partition: Partition, result: Appended) -> Outcome:
+def appended(replica_manager: ReplicaManager, partition: Partition, result: Appended) -> Outcome:
     """The outcome of a batch that was written, or was before, or is refused later."""
     tp = partition.topic_partition
     if not result.size and result.refusal is None:
-        table.counters.duplicates += 1
+        replica_manager.counters.duplicates += 1
     response = PartitionProduceResponse(
         index=tp.partition,
         base_offset=result.base_offset,
@@ -85,12 +85,12 @@ def appended(table: PartitionTable, partition: Partition, result: Appended) -> O
         if result.refusal is not None:
             raise result.refusal
     except KafkaError as error:
-        return refused(table, tp, error)
+        return refused(replica_manager, tp, error)
     return Outcome(tp, response)
 
 
 def answer(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     context: RequestContext,
     request: ProduceRequest,
     outcomes: Sequence[Sequence[Outcome]],
@@ -102,12 +102,12 @@ def answer(
         return None
     waiting = [outcome for topic in outcomes for outcome in topic if outcome.wait is not None]
     if not waiting:
-        return _response(table, request, outcomes)
-    return _park(table, context, without_few_records(request), outcomes, waiting)
+        return _response(replica_manager, request, outcomes)
+    return _park(replica_manager, context, without_few_records(request), outcomes, waiting)
 
 
 def answer_many(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     context: RequestContext,
     request: ProduceRequest,
     outcomes: Sequence[Sequence[Outcome]],
@@ -128,22 +128,24 @@ def answer_many(
             context.connection.finish()
         return None
     if waiting:
-        return _park(table, context, request, outcomes, waiting)
-    return (yield from _long_response(table, request, outcomes))
+        return _park(replica_manager, context, request, outcomes, waiting)
+    return (yield from _long_response(replica_manager, request, outcomes))
 
 
 def _park(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     context: RequestContext,
     request: ProduceRequest,
     outcomes: Sequence[Sequence[Outcome]],
     waiting: Sequence[Outcome],
 ) -> "asyncio.Future[ProduceResponse | Slices[ProduceResponse]]":
     """``request`` is without its records."""
-    parked = _ParkedProduce(table, request, outcomes, waiting)
+    parked = _ParkedProduce(replica_manager, request, outcomes, waiting)
     keys = [outcome.topic_partition for outcome in waiting]
-    owner = owner_of(table, context.connection)
-    table.waits.writers.park(parked, keys, max(request.timeout_ms, 1) / 1000, owner)
+    owner = owner_of(replica_manager, context.connection)
+    replica_manager.delayed_operations.writers.park(
+        parked, keys, max(request.timeout_ms, 1) / 1000, owner
+    )
     return parked.answer
 
 
@@ -204,9 +206,9 @@ def without_few_records(request: ProduceRequest) -> ProduceRequest:
 
 
 def _failed(
-    table: PartitionTable, tp: TopicPartition, error: KafkaError
+    replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError
 ) -> PartitionProduceResponse:
-    partition = table.get(tp) if error.code in _FOUND_IN_THE_LOG else None
+    partition = replica_manager.get(tp) if error.code in _FOUND_IN_THE_LOG else None
     response = PartitionProduceResponse(
         index=tp.partition,
         error_code=int(error.code),
@@ -214,7 +216,7 @@ def _failed(
         log_start_offset=NO_OFFSET if partition is None else partition.log.log_start_offset,
         error_message=error.message,
     )
-    hint = leader_hint(table, tp.topic, tp.partition, error.code)
+    hint = leader_hint(replica_manager, tp.topic, tp.partition, error.code)
     if hint is None:
         return response
     leader = LeaderIdAndEpoch(leader_id=hint.node_id, leader_epoch=hint.leader_epoch)
@@ -222,7 +224,7 @@ def _failed(
 
 
 def _response(
-    table: PartitionTable, request: ProduceRequest, outcomes: Sequence[Sequence[Outcome]]
+    replica_manager: ReplicaManager, request: ProduceRequest, outcomes: Sequence[Sequence[Outcome]]
 ) -> ProduceResponse:
     failures = [o for topic in outcomes for o in topic if o.response.error_code]
     return ProduceResponse(
@@ -234,12 +236,12 @@ def _response(
             )
             for topic, group in zip(request.topic_data, outcomes, strict=True)
         ),
-        node_endpoints=_leader_endpoints(table, failures) if failures else (),
+        node_endpoints=_leader_endpoints(replica_manager, failures) if failures else (),
     )
 
 
 def _long_response(
-    table: PartitionTable, request: ProduceRequest, outcomes: Sequence[Sequence[Outcome]]
+    replica_manager: ReplicaManager, request: ProduceRequest, outcomes: Sequence[Sequence[Outcome]]
 ) -> Slices[ProduceResponse]:
     """As ``_response``, in slices."""
     #: One failure by each leader that failures name is enough to find all leaders.
@@ -260,18 +262,18 @@ def _long_response(
         _PARTITION_UNITS,
     )
     return ProduceResponse(
-        responses=responses, node_endpoints=_leader_endpoints(table, failures.values())
+        responses=responses, node_endpoints=_leader_endpoints(replica_manager, failures.values())
     )
 
 
 def _leader_endpoints(
-    table: PartitionTable, failures: Iterable[Outcome]
+    replica_manager: ReplicaManager, failures: Iterable[Outcome]
 ) -> tuple[NodeEndpoint, ...]:
     """Where the leaders are that the failures name, each once."""
     endpoints: dict[int, NodeEndpoint] = {}
     for outcome in failures:
         tp = outcome.topic_partition
-        hint = leader_hint(table, tp.topic, tp.partition, outcome.response.error_code)
+        hint = leader_hint(replica_manager, tp.topic, tp.partition, outcome.response.error_code)
         if hint is not None:
             host, port = hint.endpoint.host, hint.endpoint.port
             endpoints[hint.node_id] = NodeEndpoint(node_id=hint.node_id, host=host, port=port)
@@ -283,7 +285,7 @@ class _ParkedProduce:
 
     def __init__(
         self,
-        table: PartitionTable,
+        replica_manager: ReplicaManager,
         request: ProduceRequest,
         outcomes: Sequence[Sequence[Outcome]],
         waiting: Sequence[Outcome],
@@ -291,7 +293,7 @@ class _ParkedProduce:
         loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[ProduceResponse | Slices[ProduceResponse]]
         self.answer = loop.create_future()
-        self._table = table
+        self._replica_manager = replica_manager
         self._request = request
         self._outcomes = outcomes
         self._waiting: dict[TopicPartition, list[Outcome]] = {}
@@ -313,7 +315,7 @@ class _ParkedProduce:
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"the append to {outcome.topic_partition} was not safe in time",
             )
-            outcome.response = _failed(self._table, outcome.topic_partition, late)
+            outcome.response = _failed(self._replica_manager, outcome.topic_partition, late)
         self._finish()
 
     def drop(self) -> None:
@@ -323,12 +325,12 @@ class _ParkedProduce:
         tp = outcome.topic_partition
         assert outcome.wait is not None
         try:
-            if not self._table.find(tp.topic, tp.partition).is_settled(outcome.wait):
+            if not self._replica_manager.find(tp.topic, tp.partition).is_settled(outcome.wait):
                 return False
             if outcome.refusal is not None:
                 raise outcome.refusal
         except KafkaError as error:
-            outcome.response = _failed(self._table, tp, error)
+            outcome.response = _failed(self._replica_manager, tp, error)
         return True
 
     def _finish(self) -> None:
@@ -336,4 +338,4 @@ class _ParkedProduce:
             return
         many = len(self._outcomes) + sum(map(len, self._outcomes)) > _MANY
         respond = _long_response if many else _response
-        self.answer.set_result(respond(self._table, self._request, self._outcomes))
+        self.answer.set_result(respond(self._replica_manager, self._request, self._outcomes))

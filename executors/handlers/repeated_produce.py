@@ -16,7 +16,7 @@ from sparklog.executors.handlers import produce_answer
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.handlers.parked_batches import ParkedBatches
 from sparklog.executors.partition import ACKS_ALL, Appended, Partition, SentBatch
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import AnswerWith, RequestContext
 from sparklog.transport import Answer, Reply
 from sparklog.types import TopicPartition
@@ -110,11 +110,11 @@ class _Known:
         return None
 
 
-class ProduceRepeats:
+class RepeatedProduce:
     """The ``Repeats`` of Produce."""
 
-    def __init__(self, table: PartitionTable) -> None:
-        self._table = table
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self._replica_manager = replica_manager
         self._total = _Total()
 
     def learn(self, context: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
@@ -130,12 +130,12 @@ class ProduceRepeats:
             return
         try:
             by_id = version >= TOPIC_IDS_FROM
-            name = self._table.topic_name(topic.topic_id) if by_id else topic.name
-            found = {part.index: self._table.find(name, part.index)
+            name = self._replica_manager.topic_name(topic.topic_id) if by_id else topic.name
+            found = {part.index: self._replica_manager.find(name, part.index)
                      for part in topic.partition_data}  # fmt: skip
         except KafkaError:
             return
-        if any(map(self._table.validations.wants, found.values())):
+        if any(map(self._replica_manager.validations.wants, found.values())):
             return
         shape = ProduceShape.of(version, frame, request)
         if shape is None or shape.parts_at > BEFORE_BYTES_MAX:
@@ -159,7 +159,7 @@ class ProduceRepeats:
         known: _Known | None = context.connection.state.get(_STATE_KEY)
         if known is None:
             return None
-        run = _Run(self._table, context, known)
+        run = _Run(self._replica_manager, context, known)
         if not run.add(frame):
             return None
         for _ in range(min(len(frames), RUN_MAX - 1)):
@@ -203,8 +203,10 @@ class _Several:
 class _Run:
     """Requests of one connection that arrived together, in order."""
 
-    def __init__(self, table: PartitionTable, context: RequestContext, known: _Known) -> None:
-        self._table = table
+    def __init__(
+        self, replica_manager: ReplicaManager, context: RequestContext, known: _Known
+    ) -> None:
+        self._replica_manager = replica_manager
         self._context = context
         self._known = known
         #: Kind, correlation id, and its batches when there are more than one.
@@ -255,17 +257,17 @@ class _Run:
         """Of a partition of the kind's topic."""
         partition = kind.partitions.get(index)
         if partition is None:
-            partition = self._table.get(TopicPartition(kind.topic, index))
+            partition = self._replica_manager.get(TopicPartition(kind.topic, index))
             if partition is None:
                 return None
             kind.partitions[index] = partition
         share = self._shares.get(partition)
         if share is None:
-            here = self._table.get(partition.topic_partition)
+            here = self._replica_manager.get(partition.topic_partition)
             if here is not partition or partition.topic_id != kind.topic_id:
                 self._known.forget(kind)  # closed meanwhile, or another topic of that name
                 return None
-            if self._table.validations.wants(partition):
+            if self._replica_manager.validations.wants(partition):
                 self._known.forget(kind)
                 return None
             share = self._shares[partition] = _Share(partition, index)
@@ -274,7 +276,7 @@ class _Run:
     def append(self, answer: AnswerWith) -> list[Answer]:
         """Write every partition's share; the answers in the order of the requests."""
         answers: list[Answer] = [None] * len(self._members)
-        now_ms = self._table.now_ms()
+        now_ms = self._replica_manager.now_ms()
         for partition, share in self._shares.items():
             if not share.batches:  # of a request that is none of this run, after all
                 continue
@@ -282,7 +284,7 @@ class _Run:
             self._count(partition.topic_partition, results)
             for member, result in zip(share.members, results, strict=True):
                 if isinstance(result, Appended) and result.effects:
-                    self._table.carry_out(result.effects)
+                    self._replica_manager.carry_out(result.effects)
                 kind, correlation_id, several = self._members[member]
                 if several is not None:
                     several.settle(share, result)
@@ -296,7 +298,7 @@ class _Run:
             if several is not None:
                 answers[member] = self._answer(kind, correlation_id, several, answer)
         for (kind, _), parked in self._parked.items():
-            owner = owner_of(self._table, self._context.connection)
+            owner = owner_of(self._replica_manager, self._context.connection)
             parked.park(max(kind.request.timeout_ms, 1) / 1000, owner)
         return answers
 
@@ -335,14 +337,16 @@ class _Run:
             tp = partition.topic_partition
             # Not by a method: a run holds what was received.
             asked = kind.asked([tp.partition])
-            refuse = partial(_refuse, self._table, self._context, tp, asked, answer)
-            parked = self._parked[kind, partition] = ParkedBatches(self._table, tp, refuse)
+            refuse = partial(_refuse, self._replica_manager, self._context, tp, asked, answer)
+            parked = self._parked[kind, partition] = ParkedBatches(
+                self._replica_manager, tp, refuse
+            )
         return parked
 
     def _count(self, tp: TopicPartition, results: Sequence[Appended | KafkaError]) -> None:
         sizes = [result.size for result in results if isinstance(result, Appended) and result.size]
         if sizes:
-            self._table.counters.count_appends(tp.topic, len(sizes), sum(sizes))
+            self._replica_manager.counters.count_appends(tp.topic, len(sizes), sum(sizes))
 
     def _judged(
         self,
@@ -353,21 +357,21 @@ class _Run:
         answer: AnswerWith,
     ) -> Answer:
         """The answer to a request whose batches were not all simply taken."""
-        table = self._table
+        replica_manager = self._replica_manager
         outcomes = [
-            produce_answer.refused(table, share.partition.topic_partition, result)
+            produce_answer.refused(replica_manager, share.partition.topic_partition, result)
             if isinstance(result, KafkaError)
-            else produce_answer.appended(table, share.partition, result)
+            else produce_answer.appended(replica_manager, share.partition, result)
             for share, result in zip(shares, results, strict=True)
         ]
         context = _context_of(self._context, correlation_id)
         request = kind.asked([outcome.topic_partition.partition for outcome in outcomes])
-        handled = produce_answer.answer(table, context, request, [outcomes])
+        handled = produce_answer.answer(replica_manager, context, request, [outcomes])
         return answer(context.header, request, handled)
 
 
 def _refuse(
-    table: PartitionTable,
+    replica_manager: ReplicaManager,
     context: RequestContext,
     tp: TopicPartition,
     request: ProduceRequest,
@@ -376,9 +380,9 @@ def _refuse(
     error: KafkaError,
 ) -> Reply:
     """The answer to a batch that was written and did not become safe."""
-    outcome = produce_answer.not_safe(table, tp, error)
+    outcome = produce_answer.not_safe(replica_manager, tp, error)
     context = _context_of(context, correlation_id)
-    handled = produce_answer.answer(table, context, request, [[outcome]])
+    handled = produce_answer.answer(replica_manager, context, request, [[outcome]])
     reply = answer(context.header, request, handled)
     assert isinstance(reply, Sequence)
     return reply

@@ -4,16 +4,16 @@ Answered at once; the check comes when it is its turn, and at most so often for 
 """
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.private import ReportDamageRequest, ReportDamageResponse
 
 
-def handler(table: PartitionTable) -> ApiHandler:
+def handler(replica_manager: ReplicaManager) -> ApiHandler:
     def handle(_context: RequestContext, request: ReportDamageRequest) -> ReportDamageResponse:
-        tp = TopicPartition(table.topic_name(request.topic_id), request.partition)
-        partition = table.find(tp.topic, tp.partition)
+        tp = TopicPartition(replica_manager.topic_name(request.topic_id), request.partition)
+        partition = replica_manager.find(tp.topic, tp.partition)
         log = partition.log
         if not log.log_start_offset <= request.offset < log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, str(log.out_of_range(request.offset)))

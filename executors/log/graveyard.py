@@ -11,7 +11,7 @@ from sparklog.executors.log.segment import Segment
 from sparklog.storage_backends.base import FileHalf
 
 
-class Graveyard:
+class DeletedFiles:
     """Renamed files and when each may go.  What a crash leaves is removed at the next opening."""
 
     __slots__ = ("_due", "_half")

@@ -17,7 +17,7 @@ from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.cutter import Cutter
 from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.graveyard import Graveyard
+from sparklog.executors.log.graveyard import DeletedFiles
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.measured_segments import MeasuredSegments, write_vouch
 from sparklog.executors.log.partition_metadata import claim_folder
@@ -78,7 +78,7 @@ class Log(DurableLog):
             ends=lambda: (self._log_start_offset, self._flush.generation),
             on_damage=self.damage.met,
         )
-        self._graveyard = Graveyard(half)
+        self._graveyard = DeletedFiles(half)
         self._cutter = Cutter(half, folder, loaded.epochs, self._roller)
         self._start_before_cut = loaded.log_start_offset
         #: Whether anything but the epochs is not as a clean stop left it.

@@ -106,7 +106,7 @@ def _read_epoch(marker: bytes) -> int:
     return epoch if type(epoch) is int else NO_BROKER_EPOCH
 
 
-class BrokerFolder:
+class BrokerDir:
     """A locked folder.  ``clean``: the last broker stopped cleanly here, in the registration of
     ``clean_epoch``; its marker is gone now."""
 
@@ -137,7 +137,7 @@ class BrokerFolder:
         new: bool,
         new_id: UUID,
         directories: tuple[UUID, ...] = (),
-    ) -> "BrokerFolder":
+    ) -> "BrokerDir":
         """Lock the folder and check that it is ours; make it when it may be ``new``.
 
         ``new_id`` becomes the directory id of a new folder; ``directories`` are those of all the

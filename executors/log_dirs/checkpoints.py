@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from sparklog.errors import StorageError
 from sparklog.executors.log import Log
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
-from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
+from sparklog.executors.log_dirs.log_dirs import LogDirs
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
@@ -28,18 +28,18 @@ class LogCheckpoints:
 
     def __init__(
         self,
-        folders: LogFolders,
-        logs_in: Callable[[BrokerFolder], Iterable[Log]],
-        suspect: Callable[[BrokerFolder], None],
+        folders: LogDirs,
+        logs_in: Callable[[BrokerDir], Iterable[Log]],
+        suspect: Callable[[BrokerDir], None],
     ) -> None:
         self._folders = folders
         self._logs_in = logs_in
         self._suspect = suspect
         self._writing = asyncio.Lock()
         #: What is on the disk, where it was written since the start.
-        self._written: dict[BrokerFolder, _Offsets] = {}
+        self._written: dict[BrokerDir, _Offsets] = {}
         #: Where a write is under way, or has failed.
-        self._unsure: set[BrokerFolder] = set()
+        self._unsure: set[BrokerDir] = set()
 
     def allow(self, log: Log) -> bool:
         """Whether a log may end, and start, where it says that it is sure to, as to the disk."""

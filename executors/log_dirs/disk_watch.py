@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sparklog.errors import StorageError
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.storage_backends.blocking import run_blocking
 
 #: Troubles that go away without another disk.
@@ -25,11 +25,11 @@ _PASSING: Final = frozenset(
 class DiskWatch:
     """``on_failure`` is awaited once for each folder whose disk has failed.  ``close`` it."""
 
-    def __init__(self, on_failure: Callable[[BrokerFolder, StorageError], Awaitable[None]]) -> None:
+    def __init__(self, on_failure: Callable[[BrokerDir, StorageError], Awaitable[None]]) -> None:
         self._on_failure = on_failure
         self._probes: dict[int, asyncio.Task[None]] = {}
 
-    def suspect(self, folder: BrokerFolder) -> None:
+    def suspect(self, folder: BrokerDir) -> None:
         """Something that needs the disk has failed; look whether it was the disk."""
         if id(folder) not in self._probes:
             task = asyncio.get_running_loop().create_task(self._probe(folder))
@@ -40,7 +40,7 @@ class DiskWatch:
         while self._probes:
             await asyncio.wait(self._probes.values())
 
-    async def _probe(self, folder: BrokerFolder) -> None:
+    async def _probe(self, folder: BrokerDir) -> None:
         try:
             await run_blocking(folder.probe)
         except StorageError as error:

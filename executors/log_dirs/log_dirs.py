@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sparklog.errors import LockedError, StorageError
 from sparklog.executors.log_dirs.broker_dir import (
-    BrokerFolder,
+    BrokerDir,
     BrokerStartError,
     location_of,
     read_meta,
@@ -38,12 +38,12 @@ class FolderFailure:
     error: StorageError
 
 
-class LogFolders:
+class LogDirs:
     """The folders of one broker.  ``working`` shrinks as disks fail, and ``failed`` grows."""
 
     def __init__(
         self,
-        working: Sequence[BrokerFolder],
+        working: Sequence[BrokerDir],
         failed: Sequence[FolderFailure] = (),
         directories: Sequence[UUID] = (),
     ) -> None:
@@ -51,13 +51,13 @@ class LogFolders:
         self.failed = list(failed)
         #: Directory ids of this broker's folders, those included that are not here.
         self.directories = tuple(directories) or tuple(f.meta.directory_id for f in working)
-        self._homes: dict[TopicPartition, BrokerFolder] = {}
+        self._homes: dict[TopicPartition, BrokerDir] = {}
         self._taken = tuple(working)
         for folder in working:
             for name in folder.partition_names:
                 self._settle(name, folder)
 
-    def __iter__(self) -> Iterator[BrokerFolder]:
+    def __iter__(self) -> Iterator[BrokerDir]:
         return iter(tuple(self.working))
 
     @property
@@ -89,11 +89,11 @@ class LogFolders:
 
     # what is where
 
-    def find(self, topic_partition: TopicPartition) -> BrokerFolder | None:
+    def find(self, topic_partition: TopicPartition) -> BrokerDir | None:
         """The folder that holds a partition; it may have failed."""
         return self._homes.get(topic_partition)
 
-    def home(self, topic_partition: TopicPartition, *, is_new: bool) -> BrokerFolder:
+    def home(self, topic_partition: TopicPartition, *, is_new: bool) -> BrokerDir:
         """The folder of a partition, chosen if none has it.
 
         Raises StorageError when its folder does not work, or may be one that is missing, which it
@@ -114,12 +114,12 @@ class LogFolders:
         self._homes[topic_partition] = folder
         return folder
 
-    def held(self, topic_partition: TopicPartition) -> BrokerFolder | None:
+    def held(self, topic_partition: TopicPartition) -> BrokerDir | None:
         """The folder whose checkpoint says that a log of this partition was opened in it before
         this start, and not deleted since."""
         return next((f for f in self.working if topic_partition in f.recovery_points), None)
 
-    def choose(self, topic_partition: TopicPartition) -> BrokerFolder:
+    def choose(self, topic_partition: TopicPartition) -> BrokerDir:
         """A home for a new partition: where the fewest are.  Raises StorageError when none works.
 
         It counts from now on.
@@ -138,11 +138,11 @@ class LogFolders:
             folder.recovery_points.pop(topic_partition, None)
             folder.log_starts.pop(topic_partition, None)
 
-    def remember(self, topic_partition: TopicPartition, folder: BrokerFolder) -> None:
+    def remember(self, topic_partition: TopicPartition, folder: BrokerDir) -> None:
         """A deleted partition may still lie there: of its name none is made elsewhere."""
         self._homes.setdefault(topic_partition, folder)
 
-    def fail(self, folder: BrokerFolder, error: StorageError) -> list[TopicPartition]:
+    def fail(self, folder: BrokerDir, error: StorageError) -> list[TopicPartition]:
         """A folder works no more; the partitions that it held."""
         if folder not in self.working:
             return []
@@ -151,7 +151,7 @@ class LogFolders:
         logger.critical("%s does not work any more: %s", folder.location, error)
         return [tp for tp, home in self._homes.items() if home is folder]
 
-    def _settle(self, name: str, folder: BrokerFolder) -> None:
+    def _settle(self, name: str, folder: BrokerDir) -> None:
         tp = parse_folder(name)
         if tp is None:
             return
@@ -178,7 +178,7 @@ def take_folders(
     node_id: int,
     new: bool,
     new_id: Callable[[], UUID],
-) -> LogFolders:
+) -> LogDirs:
     """Lock a broker's folders and check that they are ours; make those that are not there.
 
     All of them are made only when the broker may be ``new``; one of several whose disk is missing
@@ -193,11 +193,11 @@ def take_folders(
         raise BrokerStartError("not_here", f"{where} holds no folder {path}")
     ids = {half.url: new_id() for half in halves}
     directories = (*survey.directories, *(ids[half.url] for half in survey.empty))
-    taken: list[BrokerFolder] = []
+    taken: list[BrokerDir] = []
     try:
         for half in survey.usable:
             try:
-                folder = BrokerFolder.take(
+                folder = BrokerDir.take(
                     half,
                     path,
                     cluster_id=cluster_id,
@@ -214,7 +214,7 @@ def take_folders(
                 taken.append(folder)
         if not taken:
             raise survey.failed[0].error
-        folders = LogFolders(taken, survey.failed, directories)
+        folders = LogDirs(taken, survey.failed, directories)
     except BaseException:
         for folder in taken:
             folder.release()

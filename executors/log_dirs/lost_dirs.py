@@ -10,12 +10,12 @@ again before its copy was complete, the first remains stay, which may hold more.
 from uuid import UUID
 
 from sparklog.executors.log import LOG_SUFFIX
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.executors.log_dirs.partition_dirs import delete_folder, lost_name
 from sparklog.types import TopicPartition
 
 
-def put_aside(folder: BrokerFolder, topic_partition: TopicPartition, topic_id: UUID) -> None:
+def put_aside(folder: BrokerDir, topic_partition: TopicPartition, topic_id: UUID) -> None:
     """Make room for a new log; what is left of the lost one keeps another name.
 
     A folder without a log file is removed.  Raises StorageError, among others when the whole data
@@ -32,6 +32,6 @@ def put_aside(folder: BrokerFolder, topic_partition: TopicPartition, topic_id: U
         delete_folder(half, root, str(topic_partition), topic_id)
 
 
-def remove_remains(folder: BrokerFolder, topic_partition: TopicPartition, topic_id: UUID) -> None:
+def remove_remains(folder: BrokerDir, topic_partition: TopicPartition, topic_id: UUID) -> None:
     """The log has a complete copy again, or its partition is not here any more."""
     folder.half.remove_folder(f"{folder.path}/{lost_name(topic_partition, topic_id)}")

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sparklog.errors import SparklogError
 from sparklog.executors.log import PARTITION_METADATA, decode_partition_metadata
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
@@ -77,7 +77,7 @@ def belongs_to_another(half: FileHalf, root: str, name: str, topic_id: UUID) -> 
         return False
 
 
-def find_strays(folder: BrokerFolder, image: ClusterImage, node_id: int) -> list[str]:
+def find_strays(folder: BrokerDir, image: ClusterImage, node_id: int) -> list[str]:
     """The folders of partitions that the image does not place here."""
     half, root = folder.half, folder.path
     return [name for name in half.list(root) if is_stray(half, root, name, image, node_id)]

@@ -13,9 +13,9 @@ from collections.abc import Collection
 from uuid import UUID
 
 from sparklog.errors import StorageError
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.executors.log_dirs.checkpoints import LogCheckpoints
-from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.log_dirs.log_dirs import LogDirs
 from sparklog.executors.log_dirs.partition_dirs import (
     belongs_to_another,
     find_strays,
@@ -30,11 +30,11 @@ from sparklog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class StrayFolders:
+class StrayDirs:
     """Of one broker.  Its images must be of controllers that are known to be in office: one that
     was replaced could lack topics."""
 
-    def __init__(self, node_id: int, folders: LogFolders, checkpoints: LogCheckpoints) -> None:
+    def __init__(self, node_id: int, folders: LogDirs, checkpoints: LogCheckpoints) -> None:
         self._node_id = node_id
         self._folders = folders
         self._checkpoints = checkpoints
@@ -73,7 +73,7 @@ class StrayFolders:
             logger.error("the stray folder %s/%s stays: %s", folder.location, name, error)
             self._folders.remember(tp, folder)
 
-    async def remove(self, strays: Collection[tuple[BrokerFolder, str]]) -> None:
+    async def remove(self, strays: Collection[tuple[BrokerDir, str]]) -> None:
         """Set folders aside.  A partition of the same name must not inherit recovery points."""
         for _, name in strays:
             tp = parse_folder(name)

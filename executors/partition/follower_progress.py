@@ -10,7 +10,7 @@ from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET
 NEVER_MS = -(2**62)
 
 
-class Follower:
+class FollowerProgress:
     """In one leader epoch; ``end_offset`` is -1 until it has fetched."""
 
     __slots__ = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.partition.follower_progress import NEVER_MS, Follower
+from sparklog.executors.partition.follower_progress import NEVER_MS, FollowerProgress
 from sparklog.executors.partition.outcomes import IsrProposal
 from sparklog.metadata import PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET
@@ -39,7 +39,7 @@ _BEHIND = (
 )
 
 
-class InSyncReplicas:
+class IsrState:
     """Of a partition that this node leads; empty while it does not."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class InSyncReplicas:
         self._min_isr = 1
         #: When something was last heard of followers, or asked about them.
         self._now_ms = 0
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, FollowerProgress] = {}
         self._maximal: frozenset[int] = frozenset()
         self._pending: IsrProposal | None = None
         #: What is pending is answered, but the answer does not say what the ISR is.
@@ -86,7 +86,7 @@ class InSyncReplicas:
         return bool(self._followers)
 
     @property
-    def followers(self) -> Mapping[int, Follower]:
+    def followers(self) -> Mapping[int, FollowerProgress]:
         return self._followers
 
     @property
@@ -112,7 +112,7 @@ class InSyncReplicas:
             self._pending, self._overtaken, self._quiet_until_ms = None, False, NEVER_MS
         self._state, self._min_isr = state, min_isr
         known = self._followers
-        self._followers = {i: known.get(i) or Follower() for i in self._others(state)}
+        self._followers = {i: known.get(i) or FollowerProgress() for i in self._others(state)}
         for replica_id in held.isr if held else ():
             if replica_id not in state.isr and replica_id in self._followers:
                 self._followers[replica_id].expelled = True
@@ -251,7 +251,7 @@ class InSyncReplicas:
             and self._is_alive(replica_id, follower)
         )
 
-    def _is_alive(self, replica_id: int, follower: Follower) -> bool:
+    def _is_alive(self, replica_id: int, follower: FollowerProgress) -> bool:
         """Whether who fetched is who is registered now (KIP-903)."""
         epoch = self._live_epoch(replica_id)
         return epoch is not None and epoch in (follower.broker_epoch, NO_BROKER_EPOCH)

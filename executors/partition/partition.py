@@ -16,7 +16,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Log, Steps
 from sparklog.executors.partition.append_draft import AppendDraft
 from sparklog.executors.partition.follower_role import FollowerRole
-from sparklog.executors.partition.isr import InSyncReplicas, LiveEpoch
+from sparklog.executors.partition.isr import IsrState, LiveEpoch
 from sparklog.executors.partition.outcomes import (
     ACKS_ALL,
     ACKS_NONE,
@@ -74,7 +74,7 @@ class Partition(ReadableReplica):
             producers=producers,
             config=config,
         )
-        self._insync = InSyncReplicas(node_id, lag_time_max_ms, live_epoch)
+        self._insync = IsrState(node_id, lag_time_max_ms, live_epoch)
         self._follower = FollowerRole(self)
         #: A role that came while the log was being truncated.
         self._next_role: tuple[PartitionImage, int] | None = None

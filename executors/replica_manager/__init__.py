@@ -12,19 +12,19 @@ from sparklog.executors.replica_manager.log_maintenance import (
     purge_deleted,
     synchronous,
 )
-from sparklog.executors.replica_manager.metrics import BrokerCounters
+from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.executors.replica_manager.record_validation import QUEUED_BYTES_MAX
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.executors.replica_manager.replica_selector import closest_replica
 
 __all__ = [
     "QUEUED_BYTES_MAX",
     "SEARCHES_AT_ONCE",
     "SEARCHES_MAX",
-    "BrokerCounters",
+    "BrokerMetrics",
     "LogEndReports",
-    "PartitionTable",
+    "ReplicaManager",
     "clean_up",
     "closest_replica",
     "expire_producers",

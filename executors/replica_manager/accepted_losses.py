@@ -12,7 +12,7 @@ import logging
 from sparklog.config.setting_lists import parse_partitions
 from sparklog.errors import DecodeError, StorageError
 from sparklog.executors.log import decode_offsets, encode_offsets
-from sparklog.executors.log_dirs import BrokerFolder
+from sparklog.executors.log_dirs import BrokerDir
 from sparklog.types import TopicPartition
 
 ACCEPTED_LOSSES = "accepted-losses-checkpoint"
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class AcceptedLosses:
     """Of one broker folder.  What is asked of it blocks."""
 
-    def __init__(self, folder: BrokerFolder) -> None:
+    def __init__(self, folder: BrokerDir) -> None:
         self._half = folder.half
         self._path = f"{folder.path}/{ACCEPTED_LOSSES}"
 

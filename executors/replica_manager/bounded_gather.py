@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def some_at_once(
+async def bounded_gather(
     work: Callable[[T], Awaitable[R]], items: Iterable[T], together: int
 ) -> list[R]:
     """What the work gives for every item, in their order.  Raises what the work raises."""

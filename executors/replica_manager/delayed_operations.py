@@ -6,13 +6,13 @@ or what an answer says.
 
 from collections.abc import Callable
 
-from sparklog.executors.fetch_sessions import Awaited, FetchSession, FetchSessions
+from sparklog.executors.fetch_sessions import Awaited, FetchSession, FetchSessionCache
 from sparklog.executors.purgatory import Purgatory, Timers
 from sparklog.executors.replica_manager.recent_growth import RecentGrowth
 from sparklog.types import TopicPartition
 
 
-class Waits:
+class DelayedOperations:
     """Of one broker.  ``sizes`` are bytes that a change brought; 0: it is worth a look anyway."""
 
     def __init__(self, session_slots: Callable[[], int], new_session_id: Callable[[], int]) -> None:
@@ -21,7 +21,7 @@ class Waits:
         self.followers: Purgatory[Awaited] = Purgatory(self.timers)
         self.writers: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.deleters: Purgatory[TopicPartition] = Purgatory(self.timers)
-        self.sessions = FetchSessions(session_slots, new_session_id)
+        self.sessions = FetchSessionCache(session_slots, new_session_id)
         self.reader_growth = RecentGrowth()
         self.follower_growth = RecentGrowth()
 

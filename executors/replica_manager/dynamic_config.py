@@ -11,7 +11,7 @@ from sparklog.metadata import ClusterImage
 from sparklog.service.settings import changed_config
 
 
-class SettingsInForce:
+class DynamicConfig:
     """Of one broker.  ``broker`` is another object after every change."""
 
     def __init__(self, node_id: int, settings: Mapping[str, str]) -> None:

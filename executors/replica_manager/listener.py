@@ -11,7 +11,7 @@ from sparklog.metadata import PartitionImage
 from sparklog.types import TopicPartition
 
 
-class Replicating(Protocol):
+class ReplicationListener(Protocol):
     """What is called never blocks or raises."""
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
@@ -30,7 +30,7 @@ class Replicating(Protocol):
         """A segment may be damaged."""
 
 
-class NoReplicating:
+class NoReplicationListener:
     """For a table that stands alone."""
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:

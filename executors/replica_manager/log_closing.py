@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from sparklog.errors import SparklogError
 from sparklog.executors.partition import Partition
-from sparklog.executors.replica_manager.metrics import BrokerCounters
+from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.storage_backends.blocking import run_blocking
 
 logger = logging.getLogger(__name__)
 
 
 async def close_log(
-    partition: Partition, *, now_ms: Callable[[], int], counters: BrokerCounters
+    partition: Partition, *, now_ms: Callable[[], int], counters: BrokerMetrics
 ) -> bool:
     """Flush and close the log; False when it is offline or could not be flushed."""
     log = partition.log

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from sparklog.errors import ConnectError, KafkaError
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.types import NO_NODE
 from sparklog.wire.protocol.private import LogEnd, OfflineReplica
 
@@ -27,9 +27,9 @@ class LogEndReports:
     """``tell`` raises ConnectError or KafkaError when the control plane did not take it."""
 
     def __init__(
-        self, table: PartitionTable, tell: Callable[[tuple[LogEnd, ...]], Awaitable[None]]
+        self, replica_manager: ReplicaManager, tell: Callable[[tuple[LogEnd, ...]], Awaitable[None]]
     ) -> None:
-        self._table = table
+        self._replica_manager = replica_manager
         self._tell = tell
         self._changed = asyncio.Event()
         #: What this controller knows of this registration.
@@ -60,8 +60,8 @@ class LogEndReports:
 
     async def _report(self) -> bool:
         """Tell what is new; whether there is nothing left to tell."""
-        ends, image = log_ends(self._table), self._table.image
-        told_as = image.controller_epoch, image.broker(self._table.node_id)
+        ends, image = log_ends(self._replica_manager), self._replica_manager.image
+        told_as = image.controller_epoch, image.broker(self._replica_manager.node_id)
         if told_as != self._told_as:
             self._told, self._told_as = set(), told_as
         self._told &= ends
@@ -77,12 +77,12 @@ class LogEndReports:
         return True
 
 
-def log_ends(table: PartitionTable) -> set[LogEnd]:
+def log_ends(replica_manager: ReplicaManager) -> set[LogEnd]:
     """Of partitions whose role says that nobody leads: nothing is appended to them any more in its
     epoch."""
     ends: set[LogEnd] = set()
-    for tp in table.image.partitions_led_by(NO_NODE):
-        partition = table.get(tp)
+    for tp in replica_manager.image.partitions_led_by(NO_NODE):
+        partition = replica_manager.get(tp)
         if partition is None or partition.log.offline is not None:
             continue
         if partition.state is not None and partition.state.offline:
@@ -101,12 +101,12 @@ def _by_partition(end: LogEnd) -> tuple[str, int]:
     return str(end.topic_id), end.partition
 
 
-def offline_replicas(table: PartitionTable) -> tuple[OfflineReplica, ...]:
+def offline_replicas(replica_manager: ReplicaManager) -> tuple[OfflineReplica, ...]:
     """Replicas whose disk failed or whose log is damaged."""
-    topics = ((tp, table.image.topic(tp.topic)) for tp in table.offline)
+    topics = ((tp, replica_manager.image.topic(tp.topic)) for tp in replica_manager.offline)
     return tuple(
         OfflineReplica(
-            topic_id=topic.topic_id, partition=tp.partition, lost=table.failed.is_lost(tp)
+            topic_id=topic.topic_id, partition=tp.partition, lost=replica_manager.failed.is_lost(tp)
         )
         for tp, topic in topics
         if topic is not None

@@ -18,7 +18,7 @@ from sparklog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class Flusher:
+class LogFlusher:
     """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``.
 
     ``on_trouble`` is told of flushes that failed; their logs are offline.

@@ -9,40 +9,42 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from sparklog.errors import SparklogError, StorageError
 from sparklog.executors.log import Log
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.storage_backends.blocking import run_blocking
 
 logger = logging.getLogger(__name__)
 
 
-def clean_up(table: PartitionTable) -> None:
+def clean_up(replica_manager: ReplicaManager) -> None:
     """Retention, for every partition."""
-    now_ms = table.now_ms()
-    for partition in table:
+    now_ms = replica_manager.now_ms()
+    for partition in replica_manager:
         if partition.log.offline is not None:
             continue
         log_start_offset = partition.log.log_start_offset
         try:
             deleted = partition.log.delete_old(now_ms, partition.retention_end)
-            table.counters.segments_deleted += deleted
+            replica_manager.counters.segments_deleted += deleted
         except SparklogError as error:
             logger.error("retention of %s failed: %s", partition.topic_partition, error)
         if partition.log.log_start_offset != log_start_offset:
-            table.waits.wake_everybody(partition.topic_partition)
+            replica_manager.delayed_operations.wake_everybody(partition.topic_partition)
 
 
-def expire_producers(table: PartitionTable) -> None:
+def expire_producers(replica_manager: ReplicaManager) -> None:
     """Forget the producers that have been idle for too long, in every partition."""
-    now_ms = table.now_ms()
-    for partition in table:
+    now_ms = replica_manager.now_ms()
+    for partition in replica_manager:
         if partition.log.truncating:  # the producers are another thread's
             continue
-        partition.producers.expire(now_ms, table.broker_config.producer_id_expiration_ms)
+        partition.producers.expire(now_ms, replica_manager.broker_config.producer_id_expiration_ms)
 
 
-async def purge_deleted(table: PartitionTable) -> None:
+async def purge_deleted(replica_manager: ReplicaManager) -> None:
     """Remove the files whose ``file.delete.delay.ms`` is over."""
-    await run_blocking(_purge, [partition.log for partition in table], table.now_ms())
+    await run_blocking(
+        _purge, [partition.log for partition in replica_manager], replica_manager.now_ms()
+    )
 
 
 def _purge(logs: Iterable[Log], now_ms: int) -> None:

@@ -28,7 +28,7 @@ class _Turns:
     users: int = 0
 
 
-class LogWork:
+class LogWorkers:
     """The blocking work of one broker's logs, apart from flushes."""
 
     def __init__(self) -> None:

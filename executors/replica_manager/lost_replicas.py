@@ -12,9 +12,9 @@ from uuid import UUID
 from sparklog.config import BrokerConfig
 from sparklog.errors import StorageError
 from sparklog.executors.log_dirs import (
-    BrokerFolder,
+    BrokerDir,
     LogCheckpoints,
-    LogFolders,
+    LogDirs,
     parse_lost,
     put_aside,
     remove_remains,
@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 class LostReplicas:
     """Of one broker.  ``close`` it."""
 
-    def __init__(self, node_id: int, folders: LogFolders, checkpoints: LogCheckpoints) -> None:
+    def __init__(self, node_id: int, folders: LogDirs, checkpoints: LogCheckpoints) -> None:
         self._node_id = node_id
         self._folders = folders
         self._checkpoints = checkpoints
         #: Where remains lie, by topic id and partition.
-        self._remains: dict[tuple[UUID, int], BrokerFolder] = {}
+        self._remains: dict[tuple[UUID, int], BrokerDir] = {}
         self._removals: set[asyncio.Task[None]] = set()
         for folder in folders:
             for name in folder.partition_names:
@@ -87,7 +87,7 @@ class LostReplicas:
         logger.warning("%s begins anew: what was left of its log is put aside", tp)
         return True
 
-    def _folder(self, tp: TopicPartition) -> BrokerFolder | None:
+    def _folder(self, tp: TopicPartition) -> BrokerDir | None:
         folder = self._folders.find(tp) or self._folders.held(tp)
         return folder if folder in self._folders.working else None
 
@@ -104,9 +104,7 @@ class LostReplicas:
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 
-    async def remove_remains(
-        self, folder: BrokerFolder, tp: TopicPartition, topic_id: UUID
-    ) -> None:
+    async def remove_remains(self, folder: BrokerDir, tp: TopicPartition, topic_id: UUID) -> None:
         """Remove what was put aside of a replica, if anything was."""
         if self._remains.pop((topic_id, tp.partition), None) is None:
             return

@@ -10,7 +10,7 @@ from typing import Any
 from sparklog.executors.log import RecoveryReport
 
 
-class BrokerCounters:
+class BrokerMetrics:
     """Counters that only grow; sizes are bytes of record batches as they travel."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class BrokerCounters:
 
     def forget_topic(self, topic: str) -> None:
         """A deleted topic leaves no row behind."""
-        for table in (self.bytes_in, self.bytes_out, self.batches_in):
-            table.pop(topic, None)
+        for replica_manager in (self.bytes_in, self.bytes_out, self.batches_in):
+            replica_manager.pop(topic, None)
 
     def as_json(self) -> dict[str, Any]:
         tables: Mapping[str, Counter[str]] = {
@@ -60,4 +60,7 @@ class BrokerCounters:
             "batches_in": self.batches_in,
         }
         numbers = {name: value for name, value in vars(self).items() if isinstance(value, int)}
-        return {**{name: dict(table) for name, table in tables.items()}, **numbers}
+        return {
+            **{name: dict(replica_manager) for name, replica_manager in tables.items()},
+            **numbers,
+        }

@@ -14,7 +14,7 @@ from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Steps
-from sparklog.executors.replica_manager.log_workers import LogWork
+from sparklog.executors.replica_manager.log_workers import LogWorkers
 from sparklog.transport import ServerConnection
 from sparklog.types import OffsetTimestamp, TopicPartition
 
@@ -31,8 +31,8 @@ _STATE_KEY: Final = "offset searches"
 class OffsetSearches:
     """The searches of one broker."""
 
-    def __init__(self, log_work: LogWork) -> None:
-        self._log_work = log_work
+    def __init__(self, log_workers: LogWorkers) -> None:
+        self._log_workers = log_workers
         self._gate = asyncio.Semaphore(SEARCHES_AT_ONCE)
         self._count = 0
 
@@ -54,6 +54,6 @@ class OffsetSearches:
         self._count += 1
         try:
             async with turns:
-                return await self._log_work.run(topic_partition, search, self._gate)
+                return await self._log_workers.run(topic_partition, search, self._gate)
         finally:
             self._count -= 1

@@ -21,7 +21,7 @@ from sparklog.storage_backends.blocking import run_blocking
 from sparklog.wire.records.batch import Buffer
 
 if TYPE_CHECKING:
-    from sparklog.executors.replica_manager.replica_manager import PartitionTable
+    from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 
 #: The value of the setting that asks for it.
 RECORDS: Final = "records"
@@ -48,11 +48,11 @@ class _Queue:
     work: "asyncio.Task[None] | None" = None
 
 
-class BatchValidations:
+class RecordValidations:
     """The batches of one broker that wait until their records were decoded."""
 
-    def __init__(self, table: "PartitionTable") -> None:
-        self._table = table
+    def __init__(self, replica_manager: "ReplicaManager") -> None:
+        self._replica_manager = replica_manager
         self._queues: dict[Partition, _Queue] = {}
         self._bytes = 0
         self._gate = asyncio.Semaphore(VALIDATIONS_AT_ONCE)
@@ -118,12 +118,12 @@ class BatchValidations:
             _give(left, _gone(partition))
 
     def _append(self, partition: Partition, queued: _Queued) -> Outcome:
-        table, tp = self._table, partition.topic_partition
+        replica_manager, tp = self._replica_manager, partition.topic_partition
         try:
-            if table.find(*tp) is not partition:
+            if replica_manager.find(*tp) is not partition:
                 raise _gone(partition)
             appended = partition.append_as_leader(
-                queued.records, acks=queued.acks, now_ms=table.now_ms()
+                queued.records, acks=queued.acks, now_ms=replica_manager.now_ms()
             )
         except KafkaError as refusal:
             return refusal
@@ -131,8 +131,8 @@ class BatchValidations:
             logger.exception("a batch for %s was not appended", tp)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         if appended.size:
-            table.counters.count_appends(tp.topic, 1, appended.size)
-        table.carry_out(appended.effects)
+            replica_manager.counters.count_appends(tp.topic, 1, appended.size)
+        replica_manager.carry_out(appended.effects)
         return appended
 
 

@@ -15,12 +15,12 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import FileCache, Log
 from sparklog.executors.log_dirs import (
-    BrokerFolder,
+    BrokerDir,
     DiskWatch,
     LogCheckpoints,
-    LogFolders,
+    LogDirs,
     LogWatch,
-    StrayFolders,
+    StrayDirs,
     delete_folder,
 )
 from sparklog.executors.partition import (
@@ -36,20 +36,20 @@ from sparklog.executors.partition import (
     WakeWriters,
     WriteStatistics,
 )
-from sparklog.executors.replica_manager.bounded_gather import some_at_once
-from sparklog.executors.replica_manager.delayed_operations import Waits
-from sparklog.executors.replica_manager.dynamic_config import SettingsInForce
+from sparklog.executors.replica_manager.bounded_gather import bounded_gather
+from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
+from sparklog.executors.replica_manager.dynamic_config import DynamicConfig
 from sparklog.executors.replica_manager.failed_logs import FailedLogs
-from sparklog.executors.replica_manager.listener import NoReplicating, Replicating
+from sparklog.executors.replica_manager.listener import NoReplicationListener, ReplicationListener
 from sparklog.executors.replica_manager.log_closing import close_log
-from sparklog.executors.replica_manager.log_flusher import Flusher
-from sparklog.executors.replica_manager.log_workers import LogWork
+from sparklog.executors.replica_manager.log_flusher import LogFlusher
+from sparklog.executors.replica_manager.log_workers import LogWorkers
 from sparklog.executors.replica_manager.lost_replicas import LostReplicas
-from sparklog.executors.replica_manager.metrics import BrokerCounters
+from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.offset_searches import OffsetSearches
-from sparklog.executors.replica_manager.record_validation import BatchValidations
+from sparklog.executors.replica_manager.record_validation import RecordValidations
 from sparklog.executors.replica_manager.replication_quota import ReplicationThrottle
-from sparklog.executors.replica_manager.storage_errors import Complaints
+from sparklog.executors.replica_manager.storage_errors import StorageErrors
 from sparklog.executors.replica_manager.truncations import Truncations
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.storage_backends.blocking import run_blocking
@@ -58,16 +58,16 @@ from sparklog.types import MAX_INT32, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class PartitionTable:
+class ReplicaManager:
     """All replicas of this broker; what is synchronous does not block for long."""
 
     def __init__(
         self,
         *,
         node_id: int,
-        folders: LogFolders,
+        folders: LogDirs,
         settings: Mapping[str, str],
-        counters: BrokerCounters,
+        counters: BrokerMetrics,
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
@@ -75,7 +75,7 @@ class PartitionTable:
         self.node_id = node_id
         self.image = ClusterImage()
         self.counters = counters
-        self.complaints = Complaints(now_ms, self._suspect)
+        self.storage_errors = StorageErrors(now_ms, self._suspect)
         self.now_ms = now_ms
         #: For what has to do with how long ago something was: the time of day may jump.
         self.monotonic_ms = monotonic_ms
@@ -84,14 +84,16 @@ class PartitionTable:
         self.disks_gone = asyncio.Event()
         #: Called when a log has failed: the controller is to know at once.
         self.on_failure: Callable[[], None] = lambda: None
-        self._settings = SettingsInForce(node_id, settings)
+        self._settings = DynamicConfig(node_id, settings)
         self.throttle = ReplicationThrottle(node_id, lambda: self.broker_config)
-        self.waits = Waits(
+        self.delayed_operations = DelayedOperations(
             lambda: self.broker_config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(random_bytes(4)) & MAX_INT32,
         )
         self._files = FileCache(self.broker_config.log_open_files_max)
-        self._flusher = Flusher(now_ms, self.carry_out, self.waits.timers, self._suspect)
+        self._log_flusher = LogFlusher(
+            now_ms, self.carry_out, self.delayed_operations.timers, self._suspect
+        )
         self._disks = DiskWatch(self._fail_folder)
         names, look = lambda: iter(tuple(self._partitions)), self._suspect_disk
         self.log_watch = LogWatch(
@@ -100,20 +102,20 @@ class PartitionTable:
         self.checkpoints = LogCheckpoints(
             folders, lambda folder: [p.log for p in self.partitions_in(folder)], self._disks.suspect
         )
-        self.log_work = LogWork()
-        self.searches = OffsetSearches(self.log_work)
-        self.validations = BatchValidations(self)
+        self.log_workers = LogWorkers()
+        self.searches = OffsetSearches(self.log_workers)
+        self.validations = RecordValidations(self)
         self.truncations = Truncations(
             checkpoints=self.checkpoints,
-            flusher=self._flusher,
-            log_work=self.log_work,
+            log_flusher=self._log_flusher,
+            log_workers=self.log_workers,
             carry_out=self.carry_out,
             now_ms=now_ms,
         )
-        self.strays = StrayFolders(node_id, folders, self.checkpoints)
+        self.strays = StrayDirs(node_id, folders, self.checkpoints)
         self.lost = LostReplicas(node_id, folders, self.checkpoints)
         #: Told of what concerns the replicas on other brokers.
-        self.replicating: Replicating = NoReplicating()
+        self.replicating: ReplicationListener = NoReplicationListener()
         self._partitions: dict[TopicPartition, Partition] = {}
         self.failed = FailedLogs(node_id)
         #: A folder of another topic has their name.
@@ -161,7 +163,7 @@ class PartitionTable:
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} has no replica of {tp}"
         )
 
-    def partitions_in(self, folder: BrokerFolder) -> list[Partition]:
+    def partitions_in(self, folder: BrokerDir) -> list[Partition]:
         """The open partitions that lie in one of the broker's folders."""
         return [p for p in self if self.folders.find(p.topic_partition) is folder]
 
@@ -178,21 +180,21 @@ class PartitionTable:
         for effect in effects:
             match effect:
                 case WakeReaders():
-                    self.waits.wake_readers(effect.topic_partition, effect.size)
+                    self.delayed_operations.wake_readers(effect.topic_partition, effect.size)
                 case WakeWriters():
-                    self.waits.writers.wake(effect.topic_partition)
+                    self.delayed_operations.writers.wake(effect.topic_partition)
                 case WakeFollowers():
-                    self.waits.wake_followers(effect.topic_partition, effect.size)
+                    self.delayed_operations.wake_followers(effect.topic_partition, effect.size)
                 case WakeDeleters():
-                    self.waits.deleters.wake(effect.topic_partition)
+                    self.delayed_operations.deleters.wake(effect.topic_partition)
                 case FlushLog():
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:
-                        self._flusher.plan(partition, effect.at_ms)
+                        self._log_flusher.plan(partition, effect.at_ms)
                 case WriteStatistics():
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:
-                        self.log_work.measure(partition.log)
+                        self.log_workers.measure(partition.log)
                 case ProposeIsr():
                     self.replicating.propose(effect.topic_partition)
                 case ResumeFetching():
@@ -200,9 +202,9 @@ class PartitionTable:
                 case _:
                     assert_never(effect)
 
-    def hear(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+    def report_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """A request met trouble; who waits for the partition learns that it is offline."""
-        self.complaints.hear(topic_partition, error)
+        self.storage_errors.report_error(topic_partition, error)
 
     def fail_log(self, topic_partition: TopicPartition, error: StorageError) -> None:
         """This open replica's log works no more: refuse requests, tell the controller, and copy the
@@ -214,7 +216,9 @@ class PartitionTable:
         partition.log.fail(error)
         self._note_failure(topic_partition, partition.topic_id, error)
         self._suspect_disk(topic_partition)
-        asyncio.get_running_loop().call_soon(self.waits.wake_everybody, topic_partition)
+        asyncio.get_running_loop().call_soon(
+            self.delayed_operations.wake_everybody, topic_partition
+        )
 
     def _note_failure(self, tp: TopicPartition, topic_id: UUID, error: SparklogError) -> None:
         self.failed.add(tp, topic_id, error, self.image.partition(tp))
@@ -261,13 +265,13 @@ class PartitionTable:
             await self._put_aside_lost(image)
         known = {*self._partitions, *self.failed}
         missing = [(tp, topic_id) for tp, (topic_id, _) in wanted.items() if tp not in known]
-        await some_at_once(self._open, missing, self._threads)
+        await bounded_gather(self._open, missing, self._threads)
         await self.checkpoints.note(tp for tp, _ in missing if tp in self._partitions)
         self._opened_before = True
         self._led_before = self._led_before or lead
         for tp, (_, state) in wanted.items():
             await self._update(tp, state, lead)
-        self.waits.deleters.wake_all()  # brokers that are gone are not waited for
+        self.delayed_operations.deleters.wake_all()  # brokers that are gone are not waited for
         self._applied = (version, lead)
 
     def drop_roles(self) -> None:
@@ -279,14 +283,14 @@ class PartitionTable:
 
     # end
 
-    async def close(self) -> list[BrokerFolder]:
+    async def close(self) -> list[BrokerDir]:
         """Flush and close every log, write the checkpoints; the folders where all went well."""
-        self.waits.close()
+        self.delayed_operations.close()
         for partition in self:
             await self._settle(partition)
         partitions = tuple(self)
         closing = partial(close_log, now_ms=self.now_ms, counters=self.counters)
-        closed = await some_at_once(closing, partitions, self._threads)
+        closed = await bounded_gather(closing, partitions, self._threads)
         unwell = [p.topic_partition for p, well in zip(partitions, closed, strict=True) if not well]
         try:
             await self.checkpoints.write()
@@ -387,7 +391,7 @@ class PartitionTable:
     async def _remove(self, gone: Collection[TopicPartition], *, keep: bool) -> None:
         """Close them, forget them on the disk, then delete their folders, or ``keep`` these as
         strays: no commit says that the partitions go, they are only not in another image."""
-        doomed: list[tuple[BrokerFolder, TopicPartition, UUID]] = []
+        doomed: list[tuple[BrokerDir, TopicPartition, UUID]] = []
         for tp in gone:
             failed = self.failed.remove(tp)
             partition = self._partitions.pop(tp, None)
@@ -421,7 +425,7 @@ class PartitionTable:
         """Whoever waits finds the partition gone and answers so."""
         tp = partition.topic_partition
         await self.replicating.let_go(tp)
-        self.waits.wake_everybody(tp)
+        self.delayed_operations.wake_everybody(tp)
         await self._settle(partition)
         partition.log.close(self.now_ms(), clean=False)
 
@@ -429,8 +433,8 @@ class PartitionTable:
         """Nothing works on the partition's log any more."""
         await self.validations.settle(partition)
         await self.truncations.settle(partition.topic_partition)
-        await self._flusher.settle(partition)
-        await self.log_work.settle(partition.topic_partition)
+        await self._log_flusher.settle(partition)
+        await self.log_workers.settle(partition.topic_partition)
 
     async def _put_aside_lost(self, image: ClusterImage) -> None:
         """Make room for new logs in place of lost ones: others lead, or nothing is to be kept."""
@@ -464,7 +468,7 @@ class PartitionTable:
         if folder in self.folders.working:
             self._disks.suspect(folder)
 
-    async def _fail_folder(self, folder: BrokerFolder, error: StorageError) -> None:
+    async def _fail_folder(self, folder: BrokerDir, error: StorageError) -> None:
         """Its replicas go offline, the others go on."""
         lost = [self._partitions.pop(tp, None) for tp in self.folders.fail(folder, error)]
         for partition in filter(None, lost):

@@ -19,7 +19,7 @@ PERIOD_MS = 10_000
 _PARTITIONS_MAX = 10_000
 
 
-class Complaints:
+class StorageErrors:
     """``now_ms`` is the time of day; ``on_trouble`` is told every time."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Complaints:
         self._on_trouble = on_trouble
         self._said_ms: dict[TopicPartition, int] = {}
 
-    def hear(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+    def report_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """Log an error that storage is at fault for; others are between client and broker."""
         if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             return

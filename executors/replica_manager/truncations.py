@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from sparklog.errors import SparklogError
 from sparklog.executors.log_dirs import LogCheckpoints
 from sparklog.executors.partition import Effect, EpochEnd, Partition, Truncated
-from sparklog.executors.replica_manager.log_flusher import Flusher
-from sparklog.executors.replica_manager.log_workers import LogWork
+from sparklog.executors.replica_manager.log_flusher import LogFlusher
+from sparklog.executors.replica_manager.log_workers import LogWorkers
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -26,14 +26,14 @@ class Truncations:
         self,
         *,
         checkpoints: LogCheckpoints,
-        flusher: Flusher,
-        log_work: LogWork,
+        log_flusher: LogFlusher,
+        log_workers: LogWorkers,
         carry_out: Callable[[Sequence[Effect]], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._checkpoints = checkpoints
-        self._flusher = flusher
-        self._log_work = log_work
+        self._log_flusher = log_flusher
+        self._log_workers = log_workers
         self._carry_out = carry_out
         self._now_ms = now_ms
         self._running: dict[TopicPartition, asyncio.Task[Truncated]] = {}
@@ -92,13 +92,13 @@ class Truncations:
     async def _truncate(self, partition: Partition) -> Truncated:
         tp = partition.topic_partition
         try:
-            await self._flusher.settle(partition)
+            await self._log_flusher.settle(partition)
             if not self._checkpoints.allow(partition.log):
                 await self._write_down()
         except (SparklogError, asyncio.CancelledError):
             self._carry_out(partition.abandon_truncation(self._now_ms()))
             raise
-        truncated = await self._log_work.run(tp, partition.truncate(self._now_ms()))
+        truncated = await self._log_workers.run(tp, partition.truncate(self._now_ms()))
         self._carry_out(truncated.effects)
         said = logger.warning if truncated.committed else logger.info
         said("%s was cut from %d to %d", tp, truncated.end_before, truncated.end_after)

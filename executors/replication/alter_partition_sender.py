@@ -39,7 +39,7 @@ _Key: TypeAlias = tuple[UUID, int]
 _Sent: TypeAlias = Mapping[_Key, tuple[Partition, IsrProposal]]
 
 
-class IsrSender:
+class AlterPartitionSender:
     """Of one broker; ``run`` it.  ``answered`` is told what became of each proposal."""
 
     def __init__(self, ask: AlterPartitions, answered: Answered) -> None:

@@ -1,7 +1,8 @@
 """Copying from one leader: a connection, requests and answers, and what the answers do to the logs.
 
 Owns: the connection, at most one request that waits and the one that overtakes it, and when it is
-tried again.  Must not know which replicas follow which leader, nor what is asked (``LeaderFetch``).
+tried again.  Must not know which replicas follow which leader, nor what is asked
+(``FollowerFetch``).
 
 An answer is taken, and the next request sent, as it is received: under load that is most of what a
 broker does, so no task stands between them.
@@ -18,17 +19,17 @@ from typing import TypeAlias, assert_never
 from sparklog.client.connection import Connection
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
 from sparklog.executors.partition import Partition, sound_until
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.executors.replication.follower_fetch import (
     Answered,
     Diverged,
     FellBehind,
     Fetched,
-    LeaderFetch,
+    FollowerFetch,
     Refused,
 )
 from sparklog.metadata import BrokerImage
-from sparklog.service.suspected_brokers import Doubts
+from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.fetch import decode_fetch_response
@@ -52,15 +53,15 @@ Truncate: TypeAlias = Callable[[Diverged[Partition] | FellBehind[Partition]], No
 class FetcherTools:
     """What every fetcher of a broker works with.
 
-    ``broker``: as the image has it.  ``broker_epoch``: of this one.  ``doubts`` hears of leaders
-    whose connection breaks.
+    ``broker``: as the image has it.  ``broker_epoch``: of this one.  ``suspected_brokers`` gets the
+    leaders whose connection breaks.
     """
 
-    table: PartitionTable
+    replica_manager: ReplicaManager
     connect: Callable[[Endpoint], Awaitable[Connection]]
     broker: Callable[[int], BrokerImage | None]
     broker_epoch: Callable[[], int]
-    doubts: Doubts
+    suspected_brokers: SuspectedBrokers
 
 
 class ReplicaFetcher:
@@ -70,13 +71,13 @@ class ReplicaFetcher:
     """
 
     def __init__(self, leader_id: int, tools: FetcherTools, truncate: Truncate) -> None:
-        table = tools.table
+        replica_manager = tools.replica_manager
         self.leader_id = leader_id
         self._tools = tools
         self._truncate = truncate
-        self._table = table
-        self._fetch: LeaderFetch[Partition] = LeaderFetch(
-            table.node_id, table.broker_config, table.throttle.wait_ms
+        self._replica_manager = replica_manager
+        self._fetch: FollowerFetch[Partition] = FollowerFetch(
+            replica_manager.node_id, replica_manager.broker_config, replica_manager.throttle.wait_ms
         )
         self._moved = asyncio.Event()
         self._leader: BrokerImage | None = None
@@ -135,9 +136,11 @@ class ReplicaFetcher:
         if leader is None or not leader.registered:
             raise ConnectError(f"it is not known where broker {self.leader_id} listens")
         connection = await self._tools.connect(leader.endpoint)
-        doubts = self._tools.doubts
-        doubts.heard(self.leader_id)
-        connection.call_on_loss(partial(doubts.lost, self.leader_id, leader.broker_epoch))
+        suspected_brokers = self._tools.suspected_brokers
+        suspected_brokers.heard(self.leader_id)
+        connection.call_on_loss(
+            partial(suspected_brokers.lost, self.leader_id, leader.broker_epoch)
+        )
         try:
             await self._converse(connection)
         finally:
@@ -145,7 +148,7 @@ class ReplicaFetcher:
             connection.close()
 
     async def _pause(self) -> None:
-        longest_s = self._table.broker_config.replica_fetch_backoff_ms / 1000
+        longest_s = self._replica_manager.broker_config.replica_fetch_backoff_ms / 1000
         pause_s = min(RETRY_S_MIN * 2 ** min(self._failures, 20), longest_s)
         self._failures += 1
         try:
@@ -247,19 +250,19 @@ class ReplicaFetcher:
                 leader_epoch=fetched.position.current_leader_epoch,
                 high_watermark=fetched.high_watermark,
                 log_start_offset=fetched.log_start_offset,
-                now_ms=self._table.now_ms(),
+                now_ms=self._replica_manager.now_ms(),
             )
         except KafkaError as error:
             logger.warning("records of %s are not taken: %s", tp, error)
-            self._table.hear(tp, error)
-            self._table.carry_out(partition.plan_flush(self._table.now_ms()))
+            self._replica_manager.report_error(tp, error)
+            self._replica_manager.carry_out(partition.plan_flush(self._replica_manager.now_ms()))
             self._fetch.delay(tp, self._now_ms())
             if error.code in _DAMAGE_CODES:
                 self._report_damage(fetched)
             return
-        self._table.carry_out(effects)
-        self._table.counters.replication_bytes_in += size
-        self._table.throttle.fetched(partition, size, self._now_ms())
+        self._replica_manager.carry_out(effects)
+        self._replica_manager.counters.replication_bytes_in += size
+        self._replica_manager.throttle.fetched(partition, size, self._now_ms())
         self._fetch.touch(tp)
         if size and partition.fetch_position() == fetched.position:
             self._fetch.delay(tp, self._now_ms())  # it would be sent again and again

@@ -16,7 +16,7 @@ from sparklog.types import NO_NODE, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class ReplicaFetchers:
+class FetcherManager:
     """Of one broker.  ``close`` them."""
 
     def __init__(self, tools: FetcherTools) -> None:
@@ -96,26 +96,28 @@ class ReplicaFetchers:
             task.add_done_callback(self._end_with)
 
     async def _truncate_one(self, found: Diverged[Partition] | FellBehind[Partition]) -> None:
-        table, partition = self._tools.table, found.replica
+        replica_manager, partition = self._tools.replica_manager, found.replica
         tp, epoch = partition.topic_partition, found.position.current_leader_epoch
         truncated = None
         try:
             if isinstance(found, Diverged):
                 diverging = EpochEnd(found.epoch, found.end_offset)
-                truncated = await table.truncations.cut(partition, diverging, leader_epoch=epoch)
+                truncated = await replica_manager.truncations.cut(
+                    partition, diverging, leader_epoch=epoch
+                )
             else:
-                truncated = await table.truncations.start_over(
+                truncated = await replica_manager.truncations.start_over(
                     partition, found.log_start_offset, leader_epoch=epoch
                 )
         except SparklogError as error:
             logger.warning("%s is not truncated: %s", tp, error)
             if isinstance(error, KafkaError):
-                table.hear(tp, error)
+                replica_manager.report_error(tp, error)
         finally:
             del self._truncations[tp]
         if truncated is not None:
-            table.counters.truncations += 1
-            table.counters.offsets_truncated += truncated.end_before - truncated.end_after
+            replica_manager.counters.truncations += 1
+            replica_manager.counters.offsets_truncated += truncated.end_before - truncated.end_after
         if tp not in self._leaders:
             return
         self.look_at(partition)  # a role may have waited for this

@@ -130,7 +130,7 @@ class _Asked:
     full: bool
 
 
-class LeaderFetch(Generic[ReplicaT]):
+class FollowerFetch(Generic[ReplicaT]):
     """The replicas of broker ``replica_id`` that follow one leader."""
 
     def __init__(

@@ -17,7 +17,7 @@ from typing import Any, Final
 from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import Segment, SegmentScrub, Suspicion
 from sparklog.executors.partition import Partition
-from sparklog.executors.replica_manager import PartitionTable
+from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.executors.replication.range_mender import RangeMender
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 class LogScrubber:
     """Of one broker; ``run`` it while the broker serves."""
 
-    def __init__(self, table: PartitionTable, mender: RangeMender) -> None:
-        self._table = table
+    def __init__(self, replica_manager: ReplicaManager, mender: RangeMender) -> None:
+        self._replica_manager = replica_manager
         self._mender = mender
-        self._config = table.broker_config
+        self._config = replica_manager.broker_config
         self._woken = asyncio.Event()
         self._suspected: dict[tuple[TopicPartition, int], Suspicion] = {}
         #: When segments were checked on suspicion last.
@@ -66,14 +66,14 @@ class LogScrubber:
 
     def settings_changed(self) -> None:
         """The broker's settings may be others."""
-        if self._config is not self._table.broker_config:
-            self._config = self._table.broker_config
+        if self._config is not self._replica_manager.broker_config:
+            self._config = self._replica_manager.broker_config
             self._woken.set()
 
     def as_json(self) -> dict[str, Any]:
         """What NodeStatus shows: the ranges that are damaged now."""
         found: dict[str, list[str]] = {}
-        for partition in self._table:
+        for partition in self._replica_manager:
             for segment, hole in partition.log.damage.ranges:
                 found.setdefault(str(partition.topic_partition), []).append(
                     str(hole.error(segment.log_path))
@@ -105,7 +105,7 @@ class LogScrubber:
         await self._rest_until(next_s)
 
     def _next_pass_s(self, started_s: float) -> float | None:
-        interval_ms = self._table.broker_config.log_scrub_interval_ms
+        interval_ms = self._replica_manager.broker_config.log_scrub_interval_ms
         if interval_ms < 0:
             return None
         if self._began_s is None:
@@ -126,7 +126,7 @@ class LogScrubber:
     # the check of all segments
 
     def _segments(self) -> Iterator[tuple[Partition, Segment]]:
-        for partition in self._table:
+        for partition in self._replica_manager:
             for segment in tuple(partition.log.damage.sealed()):
                 yield partition, segment
 
@@ -134,7 +134,7 @@ class LogScrubber:
         partition, segment = next(segments, (None, None))
         if partition is None or segment is None:
             self._pass = None
-            self._table.counters.scrub_passes += 1
+            self._replica_manager.counters.scrub_passes += 1
             return
         if await self._check(partition, segment, meanwhile=True):
             await self._check_sidecars(partition, segment)
@@ -145,7 +145,9 @@ class LogScrubber:
             return
         tp = partition.topic_partition
         try:
-            await self._table.log_work.run(tp, partition.log.statistics.check_again(segment))
+            await self._replica_manager.log_workers.run(
+                tp, partition.log.statistics.check_again(segment)
+            )
         except SparklogError as error:
             logger.warning("the indexes of %s could not be checked: %s", segment.log_path, error)
 
@@ -168,7 +170,7 @@ class LogScrubber:
         return self._checked_s.get(key, -CHECK_AGAIN_S) + CHECK_AGAIN_S
 
     async def _check_one(self, tp: TopicPartition, suspicion: Suspicion) -> None:
-        partition = self._table.get(tp)
+        partition = self._replica_manager.get(tp)
         segment = partition.log.damage.segment(suspicion.base_offset) if partition else None
         if partition is None or segment is None:
             return
@@ -178,11 +180,11 @@ class LogScrubber:
                 return
             try:
                 # What takes no appends can be checked and mended while the log goes on.
-                log.roll(self._table.now_ms())
+                log.roll(self._replica_manager.now_ms())
             except StorageError as error:
                 logger.warning("%s is not checked for damage: %s", segment.log_path, error)
                 return
-            self._table.carry_out(partition.plan_flush(self._table.now_ms()))
+            self._replica_manager.carry_out(partition.plan_flush(self._replica_manager.now_ms()))
         await self._check(partition, segment, around=suspicion.offset)
 
     async def _check(
@@ -208,7 +210,7 @@ class LogScrubber:
 
         def is_current() -> bool:
             return (
-                self._table.get(partition.topic_partition) is partition
+                self._replica_manager.get(partition.topic_partition) is partition
                 and not log.truncating
                 and log.offline is None
                 and log.damage.holds(segment)
@@ -222,11 +224,11 @@ class LogScrubber:
             except StorageError as error:
                 if is_current():
                     failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                    self._table.hear(partition.topic_partition, failure)
+                    self._replica_manager.report_error(partition.topic_partition, failure)
                 return False
             if not is_current():
                 return False
-            self._table.counters.scrub_bytes += walked
+            self._replica_manager.counters.scrub_bytes += walked
             self._enter(partition, segment, scrub)
             await self._mend_all(partition, segment)
             if not walked:
@@ -245,11 +247,11 @@ class LogScrubber:
                 damage.replace(segment, hole)
         for each in scrub.take_new():
             if damage.add(segment, each):
-                self._table.counters.damaged_ranges_found += 1
+                self._replica_manager.counters.damaged_ranges_found += 1
                 logger.error("%s: %s", partition.topic_partition, each.error(segment.log_path))
 
     async def _pace(self, walked: int, took_s: float) -> None:
-        rate = self._table.broker_config.log_scrub_io_max_bytes_per_second
+        rate = self._replica_manager.broker_config.log_scrub_io_max_bytes_per_second
         await asyncio.sleep(max(walked / rate, took_s * _RESTS))
 
     # mending
@@ -270,7 +272,7 @@ class LogScrubber:
     async def _mend_again(self) -> None:
         still: dict[TopicPartition, None] = {}
         for tp in self._unmended:
-            partition = self._table.get(tp)
+            partition = self._replica_manager.get(tp)
             for segment, damaged in partition.log.damage.ranges if partition else ():
                 assert partition is not None
                 if not await self._mender.mend(partition, segment, damaged):

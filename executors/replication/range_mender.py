@@ -53,7 +53,7 @@ class RangeMender:
 
     def __init__(self, tools: FetcherTools) -> None:
         self._tools = tools
-        self._table = tools.table
+        self._replica_manager = tools.replica_manager
 
     async def mend(self, partition: Partition, segment: Segment, damaged: DamagedRange) -> bool:
         """Whether the range is sound, or gone, now.  One that no replica could mend is tried."""
@@ -76,7 +76,7 @@ class RangeMender:
                 except StorageError as error:
                     if rest is None or not self._is_there(partition, segment, rest):
                         return True  # retention took the file meanwhile
-                    self._table.fail_log(tp, error)
+                    self._replica_manager.fail_log(tp, error)
                     return False
                 if rest is None:
                     logger.warning(
@@ -85,8 +85,8 @@ class RangeMender:
                         tp, damaged.first_offset, damaged.end_offset - 1, segment.log_path,
                         broker_id,
                     )  # fmt: skip
-                    self._table.counters.damaged_ranges_mended += 1
-                    self._table.waits.wake_everybody(tp)
+                    self._replica_manager.counters.damaged_ranges_mended += 1
+                    self._replica_manager.delayed_operations.wake_everybody(tp)
                     return True
         if rest is None or not self._is_there(partition, segment, rest):
             return True
@@ -105,14 +105,14 @@ class RangeMender:
         if state is None:
             return
         for broker_id in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
-            if broker_id not in (own, NO_NODE) and self._table.image.is_alive(broker_id):
+            if broker_id not in (own, NO_NODE) and self._replica_manager.image.is_alive(broker_id):
                 yield broker_id
 
     def _is_there(self, partition: Partition, segment: Segment, damaged: DamagedRange) -> bool:
         """Whether the range is still a part of an open log."""
         log = partition.log
         return (
-            self._table.get(partition.topic_partition) is partition
+            self._replica_manager.get(partition.topic_partition) is partition
             and log.offline is None
             and log.damage.holds(segment)
             and damaged in segment.damaged
@@ -149,7 +149,7 @@ class RangeMender:
         finally:
             connection.close()
         work = self._write(partition, segment, repair)
-        return await self._table.log_work.run(partition.topic_partition, work)
+        return await self._replica_manager.log_workers.run(partition.topic_partition, work)
 
     def _write(
         self, partition: Partition, segment: Segment, repair: RangeRepair
@@ -164,7 +164,7 @@ class RangeMender:
         rest = repair.rest()
         if damaged in segment.damaged:
             log.damage.replace(segment, damaged, rest)
-        self._table.counters.damaged_bytes_mended += replaced
+        self._replica_manager.counters.damaged_bytes_mended += replaced
         return rest
 
     def _give_up(self, partition: Partition, broker_id: int, error: UnfitBatchError) -> bool:
@@ -177,7 +177,7 @@ class RangeMender:
         if state is None or broker_id not in state.isr:
             return False
         text = f"{tp} is damaged and cannot be mended: {error}"
-        self._table.fail_log(tp, DamagedLogError(text))
+        self._replica_manager.fail_log(tp, DamagedLogError(text))
         return True
 
 

@@ -14,14 +14,17 @@ from sparklog.client.connection import Connection
 from sparklog.errors import ErrorCode
 from sparklog.executors.log import Suspicion
 from sparklog.executors.partition import IsrProposal, Partition
-from sparklog.executors.replica_manager import PartitionTable
-from sparklog.executors.replication.alter_partition_sender import AlterPartitions, IsrSender
+from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.replication.alter_partition_sender import (
+    AlterPartitions,
+    AlterPartitionSender,
+)
 from sparklog.executors.replication.fetcher import FetcherTools
-from sparklog.executors.replication.fetcher_manager import ReplicaFetchers
+from sparklog.executors.replication.fetcher_manager import FetcherManager
 from sparklog.executors.replication.log_scrubber import LogScrubber
 from sparklog.executors.replication.range_mender import RangeMender
 from sparklog.metadata import PartitionImage
-from sparklog.service.suspected_brokers import Doubts
+from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.protocol.messages.alter_partition import ResponsePartitionData
 
@@ -36,26 +39,26 @@ class Replication:
 
     def __init__(
         self,
-        table: PartitionTable,
+        replica_manager: ReplicaManager,
         *,
         connect: Callable[[Endpoint], Awaitable[Connection]],
         broker_epoch: Callable[[], int],
         alter_partitions: AlterPartitions,
     ) -> None:
-        self._table = table
+        self._replica_manager = replica_manager
         #: Leaders whose connection has just broken.
-        self.doubts = Doubts(table.monotonic_ms)
+        self.suspected_brokers = SuspectedBrokers(replica_manager.monotonic_ms)
         tools = FetcherTools(
-            table=table,
+            replica_manager=replica_manager,
             connect=connect,
-            broker=lambda broker_id: table.image.broker(broker_id),
+            broker=lambda broker_id: replica_manager.image.broker(broker_id),
             broker_epoch=broker_epoch,
-            doubts=self.doubts,
+            suspected_brokers=self.suspected_brokers,
         )
-        self._fetchers = ReplicaFetchers(tools)
-        self._sender = IsrSender(alter_partitions, self._isr_answered)
-        self._scrubber = LogScrubber(table, RangeMender(tools))
-        table.replicating = self
+        self._fetchers = FetcherManager(tools)
+        self._sender = AlterPartitionSender(alter_partitions, self._isr_answered)
+        self._scrubber = LogScrubber(replica_manager, RangeMender(tools))
+        replica_manager.replicating = self
 
     async def run(self) -> None:
         """For ever; raises what broke it."""
@@ -76,7 +79,7 @@ class Replication:
 
     def as_json(self) -> dict[str, Any]:
         """What NodeStatus shows."""
-        led = [p.state for p in self._table if p.is_leader and p.state is not None]
+        led = [p.state for p in self._replica_manager if p.is_leader and p.state is not None]
         return {
             "partitions_followed": len(self._fetchers),
             "leaders_followed": self._fetchers.leaders,
@@ -94,12 +97,12 @@ class Replication:
         await self._fetchers.let_go(topic_partition)
 
     def propose(self, topic_partition: TopicPartition) -> None:
-        partition = self._table.get(topic_partition)
+        partition = self._replica_manager.get(topic_partition)
         if partition is not None:
             self._sender.propose(partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
-        partition = self._table.get(topic_partition)
+        partition = self._replica_manager.get(topic_partition)
         if partition is not None:
             self._fetchers.look_at(partition)
 
@@ -110,7 +113,7 @@ class Replication:
 
     async def _check_lag(self) -> None:
         """Who lags leaves; who may join, but did not when it fetched, joins."""
-        lag_s = self._table.broker_config.replica_lag_time_max_ms / 2000
+        lag_s = self._replica_manager.broker_config.replica_lag_time_max_ms / 2000
         loop = asyncio.get_running_loop()
         whole_at = loop.time() + lag_s
         while True:
@@ -118,13 +121,13 @@ class Replication:
             whole = loop.time() >= whole_at
             if whole:
                 whole_at = loop.time() + lag_s
-            now_ms = self._table.monotonic_ms()
-            for partition in self._table:
+            now_ms = self._replica_manager.monotonic_ms()
+            for partition in self._replica_manager:
                 state = partition.state
                 if not partition.is_leader or state is None or len(state.replicas) < 2:
                     continue
                 if whole or len(state.isr) < len(state.replicas):
-                    self._table.carry_out(partition.check_lag(now_ms))
+                    self._replica_manager.carry_out(partition.check_lag(now_ms))
 
     def _isr_answered(
         self, partition: Partition, proposal: IsrProposal, answer: ResponsePartitionData
@@ -141,13 +144,13 @@ class Replication:
                 isr=answer.isr,
                 partition_epoch=answer.partition_epoch,
             )
-        now_ms = self._table.monotonic_ms()
-        self._table.carry_out(partition.isr_answered(proposal, error, after, now_ms))
+        now_ms = self._replica_manager.monotonic_ms()
+        self._replica_manager.carry_out(partition.isr_answered(proposal, error, after, now_ms))
         self._count(partition, before)
 
     def _count(self, partition: Partition, before: PartitionImage | None) -> None:
         """What became of the ISR of a partition that is led here."""
-        after, counters = partition.state, self._table.counters
+        after, counters = partition.state, self._replica_manager.counters
         if not partition.is_leader or before is None or after is None:
             return
         if before.leader_epoch != after.leader_epoch or before.isr == after.isr:

@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from sparklog.errors import ConnectError, SparklogError
-from sparklog.executors.controller_link import ControlLink, retry_pauses
+from sparklog.executors.controller_link import ControllerConnection, retry_pauses
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.private import LostBroker, ReportLossRequest, ReportLossResponse
 
@@ -55,7 +55,7 @@ class LossReporter:
             log.info("reported the loss of broker %s", lost.broker_id)
 
     async def _deliver(self, lost: LostBroker) -> None:
-        link = ControlLink(self._controller, self._secret, client_id="sparklog-supervisor")
+        link = ControllerConnection(self._controller, self._secret, client_id="sparklog-supervisor")
         pauses = retry_pauses()
         try:
             while True:

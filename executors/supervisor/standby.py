@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sparklog.errors import ConnectError, KafkaError
-from sparklog.executors.controller_link import ControlLink, retry_pauses
+from sparklog.executors.controller_link import ControllerConnection, retry_pauses
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.private import AwaitWorkRequest, AwaitWorkResponse
 
@@ -53,7 +53,7 @@ class Standby:
             return None
 
     async def _ask(self) -> dict[str, Any]:
-        link = ControlLink(self._controller, self._secret, client_id=self._spare)
+        link = ControllerConnection(self._controller, self._secret, client_id=self._spare)
         request = AwaitWorkRequest(spare=self._spare, max_wait_ms=WAIT_MS)
         pauses = retry_pauses()
         try:

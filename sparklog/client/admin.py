@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sparklog.client.cluster_client import UNKNOWN_TOPIC_GRACE_S, ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
-from sparklog.client.data_client import FetchFrom, RawClient, value_or_raise
+from sparklog.client.data_client import DataClient, FetchFrom, value_or_raise
 from sparklog.client.deadline import (
     UNKNOWN_TOPIC_CODES,
     Deadline,
@@ -111,7 +111,7 @@ class Admin:
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.replicas = ReplicaAdmin(cluster, timeout_s=timeout_s)
-        self._raw = RawClient(cluster)
+        self._raw = DataClient(cluster)
 
     # topics
 
@@ -343,7 +343,7 @@ class Admin:
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetTimestamp]:
-        """Offsets for timestamps or ``OffsetSpec``; see ``RawClient.list_offsets``."""
+        """Offsets for timestamps or ``OffsetSpec``; see ``DataClient.list_offsets``."""
         return await self._raw.list_offsets(wanted, timeout_s=self.timeout_s)
 
     async def find_offsets(

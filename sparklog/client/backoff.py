@@ -6,7 +6,7 @@ Owns: how long the next one is.  Must not know what is tried, nor for how long.
 import asyncio
 
 
-class GrowingPauses:
+class GrowingBackoff:
     """Each is twice as long as the one before it, up to ``longest_s``."""
 
     __slots__ = ("_first_s", "_longest_s", "next_s")

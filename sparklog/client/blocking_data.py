@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from sparklog.client.closest_replicas import LEADERS_ALONE, RackOf
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
-from sparklog.client.data_client import ACKS_ALL, Fetched, Produced, ProducerIdentity, RawClient
+from sparklog.client.data_client import ACKS_ALL, DataClient, Fetched, Produced, ProducerIdentity
 from sparklog.client.deadline import Deadline
 from sparklog.client.loop_thread import DEFAULT_TIMEOUT_S, GRACE_S, shared_loop_thread
 from sparklog.transport import Buffer
@@ -43,7 +43,7 @@ class BlockingDataClient:
         self.timeout_s = timeout_s
         self._thread = shared_loop_thread()
         self.cluster = ClusterClient(bootstrap, client_id=client_id, secret=secret)
-        self.raw = RawClient(self.cluster, rack_of)
+        self.raw = DataClient(self.cluster, rack_of)
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class BlockingDataClient:
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, OffsetTimestamp]:
-        """See ``RawClient.list_offsets``."""
+        """See ``DataClient.list_offsets``."""
         limit = self._limit(timeout_s)
         call = self.raw.list_offsets(wanted, isolation=isolation, timeout_s=limit)
         return self.run(call, limit)
@@ -113,7 +113,7 @@ class BlockingDataClient:
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float | None = None,
     ) -> Fetched:
-        """See ``RawClient.fetch``."""
+        """See ``DataClient.fetch``."""
         limit = self._limit(timeout_s)
         call = self.raw.fetch(
             tp,
@@ -133,7 +133,7 @@ class BlockingDataClient:
         acks: int = ACKS_ALL,
         timeout_s: float | None = None,
     ) -> Produced:
-        """See ``RawClient.produce``."""
+        """See ``DataClient.produce``."""
         limit = self._limit(timeout_s)
         return self.run(self.raw.produce(tp, batches, acks=acks, timeout_s=limit), limit)
 

@@ -17,7 +17,7 @@ from sparklog.client.connection import DEFAULT_FRAME_BYTES_MAX, Connection
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Backoff, Deadline, retry
 from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError, ProtocolError
 from sparklog.plurals import counted
-from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.protocol.messages.metadata import (
     MetadataRequest,
@@ -60,14 +60,14 @@ class ClusterClient:
         client_id: str = "sparklog",
         secret: bytes | None = None,
         max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
-        surroundings: Surroundings = SYSTEM,
+        runtime: RuntimeEnvironment = SYSTEM,
     ) -> None:
         """``bootstrap``: ``HOST:PORT,HOST:PORT`` or endpoints.  Raises ValueError."""
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.view = ClusterView()
-        self.surroundings = surroundings
-        self._random = surroundings.new_random()
+        self.runtime = runtime
+        self._random = runtime.new_random()
         self._secret = secret
         self._max_frame_bytes = max_frame_bytes
         self._connections: dict[tuple[Endpoint, str], asyncio.Task[Connection]] = {}
@@ -118,7 +118,7 @@ class ClusterClient:
                     secret=self._secret,
                     timeout_s=CONNECT_TIMEOUT_S,
                     max_frame_bytes=self._max_frame_bytes,
-                    surroundings=self.surroundings,
+                    runtime=self.runtime,
                 )
             )
             task.add_done_callback(_retrieve)

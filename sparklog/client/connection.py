@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from sparklog import __version__
 from sparklog.client.deadline import Deadline, check
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
-from sparklog.runtime_environment import SYSTEM, Surroundings
+from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.transport import Buffer, ClientConnection, connect
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.codec import (
@@ -57,7 +57,7 @@ class Connection:
         secret: bytes | None = None,
         timeout_s: float = 10.0,
         max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
-        surroundings: Surroundings = SYSTEM,
+        runtime: RuntimeEnvironment = SYSTEM,
     ) -> Self:
         """Connect, negotiate, and with a secret prove membership.
 
@@ -70,7 +70,7 @@ class Connection:
         try:
             await connection._negotiate(deadline)
             if secret is not None:
-                nonce = surroundings.random_bytes(NONCE_BYTES)
+                nonce = runtime.random_bytes(NONCE_BYTES)
                 await connection._prove_membership(secret, nonce, deadline)
         except BaseException:
             connection.close()

@@ -14,7 +14,7 @@ from typing import Self
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.damaged_ranges import end_of_answer, find_readable
-from sparklog.client.data_client import Fetched, FetchFrom, RawClient, value_or_raise
+from sparklog.client.data_client import DataClient, Fetched, FetchFrom, value_or_raise
 from sparklog.client.deadline import Deadline
 from sparklog.client.fetched_records import REMEDY, ConsumedRecord, FetchedRecords, SkippedRecords
 from sparklog.errors import (
@@ -56,7 +56,7 @@ class Consumer:
     def __init__(self, cluster: ClusterClient, options: ConsumerOptions | None = None) -> None:
         self.options = options or ConsumerOptions()
         self._cluster = cluster
-        self._raw = RawClient(cluster)
+        self._raw = DataClient(cluster)
         self._lane = cluster.new_lane()
         self._positions: dict[TopicPartition, int] = {}
         self._ready: deque[FetchedRecords] = deque()

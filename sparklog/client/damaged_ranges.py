@@ -6,7 +6,7 @@ say nothing that can be true.  Must not know records, nor whether somebody wants
 
 from typing import Final
 
-from sparklog.client.data_client import Fetched, RawClient
+from sparklog.client.data_client import DataClient, Fetched
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import Isolation, OffsetSpec, TopicPartition
 from sparklog.wire.records.batch import batch_size, check_batch, iter_batches, read_header
@@ -57,7 +57,7 @@ def _is_sound(records: memoryview, start: int) -> bool:
 
 
 async def find_readable(
-    raw: RawClient, tp: TopicPartition, offset: int, *, isolation: Isolation
+    raw: DataClient, tp: TopicPartition, offset: int, *, isolation: Isolation
 ) -> int:
     """An offset above ``offset`` from which a fetch gives a sound batch, behind a damaged range.
 
@@ -83,7 +83,7 @@ async def find_readable(
 
 
 async def _is_readable(
-    raw: RawClient, tp: TopicPartition, offset: int, isolation: Isolation
+    raw: DataClient, tp: TopicPartition, offset: int, isolation: Isolation
 ) -> bool:
     """Whether a fetch there gives a sound batch that leads on."""
     try:

@@ -110,7 +110,7 @@ class ProducerIdentity:
     producer_epoch: int
 
 
-class RawClient:
+class DataClient:
     """Data requests by partition, routed to leaders and retried within a deadline."""
 
     def __init__(self, cluster: ClusterClient, rack_of: RackOf = LEADERS_ALONE) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import ACKS_ALL, Produced, ProducerIdentity, RawClient
+from sparklog.client.data_client import ACKS_ALL, DataClient, Produced, ProducerIdentity
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
 from sparklog.errors import ClosedError, ErrorCode, KafkaError, SparklogError
@@ -84,7 +84,7 @@ class Producer:
     def __init__(self, cluster: ClusterClient, options: ProducerOptions | None = None) -> None:
         self.options = options or ProducerOptions()
         self._cluster = cluster
-        self._raw = RawClient(cluster)
+        self._raw = DataClient(cluster)
         self._queues: dict[TopicPartition, _Queue] = {}
         self._identity: asyncio.Task[ProducerIdentity] | None = None
         self._sticky: dict[str, int] = {}
@@ -121,7 +121,7 @@ class Producer:
         record = Record(
             key=key,
             value=value,
-            timestamp=self._cluster.surroundings.wall_ms() if timestamp is None else timestamp,
+            timestamp=self._cluster.runtime.wall_ms() if timestamp is None else timestamp,
             headers=tuple(headers),
         )
         size_bytes = _record_size(record)

@@ -20,7 +20,7 @@ from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service import api_versions
 from sparklog.service.handler import NO_BODY, ApiHandler, Handled, Repeats, RequestContext
 from sparklog.slices import ITEMS_AT_ONCE, Slices, are_slices
-from sparklog.transport import Answer, LongAnswer, Owed, Parked, Reply, ServerConnection
+from sparklog.transport import Answer, LongAnswer, Parked, PendingResponse, Reply, ServerConnection
 from sparklog.wire.protocol.codec import (
     RequestHeader,
     decode_request,
@@ -240,7 +240,7 @@ class Dispatcher:
             error = future.exception()
         response = future.result() if error is None else self._refusal(handler, request, error)
         answer = self._answer(handler, header, request, response)
-        assert not isinstance(answer, Parked | Owed), "nobody waits twice for an answer"
+        assert not isinstance(answer, Parked | PendingResponse), "nobody waits twice for an answer"
         return answer
 
     def _refusal(self, handler: ApiHandler, request: Any, error: BaseException) -> Any:

@@ -16,7 +16,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.suspected_brokers import Doubts
+from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import CONTROLLER_NODE_ID, NO_NODE
 from sparklog.wire.protocol.codec import RequestHeader
@@ -50,19 +50,23 @@ _PARTITION_UNITS: Final = 3
 def handler(
     image: Callable[[], ClusterImage],
     create_topic: CreateTopic | None = None,
-    doubts: Doubts | None = None,
+    suspected_brokers: SuspectedBrokers | None = None,
 ) -> ApiHandler:
     """``create_topic`` is None where missing topics are never created."""
 
     def answer(
         context: RequestContext, request: MetadataRequest, refusals: dict[str, ErrorCode]
     ) -> Slices[MetadataResponse]:
-        return _response(_View(image(), doubts, request, refusals), context, request)
+        return _response(_View(image(), suspected_brokers, request, refusals), context, request)
 
     def handle(context: RequestContext, request: MetadataRequest) -> Slices[Handled]:
         if context.version < _IDS_FROM:
             yield from _check_names(request)
-        wait_ms = doubts.hesitation_ms(context.connection.state) if doubts is not None else 0
+        wait_ms = (
+            suspected_brokers.hesitation_ms(context.connection.state)
+            if suspected_brokers is not None
+            else 0
+        )
         if create_topic is not None:
             names = yield from _missing_names(image(), context, request)
             if names:
@@ -152,7 +156,7 @@ class _View:
     def __init__(
         self,
         image: ClusterImage,
-        doubts: Doubts | None,
+        suspected_brokers: SuspectedBrokers | None,
         request: MetadataRequest,
         refusals: dict[str, ErrorCode],
     ) -> None:
@@ -164,8 +168,8 @@ class _View:
         #: Nobody is told to write to a leader whose connections have just ended.
         self._doubted = {
             broker_id
-            for broker_id, broker in (image.brokers.items() if doubts else ())
-            if doubts is not None and doubts.about(broker)
+            for broker_id, broker in (image.brokers.items() if suspected_brokers else ())
+            if suspected_brokers is not None and suspected_brokers.about(broker)
         }
 
     def wanted(self, wanted: MetadataRequestTopic) -> "TopicImage | MetadataResponseTopic":

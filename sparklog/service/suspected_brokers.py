@@ -22,7 +22,7 @@ HESITATION_MS = 20
 _ASKED: Final = "metadata asked, answered"
 
 
-class Doubts:
+class SuspectedBrokers:
     """``now_ms`` is a clock that never goes back."""
 
     __slots__ = ("_lost", "_now_ms")

@@ -8,7 +8,7 @@ means.
 from sparklog.transport.client import ClientConnection, connect
 from sparklog.transport.limits import ServerLimits
 from sparklog.transport.outbox import Reply, reply_size
-from sparklog.transport.pending_response import LongAnswer, Owed, Parked
+from sparklog.transport.pending_response import LongAnswer, Parked, PendingResponse
 from sparklog.transport.server import Server, serve
 from sparklog.transport.server_connection import Answer, Handler, ServerConnection
 from sparklog.transport.wire import Buffer
@@ -19,8 +19,8 @@ __all__ = [
     "ClientConnection",
     "Handler",
     "LongAnswer",
-    "Owed",
     "Parked",
+    "PendingResponse",
     "Reply",
     "Server",
     "ServerConnection",

@@ -36,7 +36,7 @@ class Parked:
     finish: "Callable[[asyncio.Future[Any]], Reply | LongAnswer | None]"
 
 
-class Owed:
+class PendingResponse:
     """An answer that is given later, or that waits behind one; cheaper than a future.
 
     A handler returns it, and calls ``give`` once, at any time; it may never do so when the
@@ -51,7 +51,7 @@ class Owed:
         #: What it waits for; a task needs somebody who holds it.
         self.future: asyncio.Future[Any] | None = None
         #: Set by the connection that owes it.
-        self.on_given: Callable[[Owed], None] | None = None
+        self.on_given: Callable[[PendingResponse], None] | None = None
 
     def give(self, reply: Reply | None) -> None:
         """Here it is; None: none after all."""

@@ -19,7 +19,7 @@ from sparklog.errors import DecodeError, FrameError
 from sparklog.transport.channel import Channel
 from sparklog.transport.connection_memory import ConnectionMemory
 from sparklog.transport.outbox import Reply, region_bytes, release_all, reply_size
-from sparklog.transport.pending_response import LongAnswer, Owed, Parked
+from sparklog.transport.pending_response import LongAnswer, Parked, PendingResponse
 from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.turns import TURN_UNITS, Work
 from sparklog.wire.framing.frames import FrameDecoder
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 PARKED_REPLIES_MAX = 512
 
 #: None: no answer is owed.
-Answer: TypeAlias = "Reply | LongAnswer | Parked | Owed | None"
+Answer: TypeAlias = "Reply | LongAnswer | Parked | PendingResponse | None"
 #: Called at receipt with frames that arrived together.  It takes one or more off the left and gives
 #: as many answers.  The frames are valid only during the call.
 Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]"
@@ -60,7 +60,7 @@ class ServerConnection(Channel):
         self._stirred = True
         self._looks_idle = 0
         self._frames: deque[memoryview] = deque()
-        self._slots: deque[Owed] = deque()
+        self._slots: deque[PendingResponse] = deque()
         self._held_bytes = 0
         self._held_region_bytes = 0
         #: Work that has to end before the next request is handled.
@@ -258,7 +258,7 @@ class ServerConnection(Channel):
         self.units_spent = 0
         while frames:
             for answer in self._handler(self, frames):
-                if isinstance(answer, Owed):  # what most requests of producers come to
+                if isinstance(answer, PendingResponse):  # what most requests of producers come to
                     self._owe(answer)
                 else:
                     self._take(answer)
@@ -272,7 +272,7 @@ class ServerConnection(Channel):
         return False
 
     def _take(self, answer: Answer) -> None:
-        if isinstance(answer, Owed):
+        if isinstance(answer, PendingResponse):
             self._owe(answer)
         elif isinstance(answer, Parked):
             self._park(answer)
@@ -320,7 +320,7 @@ class ServerConnection(Channel):
             release_all(reply)
         elif self._slots:
             self._hold(reply)
-            self._slots.append(Owed(reply, known=True))
+            self._slots.append(PendingResponse(reply, known=True))
         elif self._out is not None:
             self._out.put(reply)
 
@@ -329,7 +329,7 @@ class ServerConnection(Channel):
         self._held_bytes += reply_size(reply)
         self._held_region_bytes += region_bytes(reply)
 
-    def _owe(self, owed: Owed) -> None:
+    def _owe(self, owed: PendingResponse) -> None:
         if not owed.known:
             owed.on_given = self._given
             self._slots.append(owed)
@@ -337,7 +337,7 @@ class ServerConnection(Channel):
             self._answer(owed.reply)
 
     def _park(self, parked: Parked) -> None:
-        owed = Owed()
+        owed = PendingResponse()
         self._owe(owed)
         owed.future = future = asyncio.ensure_future(parked.awaitable)
         if future.done():
@@ -347,7 +347,7 @@ class ServerConnection(Channel):
 
     def _unpark(
         self,
-        owed: Owed,
+        owed: PendingResponse,
         finish: "Callable[[asyncio.Future[Any]], Reply | LongAnswer | None]",
         future: "asyncio.Future[Any]",
     ) -> None:
@@ -364,7 +364,7 @@ class ServerConnection(Channel):
             work = self._server.turns.add(reply.slices, finished, member=self.member)
             self._finishing[work] = None
 
-    def _finished(self, owed: Owed, work: Work) -> None:
+    def _finished(self, owed: PendingResponse, work: Work) -> None:
         """The answer to a parked request was made by turns."""
         del self._finishing[work]
         if work.error is not None:
@@ -372,7 +372,7 @@ class ServerConnection(Channel):
         else:
             owed.give(work.result)
 
-    def _given(self, owed: Owed) -> None:
+    def _given(self, owed: PendingResponse) -> None:
         if self.closed:
             release_all(owed.reply)
             return
@@ -433,6 +433,6 @@ class ServerConnection(Channel):
                 self._transport.close()
 
 
-def _release(owed: Owed) -> None:
+def _release(owed: PendingResponse) -> None:
     """An answer was given after its connection had ended."""
     release_all(owed.reply)

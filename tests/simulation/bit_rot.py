@@ -24,7 +24,7 @@ from world import EPOCH_MS, World
 
 import sparklog.executors.replication.range_mender as range_mender_module
 from sparklog.client.admin import Admin
-from sparklog.client.data_client import RawClient
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.errors import DecodeError, KafkaError, SparklogError
 from sparklog.executors.log.checkpoint import EpochEntry
@@ -151,7 +151,7 @@ async def _play(run: _Run, chance: random.Random) -> None:
 async def _produce(run: _Run, chance: random.Random) -> None:
     number = 0
     async with await run.world.cluster_client("producer") as cluster:
-        raw = RawClient(cluster)
+        raw = DataClient(cluster)
         while not run.over:
             number += 1
             value = b"%d." % number + b"v" * chance.choice((0, 30, 300))
@@ -171,11 +171,11 @@ async def _read(run: _Run, chance: random.Random) -> None:
     async with await run.world.cluster_client("reader") as cluster:
         while not run.over:
             with suppress(SparklogError):
-                await _read_once(run, RawClient(cluster), chance)
+                await _read_once(run, DataClient(cluster), chance)
             await asyncio.sleep(chance.random() * 0.2)
 
 
-async def _read_once(run: _Run, raw: RawClient, chance: random.Random) -> None:
+async def _read_once(run: _Run, raw: DataClient, chance: random.Random) -> None:
     offset = chance.randrange(max(run.acked, default=0) + 1)
     answer = await raw.fetch(TOPIC, offset, max_bytes=chance.choice((1, 3000)), timeout_s=4)
     try:
@@ -290,7 +290,7 @@ async def _settle(run: _Run) -> None:
 def _is_settled(run: _Run) -> bool:
     for broker_id in BROKERS:
         broker = run.world.brokers[broker_id].broker
-        partition = broker.table.get(TOPIC) if broker is not None else None
+        partition = broker.replica_manager.get(TOPIC) if broker is not None else None
         if partition is None or partition.log.offline or partition.log.damage.ranges:
             return False
         if partition.high_watermark != partition.log.log_end_offset:

@@ -26,7 +26,7 @@ from sparklog.executors.log.log import AppendInfo, Log
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.scan import Scan, ScanWindow
 from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.executors.partition.outcomes import PartitionRead
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import ProducerEntry, ProducerStateManager
@@ -156,13 +156,13 @@ def truncate_one_batch_too_many() -> list[Patch]:
 @bug
 def believe_in_a_clean_stop() -> list[Patch]:
     """Every start trusts what is on the disk."""
-    real = BrokerFolder._read_notes
+    real = BrokerDir._read_notes
 
-    def read_notes(self: BrokerFolder) -> None:
+    def read_notes(self: BrokerDir) -> None:
         real(self)
         self.clean = True
 
-    return [(BrokerFolder, "_read_notes", read_notes)]
+    return [(BrokerDir, "_read_notes", read_notes)]
 
 
 @bug
@@ -180,16 +180,16 @@ def forget_the_producer_snapshot() -> list[Patch]:
 @bug
 def forget_the_log_start() -> list[Patch]:
     """Deleted records come back with the next start."""
-    real = BrokerFolder.write_checkpoints
+    real = BrokerDir.write_checkpoints
 
     def write_checkpoints(
-        self: BrokerFolder,
+        self: BrokerDir,
         recovery_points: Mapping[TopicPartition, int],
         log_starts: Mapping[TopicPartition, int],
     ) -> None:
         real(self, recovery_points, {})
 
-    return [(BrokerFolder, "write_checkpoints", write_checkpoints)]
+    return [(BrokerDir, "write_checkpoints", write_checkpoints)]
 
 
 # reading

@@ -14,7 +14,7 @@ from loop import VirtualLoop
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline
-from sparklog.runtime_environment import Surroundings
+from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.types import Endpoint
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Home(Protocol):
     @property
     def bootstrap(self) -> str: ...
 
-    def surroundings(self, node: Node) -> Surroundings: ...
+    def runtime(self, node: Node) -> RuntimeEnvironment: ...
 
     def note(self, text: str) -> None: ...
 
@@ -50,9 +50,9 @@ class ClientNode:
         return await self.start(coroutine)
 
     def cluster_client(self, **options: Any) -> "NodeClient":
-        around = self._world.surroundings(self.node)
+        around = self._world.runtime(self.node)
         return NodeClient(
-            self.node, self._world.bootstrap, client_id=self.name, surroundings=around, **options
+            self.node, self._world.bootstrap, client_id=self.name, runtime=around, **options
         )
 
 

@@ -22,7 +22,7 @@ from sparklog.driver.control_plane.control_plane import ControlPlane, ControlPla
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.supervisor.supervisor import FINAL_KINDS
-from sparklog.runtime_environment import Surroundings
+from sparklog.runtime_environment import RuntimeEnvironment
 
 CONTROL_PORT = 9090
 BROKER_PORT = 9092
@@ -63,7 +63,7 @@ class Home(Protocol):
 
     def new_node(self, name: str, host: str = "") -> Node: ...
 
-    def surroundings(self, node: Node) -> Surroundings: ...
+    def runtime(self, node: Node) -> RuntimeEnvironment: ...
 
 
 class Host:
@@ -203,7 +203,7 @@ class BrokerHost(Host):
 
     async def _live(self, node: Node, serves: "asyncio.Future[None]") -> None:
         world = self._world
-        broker = Broker(self._options(), world.surroundings(node))
+        broker = Broker(self._options(), world.runtime(node))
         self.incarnation = broker.incarnation
         await broker.start()
         self._new = False
@@ -304,7 +304,7 @@ class ControlHost(Host):
 
     async def _live(self, node: Node, serves: "asyncio.Future[None]") -> None:
         world = self._world
-        control_plane = ControlPlane(self._options(), world.surroundings(node))
+        control_plane = ControlPlane(self._options(), world.runtime(node))
         await control_plane.start()
         self.cluster_id = control_plane.image.cluster_id
         self.secret = control_plane.secret

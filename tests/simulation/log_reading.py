@@ -7,7 +7,7 @@ from final_state import FinalBatch, FinalLog
 from history import LogId
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import RawClient
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.errors import DecodeError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
@@ -18,7 +18,7 @@ READ_TIMEOUT_S = 60.0
 
 
 async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
-    raw, tp = RawClient(cluster), TopicPartition(log.topic, log.partition)
+    raw, tp = DataClient(cluster), TopicPartition(log.topic, log.partition)
     batches: list[FinalBatch] = []
     start = end = 0
     try:
@@ -39,7 +39,7 @@ async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
     return FinalLog(start=start, end=end, batches=tuple(batches))
 
 
-async def _list(raw: RawClient, log: LogId, spec: OffsetSpec) -> int:
+async def _list(raw: DataClient, log: LogId, spec: OffsetSpec) -> int:
     tp = TopicPartition(log.topic, log.partition)
     found = await raw.list_offsets({tp: int(spec)}, timeout_s=READ_TIMEOUT_S)
     return found[tp].offset

@@ -12,20 +12,20 @@ import sparklog.driver.control_plane.controller.partition_changes as partition_c
 import sparklog.executors.partition.replica_reads as readable_module
 from sparklog.driver.control_plane.controller.elections import Rules, Settled
 from sparklog.executors.log.epoch_cache import EpochCache
-from sparklog.executors.partition.follower_progress import Follower
+from sparklog.executors.partition.follower_progress import FollowerProgress
 from sparklog.executors.partition.follower_role import FollowerRole
-from sparklog.executors.partition.isr import InSyncReplicas
+from sparklog.executors.partition.isr import IsrState
 from sparklog.executors.partition.outcomes import AckWait, Effect
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.replica_reads import ReadableReplica
 from sparklog.executors.replica_manager.failed_logs import FailedLogs
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import PartitionImage
 from sparklog.types import Isolation, TopicPartition
 
 # leaders
 
-_NOBODY_IS_ABOUT_TO_JOIN: Patch = (Follower, "is_about_to_join", lambda self, *_: False)
+_NOBODY_IS_ABOUT_TO_JOIN: Patch = (FollowerProgress, "is_about_to_join", lambda self, *_: False)
 
 
 @bug
@@ -42,58 +42,58 @@ def acknowledge_before_replication() -> list[Patch]:
 @bug
 def commit_without_the_followers() -> list[Patch]:
     """The high watermark follows the leader's log."""
-    return [(InSyncReplicas, "bound", lambda self, own_end, leader_end: own_end)]
+    return [(IsrState, "bound", lambda self, own_end, leader_end: own_end)]
 
 
 @bug
 def commit_below_min_insync_replicas() -> list[Patch]:
     """The high watermark goes on however few replicas are in sync."""
-    real = InSyncReplicas._measure
+    real = IsrState._measure
 
-    def measure(self: InSyncReplicas) -> None:
+    def measure(self: IsrState) -> None:
         real(self)
         self.too_few = False
 
-    return [(InSyncReplicas, "_measure", measure)]
+    return [(IsrState, "_measure", measure)]
 
 
 @bug
 def leave_out_who_is_proposed_to_leave() -> list[Patch]:
     """Who is to leave the ISR does not count before the controller has agreed."""
-    real = InSyncReplicas._measure
+    real = IsrState._measure
 
-    def measure(self: InSyncReplicas) -> None:
+    def measure(self: IsrState) -> None:
         real(self)
         if self._pending is not None:
             wanted = {replica_id for replica_id, _ in self._pending.isr}
             self._maximal = self._maximal & wanted
             self.too_few = len(wanted) < self.needed
 
-    return [(InSyncReplicas, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
+    return [(IsrState, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
 def leave_out_who_is_about_to_join() -> list[Patch]:
     """Who is to join the ISR does not count before the leader has heard that it did."""
-    real = InSyncReplicas._measure
+    real = IsrState._measure
 
-    def measure(self: InSyncReplicas) -> None:
+    def measure(self: IsrState) -> None:
         real(self)
         members = self._state.isr if self._state is not None else ()
         self._maximal = frozenset(members) - {self._node_id}
 
-    return [(InSyncReplicas, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
+    return [(IsrState, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
 def join_from_anywhere() -> list[Patch]:
     """A follower joins the ISR with its first fetch."""
-    real = InSyncReplicas._may_join
+    real = IsrState._may_join
 
-    def may_join(self: InSyncReplicas, replica_id: int, least_end: int) -> bool:
+    def may_join(self: IsrState, replica_id: int, least_end: int) -> bool:
         return real(self, replica_id, min(least_end, 0))
 
-    return [(InSyncReplicas, "_may_join", may_join)]
+    return [(IsrState, "_may_join", may_join)]
 
 
 @bug
@@ -156,7 +156,7 @@ def reopen_a_lost_log_in_the_isr() -> list[Patch]:
 
     return [
         (FailedLogs, "may_copy", may_copy),
-        (PartitionTable, "offline", property(lambda self: {})),
+        (ReplicaManager, "offline", property(lambda self: {})),
     ]
 
 

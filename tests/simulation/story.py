@@ -9,7 +9,7 @@ from world import World
 
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer, ConsumerOptions
-from sparklog.client.data_client import RawClient
+from sparklog.client.data_client import DataClient
 from sparklog.client.producer import Producer, ProducerOptions
 from sparklog.errors import SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
@@ -60,7 +60,7 @@ class Story:
         await client.close()
 
     async def _read(self, consumer: Consumer) -> None:
-        raw = RawClient(consumer._cluster)
+        raw = DataClient(consumer._cluster)
         end = (await raw.list_offsets({TOPIC: OffsetSpec.LATEST}))[TOPIC].offset
         await consumer.assign({TOPIC: 0})
         while consumer.position(TOPIC) < end:

@@ -27,7 +27,7 @@ from loop import VirtualLoop, describe_unhandled
 from network import Network
 from trace_logs import captured_logs
 
-from sparklog.runtime_environment import Surroundings
+from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.storage_backends.blocking import replaced_runner
 from sparklog.storage_backends.memory_disk import forget_disk
 
@@ -219,12 +219,12 @@ class World(Faults):
         self._incarnations[name] += 1
         return self.loop.add(Node(name, host))
 
-    def surroundings(self, node: Node) -> Surroundings:
+    def runtime(self, node: Node) -> RuntimeEnvironment:
         """Clocks and randomness of one process."""
         source = self.stream(f"{node.name}#{self._incarnations[node.name]}")
         if node.host not in self.skews_ms:
             self.skews_ms[node.host] = self._skews.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
-        return Surroundings(
+        return RuntimeEnvironment(
             wall_ms=lambda: EPOCH_MS + self.skews_ms[node.host] + self.now_ms(),
             monotonic_ms=self.now_ms,
             new_id=lambda: UUID(bytes=source.randbytes(16), version=4),

@@ -67,7 +67,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         report_log_ends,
     )
     return (
-        metadata.handler(lambda: node.image, create, node.doubts),
+        metadata.handler(lambda: node.image, create, node.suspected_brokers),
         describe_log_dirs.handler(node.journal_url),
         describe_cluster.handler(lambda: node.image),
         describe_topic_partitions.handler(
@@ -83,8 +83,8 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         *leads_nothing.handlers(),
         *(module.handler(node.decide) for module in decided),
         elect_leaders.handler(node.decide, lambda: node.image),
-        *members.handlers(node.secret, node.surroundings.random_bytes),
-        broker_heartbeat.handler(node.decide, node.doubts),
+        *members.handlers(node.secret, node.runtime.random_bytes),
+        broker_heartbeat.handler(node.decide, node.suspected_brokers),
         watch_metadata.handler(node.feed),
         await_work.handler(node.spare_desk),
         give_work.handler(node.spare_desk),

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from sparklog.driver.control_plane.handlers.node import Decide, member_handler
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.service.suspected_brokers import Doubts
+from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.wire.protocol.private import BrokerHeartbeatRequest
 
 _LAST: Final = "last heartbeat"
 
 
-def handler(decide: Decide, doubts: Doubts) -> ApiHandler:
+def handler(decide: Decide, suspected_brokers: SuspectedBrokers) -> ApiHandler:
     def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> Handled:
-        doubts.heard(request.broker_id)
+        suspected_brokers.heard(request.broker_id)
         connection = context.connection
         if _LAST not in connection.state:
             connection.call_on_eof(partial(_lost, connection.state))
@@ -27,6 +27,6 @@ def handler(decide: Decide, doubts: Doubts) -> ApiHandler:
     def _lost(state: dict[str, Any]) -> None:
         last = state.pop(_LAST, None)
         if last is not None:
-            doubts.lost(last.broker_id, last.broker_epoch)
+            suspected_brokers.lost(last.broker_id, last.broker_epoch)
 
     return member_handler(BrokerHeartbeatRequest, handle)

@@ -13,7 +13,7 @@ from sparklog.driver.control_plane.handlers.node import member_handler
 from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.slices import Slices
-from sparklog.transport import Answer, LongAnswer, Owed, Parked, Reply, ServerConnection
+from sparklog.transport import Answer, LongAnswer, Parked, PendingResponse, Reply, ServerConnection
 from sparklog.wire.protocol.codec import decode_request_header
 from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.protocol.messages.alter_partition_reassignments import (
@@ -74,7 +74,7 @@ def _through(answer: LongAnswer) -> Slices[Handled]:
 
 
 def _passed_on(result: Answer) -> Handled:
-    assert not isinstance(result, Owed), "only brokers give answers that way"
+    assert not isinstance(result, PendingResponse), "only brokers give answers that way"
     if isinstance(result, Parked):
         return _finish(result)
     assert not isinstance(result, LongAnswer), "slices end with an answer"

@@ -12,9 +12,9 @@ from sparklog.driver.control_plane.controller import Event
 from sparklog.driver.control_plane.feed import MetadataFeed
 from sparklog.driver.control_plane.spare_desk import SpareDesk
 from sparklog.metadata import ClusterImage
-from sparklog.runtime_environment import Surroundings
+from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.service.handler import MANY_ITEMS, ApiHandler
-from sparklog.service.suspected_brokers import Doubts
+from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.transport import Answer, ServerConnection
 from sparklog.wire.protocol.schema import Request, Response
 
@@ -41,7 +41,7 @@ class Node(Protocol):
     def journal_url(self) -> str: ...
 
     @property
-    def surroundings(self) -> Surroundings: ...
+    def runtime(self) -> RuntimeEnvironment: ...
 
     @property
     def feed(self) -> MetadataFeed: ...
@@ -50,7 +50,7 @@ class Node(Protocol):
     def spare_desk(self) -> SpareDesk: ...
 
     @property
-    def doubts(self) -> Doubts: ...
+    def suspected_brokers(self) -> SuspectedBrokers: ...
 
     def decide(self, event: Event) -> Response | Awaitable[Response | None] | None: ...
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from sparklog.client.data_client import RawClient
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Deadline, is_retriable
 from sparklog.dataframe.options import Bound, ReadOptions, topic_matcher
 from sparklog.dataframe.read.plan import (
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 async def plan_read(
-    client: RawClient, options: ReadOptions, narrowing: Narrowing
+    client: DataClient, options: ReadOptions, narrowing: Narrowing
 ) -> list[OffsetRange]:
     """The ranges that one batch read covers, pinned now.
 
@@ -57,7 +57,7 @@ async def plan_read(
 class _Planning:
     """One try."""
 
-    def __init__(self, client: RawClient, options: ReadOptions, deadline: Deadline) -> None:
+    def __init__(self, client: DataClient, options: ReadOptions, deadline: Deadline) -> None:
         self._client = client
         self._options = options
         self._deadline = deadline

@@ -38,7 +38,7 @@ class _Delivery:
     done: Future[None]
 
 
-class Deliveries:
+class RequestBatcher:
     """The batches of one task.  After a failure nothing more is sent."""
 
     def __init__(self, produce: Produce, leader_of: LeaderOf) -> None:

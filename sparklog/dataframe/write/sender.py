@@ -23,7 +23,7 @@ from sparklog.client.data_client import Produced, ProducerIdentity, value_or_rai
 from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.write.packed_records import Handover, PackedBatch, PackedRecords, rows_of
-from sparklog.dataframe.write.request_batcher import Deliveries
+from sparklog.dataframe.write.request_batcher import RequestBatcher
 from sparklog.dataframe.write.routing import Router, split_by_topic
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import (
@@ -79,7 +79,7 @@ def sender(options: WriteOptions) -> "Iterator[Sender]":
 
 
 class Sender:
-    """One task's producer; ``Deliveries`` says what goes when."""
+    """One task's producer; ``RequestBatcher`` says what goes when."""
 
     def __init__(self, options: WriteOptions, client: BlockingDataClient) -> None:
         self._options = options
@@ -96,7 +96,7 @@ class Sender:
         #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
         self._pending: deque[tuple[Future[None], int]] = deque()
         self._in_flight_bytes = 0
-        self._deliveries = Deliveries(self._produce, self._leader_of)
+        self._deliveries = RequestBatcher(self._produce, self._leader_of)
 
     def send(self, group: pa.Table) -> None:
         """Route and encode a group of rows, and let it follow what is under way.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from history import EndListed, FetchDamaged, Fetched, LogId
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import RawClient
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
@@ -67,7 +67,9 @@ async def _look(
 async def list_end(scene: Scene, cluster: ClusterClient, log: LogId) -> int | None:
     """The latest offset; None when it is another topic's by now.  Raises SparklogError."""
     tp, asked = tp_of(log), scene.history.position
-    found = await RawClient(cluster).list_offsets({tp: int(OffsetSpec.LATEST)}, timeout_s=TIMEOUT_S)
+    found = await DataClient(cluster).list_offsets(
+        {tp: int(OffsetSpec.LATEST)}, timeout_s=TIMEOUT_S
+    )
     if not still_meant(cluster, log):
         return None
     end = found[tp]
@@ -89,7 +91,7 @@ async def read(
     tp, asked, offset = tp_of(log), scene.history.position, place.offset
     await cluster.topic(log.topic, Deadline(TIMEOUT_S))  # so that it is asked for by its id
     try:
-        answer = await RawClient(cluster).fetch(
+        answer = await DataClient(cluster).fetch(
             tp,
             offset,
             max_bytes=chance.choice((1, 500, 5000, 1 << 20)),
@@ -127,7 +129,7 @@ async def read(
 
 async def list_start(cluster: ClusterClient, tp: TopicPartition) -> int:
     """The earliest offset.  Raises SparklogError."""
-    found = await RawClient(cluster).list_offsets(
+    found = await DataClient(cluster).list_offsets(
         {tp: int(OffsetSpec.EARLIEST)}, timeout_s=TIMEOUT_S
     )
     return found[tp].offset

@@ -21,7 +21,7 @@ from history import (
 from hosts import Loss
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import RawClient
+from sparklog.client.data_client import DataClient
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import SparklogError
 from sparklog.types import ElectionType
@@ -45,7 +45,7 @@ async def heal(scene: Scene) -> None:
     for broker_id, host in world.brokers.items():
         world.heal_disk(broker_id)
         await bring_back(scene, broker_id)
-        if host.broker is not None and host.broker.table.offline:
+        if host.broker is not None and host.broker.replica_manager.offline:
             scene.count("offline_partitions")
             await world.kill_broker(broker_id)
             await bring_back(scene, broker_id)
@@ -91,7 +91,7 @@ async def _probe(scene: Scene, cluster: ClusterClient, log: LogId, name: str) ->
     scene.history.record(
         ProduceInvoked(op=op, log=log, producer=name, values=(value,), resent=True)
     )
-    raw, tp = RawClient(cluster), tp_of(log)
+    raw, tp = DataClient(cluster), tp_of(log)
     try:
         batch = encoded((value,), scene.wall_ms)
         produced = await raw.produce(tp, [batch], timeout_s=PROBE_TIMEOUT_S)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from history import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import ProducerIdentity, RawClient
+from sparklog.client.data_client import DataClient, ProducerIdentity
 from sparklog.client.deadline import Deadline
 from sparklog.errors import ErrorCode, SparklogError
 from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_once
@@ -47,7 +47,7 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
             try:
                 sequence = sequences.get(log)
                 if sequence is None:
-                    identity = await RawClient(cluster).init_producer_id(timeout_s=TIMEOUT_S)
+                    identity = await DataClient(cluster).init_producer_id(timeout_s=TIMEOUT_S)
                     sequence = sequences[log] = _Sequence(identity)
             except SparklogError:
                 continue

@@ -21,10 +21,10 @@ from history import (
 )
 from hosts import BrokerHost
 
-from sparklog.executors.controller_link.lifecycle import Registration
+from sparklog.executors.controller_link.lifecycle import BrokerLifecycle
 from sparklog.executors.partition.outcomes import Effect
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import ClusterImage
 from sparklog.types import NO_NODE, TopicPartition
 from sparklog.wire.protocol.private import BrokerHeartbeatResponse
@@ -48,7 +48,7 @@ def replicas(scene: Scene) -> Iterator[ReplicaSeen]:
     for broker_id, host in scene.world.brokers.items():
         if host.broker is None:
             continue
-        for partition in host.broker.table:
+        for partition in host.broker.replica_manager:
             log = partition.log
             if log.offline is None and not log.truncating:  # a cut is done file by file
                 yield _seen(broker_id, host, partition)
@@ -71,9 +71,9 @@ def high_watermarks(scene: Scene) -> Iterator[None]:
 @contextmanager
 def stops(scene: Scene) -> Iterator[None]:
     """Meanwhile what brokers that want to stop are told is an event."""
-    real = Registration.prepare_stop
+    real = BrokerLifecycle.prepare_stop
 
-    async def prepare_stop(self: Registration) -> bool:
+    async def prepare_stop(self: BrokerLifecycle) -> bool:
         broker_id = self._identity.broker_id if self._identity is not None else NO_NODE
         scene.history.record(StopAsked(broker=broker_id))
         may_stop = await real(self)
@@ -81,17 +81,17 @@ def stops(scene: Scene) -> Iterator[None]:
             scene.history.record(MayStop(broker=broker_id))
         return may_stop
 
-    with patch.object(Registration, "prepare_stop", prepare_stop):
+    with patch.object(BrokerLifecycle, "prepare_stop", prepare_stop):
         yield
 
 
 @contextmanager
 def offline_replicas(scene: Scene) -> Iterator[None]:
     """Meanwhile it is an event when the replicas change that a broker tells to be offline."""
-    real, real_register = Registration._beat, Registration._register_once
+    real, real_register = BrokerLifecycle._beat, BrokerLifecycle._register_once
     told: dict[UUID, tuple[LogId, ...]] = {}
 
-    def tell(self: Registration) -> None:
+    def tell(self: BrokerLifecycle) -> None:
         assert self._identity is not None
         named = ((self.image.topic_by_id(one.topic_id), one) for one in self.offline_replicas())
         logs = tuple(
@@ -106,17 +106,17 @@ def offline_replicas(scene: Scene) -> Iterator[None]:
                 ReplicasOffline(broker=self._identity.broker_id, logs=logs, incarnation=incarnation)
             )
 
-    async def beat(self: Registration, *, stopping: bool = False) -> BrokerHeartbeatResponse:
+    async def beat(self: BrokerLifecycle, *, stopping: bool = False) -> BrokerHeartbeatResponse:
         tell(self)
         return await real(self, stopping=stopping)
 
-    async def register(self: Registration) -> None:
+    async def register(self: BrokerLifecycle) -> None:
         tell(self)
         await real_register(self)
 
     with (
-        patch.object(Registration, "_beat", beat),
-        patch.object(Registration, "_register_once", register),
+        patch.object(BrokerLifecycle, "_beat", beat),
+        patch.object(BrokerLifecycle, "_register_once", register),
     ):
         yield
 
@@ -124,21 +124,25 @@ def offline_replicas(scene: Scene) -> Iterator[None]:
 @contextmanager
 def images(scene: Scene) -> Iterator[None]:
     """Meanwhile it is an event when a broker's partitions are as an image has them."""
-    real = PartitionTable.apply
+    real = ReplicaManager.apply
 
-    async def apply(self: PartitionTable, image: ClusterImage, *, lead: bool) -> None:
+    async def apply(self: ReplicaManager, image: ClusterImage, *, lead: bool) -> None:
         await real(self, image, lead=lead)
         if lead:
             scene.history.record(ImageTaken(broker=self.node_id, version=image.version))
 
-    with patch.object(PartitionTable, "apply", apply):
+    with patch.object(ReplicaManager, "apply", apply):
         yield
 
 
 def high_watermark(scene: Scene, topic_partition: TopicPartition, leader: int) -> None:
     """Look at it where this broker leads."""
     host = scene.world.brokers.get(leader)
-    led = host.broker.table.get(topic_partition) if host is not None and host.broker else None
+    led = (
+        host.broker.replica_manager.get(topic_partition)
+        if host is not None and host.broker
+        else None
+    )
     if led is not None and led.is_leader:
         _look_at(scene, led, led.high_watermark)
 
@@ -159,7 +163,7 @@ def _look_at(scene: Scene, led: Partition, high_watermark: int) -> None:
 def _ends(scene: Scene, led: Partition) -> Iterator[ReplicaEnd]:
     for broker_id, host in scene.world.brokers.items():
         broker = host.broker or host.remains
-        one = broker.table.get(led.topic_partition) if broker is not None else None
+        one = broker.replica_manager.get(led.topic_partition) if broker is not None else None
         if one is not None and one.topic_id == led.topic_id:
             log = one.log
             if log.offline is None and not log.truncating:

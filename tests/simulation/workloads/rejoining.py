@@ -81,4 +81,4 @@ def _is_asked_for(scene: Scene, log: LogId, leader: int, follower: int) -> bool:
 
 def _led(scene: Scene, log: LogId, leader: int) -> Partition | None:
     broker = scene.world.brokers[leader].broker if leader != NO_NODE else None
-    return broker.table.get(tp_of(log)) if broker is not None else None
+    return broker.replica_manager.get(tp_of(log)) if broker is not None else None

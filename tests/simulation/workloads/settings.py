@@ -46,15 +46,15 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
 
 
 async def _change(scene: Scene, admin: Admin, topic: Topic, chance: random.Random) -> None:
-    table = dict(VALUES)
+    replica_manager = dict(VALUES)
     if "flush.messages" not in topic.configs:
-        table |= UNPROMISED
+        replica_manager |= UNPROMISED
     if "retention.bytes" in topic.configs:
-        table |= RETAINED
+        replica_manager |= RETAINED
     if topic.replication_factor > 1:
-        table |= REPLICATED
-    setting = chance.choice(list(table))
-    value, op = chance.choice(table[setting]), scene.history.new_op()
+        replica_manager |= REPLICATED
+    setting = chance.choice(list(replica_manager))
+    value, op = chance.choice(replica_manager[setting]), scene.history.new_op()
     scene.history.record(
         ConfigChangeInvoked(
             op=op, topic=topic.name, topic_id=topic.topic_id, name=setting, value=value

@@ -11,7 +11,7 @@ from uuid import UUID
 from sparklog.driver.control_plane.control_plane import ControlPlane, ControlPlaneOptions
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
-from sparklog.executors.controller_link.connection import ControlLink
+from sparklog.executors.controller_link.connection import ControllerConnection
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.transport import ClientConnection, connect
@@ -186,12 +186,12 @@ class Rig:
 
     async def leads(self, count: int, broker_id: int = 1) -> None:
         """Wait until the broker leads so many partitions."""
-        table = self.brokers[broker_id].table
-        await until(lambda: sum(partition.is_leader for partition in table) == count)
+        replica_manager = self.brokers[broker_id].replica_manager
+        await until(lambda: sum(partition.is_leader for partition in replica_manager) == count)
 
     async def report_loss(self, broker_id: int) -> None:
         """What a supervisor does when its broker dies."""
-        link = ControlLink(
+        link = ControllerConnection(
             Endpoint("127.0.0.1", self._control_port), self.control.secret, client_id="t"
         )
         try:
@@ -201,7 +201,7 @@ class Rig:
             link.close()
 
     async def status(self, broker_id: int = 1) -> dict[str, Any]:
-        link = ControlLink(
+        link = ControllerConnection(
             Endpoint("127.0.0.1", self.brokers[broker_id].port), self.control.secret, client_id="t"
         )
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_rig import Rig, produce_request
 
-from sparklog.transport import Answer, Owed, Parked, Reply
+from sparklog.transport import Answer, Parked, PendingResponse, Reply
 from sparklog.wire.protocol.codec import decode_response
 from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
@@ -91,7 +91,7 @@ def result(answer: Answer, version: int = VERSION) -> tuple[int, PartitionProduc
 class Late:
     """An answer that waits: the first of its kind by a future, those behind it in their places."""
 
-    def __init__(self, answer: Parked | Owed) -> None:
+    def __init__(self, answer: Parked | PendingResponse) -> None:
         self._answer = answer
         self._future = None
         if isinstance(answer, Parked):
@@ -101,7 +101,7 @@ class Late:
     def known(self) -> bool:
         if self._future is not None:
             return self._future.done()
-        assert isinstance(self._answer, Owed)
+        assert isinstance(self._answer, PendingResponse)
         return self._answer.known
 
     @property
@@ -109,7 +109,7 @@ class Late:
         if self._future is not None:
             assert isinstance(self._answer, Parked)
             return self._answer.finish(self._future)
-        assert isinstance(self._answer, Owed)
+        assert isinstance(self._answer, PendingResponse)
         return self._answer.reply
 
 

@@ -10,7 +10,7 @@ from sparklog.executors.fetch_sessions.session import (
     FetchSession,
     wanted_partitions,
 )
-from sparklog.executors.fetch_sessions.session_cache import FetchSessions
+from sparklog.executors.fetch_sessions.session_cache import FetchSessionCache
 from sparklog.types import NO_NODE
 from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,
@@ -24,9 +24,9 @@ FOLLOWER = (2, 0)
 IDLE_MS = 1000
 
 
-def sessions(slots: int = 10, **more: int) -> FetchSessions:
+def sessions(slots: int = 10, **more: int) -> FetchSessionCache:
     ids = itertools.chain([0], itertools.count(7))
-    return FetchSessions(
+    return FetchSessionCache(
         lambda: slots, lambda: next(ids), eviction=SessionEviction(IDLE_MS), **more
     )
 
@@ -47,7 +47,7 @@ def parts(count: int) -> Sequence[FetchedPartition]:
 
 
 def opened(
-    cache: FetchSessions,
+    cache: FetchSessionCache,
     count: int,
     now_ms: int,
     view: tuple[int, int] = CLIENT,
@@ -58,7 +58,7 @@ def opened(
 
 
 def used(
-    cache: FetchSessions, session: FetchSession, now_ms: int, **request: object
+    cache: FetchSessionCache, session: FetchSession, now_ms: int, **request: object
 ) -> FetchSession | None:
     """The next incremental request of a session."""
     asked = FetchRequest(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from operations import count_operations
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
-from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
+from sparklog.executors.log_dirs.log_dirs import LogDirs
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.metrics import BrokerCounters
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.metrics import BrokerMetrics
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import (
     ClusterImage,
     ConfigChanged,
@@ -37,8 +37,8 @@ FOREVER = 1_000_000
 _ids = itertools.count(1)
 
 
-def open_table(disk: MemoryBackend | None = None) -> PartitionTable:
-    folder = BrokerFolder.take(
+def open_table(disk: MemoryBackend | None = None) -> ReplicaManager:
+    folder = BrokerDir.take(
         disk or MemoryBackend(),
         "broker-1",
         cluster_id="c",
@@ -46,11 +46,11 @@ def open_table(disk: MemoryBackend | None = None) -> PartitionTable:
         new=True,
         new_id=UUID(int=1),
     )
-    return PartitionTable(
+    return ReplicaManager(
         node_id=NODE,
-        folders=LogFolders([folder]),
+        folders=LogDirs([folder]),
         settings={},
-        counters=BrokerCounters(),
+        counters=BrokerMetrics(),
         now_ms=lambda: 0,
         monotonic_ms=lambda: 0,
         random_bytes=bytes,
@@ -92,7 +92,7 @@ def commit(image: ClusterImage, *records: Record) -> None:
     image.replay_commit(image.version + 1, records)
 
 
-def check(table: PartitionTable, image: ClusterImage, *, lead: bool) -> None:
+def check(replica_manager: ReplicaManager, image: ClusterImage, *, lead: bool) -> None:
     """The table has what the image says, as if it had looked at all of it."""
     expected = {
         tp: (topic.topic_id, state if lead else None, image.topic_overrides(tp.topic))
@@ -107,7 +107,7 @@ def check(table: PartitionTable, image: ClusterImage, *, lead: bool) -> None:
             if p.config.retention_ms == 604_800_000
             else {"retention.ms": str(p.config.retention_ms)},
         )
-        for p in table
+        for p in replica_manager
     } == expected
 
 
@@ -135,17 +135,17 @@ def changes(image: ClusterImage, draw: st.DrawFn) -> Iterator[Record]:
 @given(st.data())
 def test_whatever_happens_it_has_what_the_image_gives_it(data: st.DataObject) -> None:
     async def follow() -> None:
-        table, image = open_table(), ClusterImage()
+        replica_manager, image = open_table(), ClusterImage()
         for _ in range(data.draw(st.integers(1, 8))):
             for _ in range(data.draw(st.integers(1, 3))):
                 commit(image, *changes(image, data.draw))
             if data.draw(st.integers(0, 5)) == 0:  # it fell behind
                 image = ClusterImage.from_snapshot(image.version, image.snapshot_records())
             lead = data.draw(st.integers(0, 4)) > 0
-            await table.apply(image, lead=lead)
+            await replica_manager.apply(image, lead=lead)
             if not lead:
-                table.drop_roles()
-            check(table, image, lead=lead)
+                replica_manager.drop_roles()
+            check(replica_manager, image, lead=lead)
 
     asyncio.run(follow())
 
@@ -153,20 +153,22 @@ def test_whatever_happens_it_has_what_the_image_gives_it(data: st.DataObject) ->
 def test_no_role_is_taken_where_the_disk_has_failed_during_a_repair() -> None:
     async def follow() -> None:
         disk = MemoryBackend()
-        table, image = open_table(disk), ClusterImage()
+        replica_manager, image = open_table(disk), ClusterImage()
         commit(image, created("a", 1))
-        await table.apply(image, lead=False)
-        (partition,) = table
+        await replica_manager.apply(image, lead=False)
+        (partition,) = replica_manager
 
         async def repair(repaired: Partition, leader_epoch: int) -> None:
             assert (repaired, leader_epoch) == (partition, 0)
             disk.faults.fail_next(FOREVER)
-            table.hear(partition.topic_partition, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
-            await table.disks_gone.wait()
+            replica_manager.report_error(
+                partition.topic_partition, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+            )
+            await replica_manager.disks_gone.wait()
 
-        with patch.object(table.truncations, "repair", repair):
-            await table.apply(image, lead=True)
-        assert list(table.offline) == [partition.topic_partition]
+        with patch.object(replica_manager.truncations, "repair", repair):
+            await replica_manager.apply(image, lead=True)
+        assert list(replica_manager.offline) == [partition.topic_partition]
         assert partition.state is None
 
     asyncio.run(follow())
@@ -175,42 +177,44 @@ def test_no_role_is_taken_where_the_disk_has_failed_during_a_repair() -> None:
 def test_what_changes_while_a_folder_is_deleted_is_left_to_the_next_image() -> None:
     async def follow() -> None:
         disk = MemoryBackend()
-        table, image = open_table(disk), ClusterImage()
+        replica_manager, image = open_table(disk), ClusterImage()
         commit(image, created("a", 1), created("b", 1))
-        await table.apply(image, lead=True)
+        await replica_manager.apply(image, lead=True)
         disk.faults.fail_next(FOREVER, under="-offset-checkpoint")
         deleted = TopicDeleted(topic="a", topic_id=image.topics["a"].topic_id)
         commit(image, deleted, created("a", 1))
-        await table.apply(image, lead=True)
-        assert [str(partition.topic_partition) for partition in table] == ["b-0"]
+        await replica_manager.apply(image, lead=True)
+        assert [str(partition.topic_partition) for partition in replica_manager] == ["b-0"]
         disk.faults.clear()
-        remove_one = table.strays.remove_one
+        remove_one = replica_manager.strays.remove_one
 
         async def remove(tp: TopicPartition, topic_id: UUID) -> None:
             assert str(tp) == "a-0"
             commit(image, moved(image, TopicPartition("b", 0), NODE))
             await remove_one(tp, topic_id)
 
-        with patch.object(table.strays, "remove_one", remove):
-            assert not await table.open_again()
-        (other,) = table
+        with patch.object(replica_manager.strays, "remove_one", remove):
+            assert not await replica_manager.open_again()
+        (other,) = replica_manager
         assert other.state is not None
         assert other.state.leader_epoch == 0
-        assert not await table.open_again(), "whoever applies an image knows whether it may lead"
-        await table.apply(image, lead=True)
-        check(table, image, lead=True)
-        assert not await table.open_again()
+        assert not await replica_manager.open_again(), (
+            "whoever applies an image knows whether it may lead"
+        )
+        await replica_manager.apply(image, lead=True)
+        check(replica_manager, image, lead=True)
+        assert not await replica_manager.open_again()
 
     asyncio.run(follow())
 
 
 def test_applying_a_commit_costs_what_it_changed_however_many_partitions_there_are() -> None:
     async def cost(partitions: int) -> int:
-        table, image = open_table(), ClusterImage()
+        replica_manager, image = open_table(), ClusterImage()
         commit(image, created("a", partitions), created("b", 1))
-        await table.apply(image, lead=True)
+        await replica_manager.apply(image, lead=True)
         commit(image, moved(image, TopicPartition("b", 0), NODE))
-        applying = table.apply(image, lead=True)
+        applying = replica_manager.apply(image, lead=True)
         return count_operations(lambda: next(applying.__await__(), None))
 
     few, many = asyncio.run(cost(10)), asyncio.run(cost(500))

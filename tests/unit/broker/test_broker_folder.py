@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from sparklog.errors import DecodeError, LockedError, StorageError
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder, BrokerStartError, MetaProperties
+from sparklog.executors.log_dirs.broker_dir import BrokerDir, BrokerStartError, MetaProperties
 from sparklog.executors.log_dirs.partition_dirs import (
     delete_folder,
     is_stray,
@@ -23,9 +23,9 @@ DIRECTORY = UUID("01234567-89ab-cdef-0123-456789abcdef")
 TOPIC_ID = UUID(int=3)
 
 
-def take(half: MemoryBackend, new: bool = True, **changes: object) -> BrokerFolder:
+def take(half: MemoryBackend, new: bool = True, **changes: object) -> BrokerDir:
     values: dict[str, object] = {"cluster_id": "c", "node_id": 1, "new": new, "new_id": DIRECTORY}
-    return BrokerFolder.take(half, "broker-1", **{**values, **changes})  # type: ignore[arg-type]
+    return BrokerDir.take(half, "broker-1", **{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_a_new_folder_gets_its_properties_and_keeps_them() -> None:
@@ -214,14 +214,12 @@ def test_the_longest_topics_stray_folder_has_a_name_that_file_systems_take(tmp_p
 
 def test_half_written_files_of_a_killed_predecessor_are_removed(tmp_path: Path) -> None:
     half = LocalBackend(tmp_path)
-    folder = BrokerFolder.take(
-        half, "broker-1", cluster_id="c", node_id=1, new=True, new_id=DIRECTORY
-    )
+    folder = BrokerDir.take(half, "broker-1", cluster_id="c", node_id=1, new=True, new_id=DIRECTORY)
     folder.release()
     half.put("broker-1/t-0/partition.metadata", b"x")
     for place in ("broker-1", "broker-1/t-0"):
         (tmp_path / place / f"{TEMPORARY_PREFIX}abc").write_bytes(b"half a ")
-    BrokerFolder.take(
+    BrokerDir.take(
         half, "broker-1", cluster_id="c", node_id=1, new=False, new_id=DIRECTORY
     ).release()
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [

@@ -92,7 +92,7 @@ def test_the_broker_serves_on_while_the_control_plane_is_away() -> None:
         incarnation = broker.incarnation
         await rig.start_control()
         version = rig.control.image.version
-        await until(lambda: broker.table.image.version >= version)
+        await until(lambda: broker.replica_manager.image.version >= version)
         await client.create_topic("u")
         await rig.leads(2)
         assert rig.control.image.brokers[1].incarnation == incarnation
@@ -113,7 +113,7 @@ def test_a_broker_that_was_fenced_leads_again_without_a_restart() -> None:
         outcome = rig.control.decide(ReportLossRequest(brokers=(LostBroker(broker_id=1),)))
         assert isinstance(outcome, asyncio.Future)
         await outcome
-        (partition,) = broker.table
+        (partition,) = broker.replica_manager
         await until(lambda: partition.leader_epoch > before.leader_epoch and partition.is_leader)
         assert (await client.produce("t", batch(b"a"))).error_code == 0
 
@@ -156,7 +156,7 @@ def test_a_topic_that_is_deleted_and_created_again_starts_empty() -> None:
         await rig.leads(1)
         await client.produce("t", batch(b"a"))
         waiting = asyncio.create_task((await rig.client()).fetch("t", 1, max_wait_ms=20_000))
-        await until(lambda: len(broker.table.waits.readers) == 1)
+        await until(lambda: len(broker.replica_manager.delayed_operations.readers) == 1)
         deleted = await client.ask(
             DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
         )
@@ -165,7 +165,7 @@ def test_a_topic_that_is_deleted_and_created_again_starts_empty() -> None:
         assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         second = await client.create_topic("t")
         assert first != second
-        await until(lambda: [p.topic_id for p in broker.table if p.is_leader] == [second])
+        await until(lambda: [p.topic_id for p in broker.replica_manager if p.is_leader] == [second])
         assert await client.fetch("t", max_wait_ms=0) == (0, [])
 
     run(test)
@@ -441,7 +441,7 @@ def test_a_broker_whose_id_went_to_another_process_serves_nothing() -> None:
         outcome = rig.control.decide(other_process(rig, broker.directory_id))
         assert isinstance(outcome, asyncio.Future)
         await outcome
-        await until(lambda: not any(partition.is_leader for partition in broker.table))
+        await until(lambda: not any(partition.is_leader for partition in broker.replica_manager))
         refused = await client.produce("t", batch(b"a"))
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -53,14 +53,19 @@ async def lose(rig: Rig, *brokers: int) -> None:
 def test_another_leads_before_a_broker_that_stops_closes_its_logs() -> None:
     async def test(rig: Rig) -> None:
         await with_replicas(rig, 1, 2)
-        table = rig.brokers[1].table
-        close, leaders = table.close, []
+        replica_manager = rig.brokers[1].replica_manager
+        close, leaders = replica_manager.close, []
 
         async def closing() -> Any:
-            leaders.append((table.image.topics["t"].partitions[0].leader, table.image.is_alive(1)))
+            leaders.append(
+                (
+                    replica_manager.image.topics["t"].partitions[0].leader,
+                    replica_manager.image.is_alive(1),
+                )
+            )
             return await close()
 
-        table.close = closing  # type: ignore[method-assign]
+        replica_manager.close = closing  # type: ignore[method-assign]
         await rig.stop_broker(1)
         assert leaders == [(2, True)]
         assert (state_of(rig).isr, rig.control.image.is_alive(1)) == ((2,), False)
@@ -108,7 +113,9 @@ def test_log_ends_are_told_again_to_a_new_controller() -> None:
         await rig.start_broker(1, new=False)
         await rig.crash_broker(1)
         await rig.start_broker(2, new=False)
-        await until(lambda: rig.brokers[2].table.image.version == rig.control.image.version)
+        await until(
+            lambda: rig.brokers[2].replica_manager.image.version == rig.control.image.version
+        )
         assert (state_of(rig).leader, state_of(rig).last_known) == (-1, (1, 2))
         await rig.stop_control()
         await rig.start_control()
@@ -143,7 +150,7 @@ def test_a_broker_that_ends_while_there_are_news_ends(steps: int) -> None:
         await rig.crash_broker(2)
         await lose(rig, 1, 2)
         await rig.start_broker(2, new=False)
-        reports = LogEndReports(rig.brokers[2].table, tell_nobody)
+        reports = LogEndReports(rig.brokers[2].replica_manager, tell_nobody)
         running = asyncio.create_task(reports.run())
         for _ in range(10):
             await asyncio.sleep(0)
@@ -182,7 +189,7 @@ def test_brokers_tell_their_rack() -> None:
 def test_a_log_that_does_not_work_is_led_elsewhere() -> None:
     async def test(rig: Rig) -> None:
         await with_replicas(rig, 1, 2)
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         partition.log.offline = StorageError("the disk is gone")
         await rig.leads(1, 2)
         assert (state_of(rig).leader, state_of(rig).isr) == (2, (2,))

@@ -8,7 +8,7 @@ from broker_rig import Client, Rig, batch, run, until
 from test_replication import IDS, TP, in_sync, replica, three
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.controller_link.connection import ControlLink
+from sparklog.executors.controller_link.connection import ControllerConnection
 from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.range_repair import UnfitBatchError
 from sparklog.executors.log.segment_scrub import SegmentScrub
@@ -85,15 +85,15 @@ def test_a_scrub_finds_damage_and_mends_it_with_the_bytes_of_another_replica(vic
         damage(rig, broker_id)
         assert files(rig, broker_id) != before
         await whole_again(rig, before, broker_id)
-        table = rig.brokers[broker_id].table
-        await until(lambda: table.counters.damaged_ranges_mended == 1)
+        replica_manager = rig.brokers[broker_id].replica_manager
+        await until(lambda: replica_manager.counters.damaged_ranges_mended == 1)
         status = await rig.status(broker_id)
         assert (status["damaged_ranges_found"], status["damaged_ranges"]) == (1, {})
         assert 256 <= status["damaged_bytes_mended"] < 2000
         assert (await client.fetch("t", 0))[0] == 0
         # Nobody took that for a follower that lags, or a leader that fails.
         assert replica(rig, leader).state == isr
-        assert table.offline == {}
+        assert replica_manager.offline == {}
 
     run(test, **SCRUB)
 
@@ -120,8 +120,10 @@ def test_what_is_damaged_everywhere_is_refused_until_a_replica_has_it_again() ->
         sound = files(rig, leader)
         for broker_id in IDS:
             name = damage(rig, broker_id, at=300, size=256)
-        tables = [rig.brokers[i].table for i in IDS]
-        await until(lambda: all(table.counters.damaged_ranges_found for table in tables))
+        tables = [rig.brokers[i].replica_manager for i in IDS]
+        await until(
+            lambda: all(replica_manager.counters.damaged_ranges_found for replica_manager in tables)
+        )
         first = replica(rig, leader).log.damage.ranges[0][1].first_offset
         await until(lambda: bool(replica(rig, leader).log.damage.tried))
         assert await read_from(client, first) == ErrorCode.CORRUPT_MESSAGE
@@ -168,7 +170,7 @@ def test_damage_in_the_active_segment_is_mended_too() -> None:
         assert await read_from(client, base) == ErrorCode.KAFKA_STORAGE_ERROR
         # Whoever sees it, the log goes on: its active segment takes no harm.
         assert (await client.produce("t", batch(b"more"))).error_code == 0
-        await until(lambda: rig.brokers[leader].table.counters.damaged_ranges_mended == 1)
+        await until(lambda: rig.brokers[leader].replica_manager.counters.damaged_ranges_mended == 1)
         assert all(files(rig, leader)[name].startswith(data) for name, data in before.items())
         assert await read_from(client, base) == 0
         assert replica(rig, leader).log.offline is None
@@ -192,7 +194,7 @@ def test_a_reader_that_asks_again_and_again_has_the_leader_look() -> None:
 def test_readers_cannot_have_a_segment_checked_all_the_time() -> None:
     async def test(rig: Rig) -> None:
         leader, client = await filled(rig)
-        counters = rig.brokers[leader].table.counters
+        counters = rig.brokers[leader].replica_manager.counters
         for _ in range(3):
             await read_from(client, 3)
         await until(lambda: counters.scrub_bytes > 0)
@@ -211,8 +213,8 @@ def test_a_single_replica_serves_what_is_sound_and_names_what_is_not(
     async def test(rig: Rig) -> None:
         _, client = await filled(rig, factor=1)
         name = damage(rig, 1)
-        table = rig.brokers[1].table
-        await until(lambda: table.counters.damaged_ranges_found == 1)
+        replica_manager = rig.brokers[1].replica_manager
+        await until(lambda: replica_manager.counters.damaged_ranges_found == 1)
         ((_, damaged),) = replica(rig, 1).log.damage.ranges
         await until(lambda: damaged in replica(rig, 1).log.damage.tried)
         offsets = range(damaged.first_offset, damaged.end_offset)
@@ -224,7 +226,7 @@ def test_a_single_replica_serves_what_is_sound_and_names_what_is_not(
         assert (await client.produce("t", batch(b"more"))).error_code == 0
         code, values = await client.fetch("t", 2 * COUNT)
         assert (code, values) == (0, [b"more"])
-        assert table.offline == {}
+        assert replica_manager.offline == {}
         (said,) = (await rig.status(1))["damaged_ranges"]["t-0"]
         for text in (said, caplog.text):
             assert name in text
@@ -236,7 +238,7 @@ def test_a_single_replica_serves_what_is_sound_and_names_what_is_not(
 def test_a_scrub_reads_no_faster_than_it_may() -> None:
     async def test(rig: Rig) -> None:
         await filled(rig, factor=1)
-        counters = rig.brokers[1].table.counters
+        counters = rig.brokers[1].replica_manager.counters
         loop = asyncio.get_running_loop()
         await until(lambda: counters.scrub_bytes > 0)
         began_s, began = loop.time(), counters.scrub_bytes
@@ -268,7 +270,7 @@ def test_a_disk_that_refuses_the_mended_bytes_takes_the_replica_offline_and_othe
         damage(rig, leader)
         others = [i for i in IDS if i != leader]
         assert await in_sync(rig, others) in others
-        assert TP in rig.brokers[leader].table.offline
+        assert TP in rig.brokers[leader].replica_manager.offline
         rig.disk_of(leader).faults.clear()
 
     run(test, **SCRUB)
@@ -311,8 +313,8 @@ def test_retention_may_take_a_segment_while_it_is_mended() -> None:
         def delete(operation: str, where: str) -> None:
             """Between the last look at the segment and the opening of its file."""
             if operation == "open" and path in where and partition.log.segments[0].damaged:
-                table = rig.brokers[leader].table
-                loop.call_soon_threadsafe(clean_up, table)
+                replica_manager = rig.brokers[leader].replica_manager
+                loop.call_soon_threadsafe(clean_up, replica_manager)
                 loop.call_soon_threadsafe(deleted.set)
                 until_gone.wait(10)
 
@@ -326,7 +328,7 @@ def test_retention_may_take_a_segment_while_it_is_mended() -> None:
         await until(lambda: path not in files(rig, leader))
         until_gone.set()
         rig.disk_of(leader).faults.slow = None
-        await rig.brokers[leader].table.log_work.settle(TP)
+        await rig.brokers[leader].replica_manager.log_workers.settle(TP)
         assert (partition.log.damage.ranges, partition.log.offline) == ([], None)
         assert (await client.produce("t", batch(b"more"))).error_code == 0
 
@@ -354,7 +356,7 @@ def test_a_damaged_batch_that_holds_the_log_start_is_mended() -> None:
         index = list(before).index(segment.log_path.rpartition("/")[2])
         damage(rig, leader, segment=index, at=found.position + 8, size=60)
         assert await read_from(client, start) == ErrorCode.KAFKA_STORAGE_ERROR
-        counters = rig.brokers[leader].table.counters
+        counters = rig.brokers[leader].replica_manager.counters
         await until(lambda: counters.damaged_ranges_found == 1)
         await until(lambda: counters.damaged_ranges_mended == 1)
         assert await read_from(client, start) == 0
@@ -379,7 +381,9 @@ def test_batches_of_a_replica_that_is_not_in_sync_which_do_not_fit_leave_the_dam
             await rig.stop_broker(broker_id)
         monkeypatch.setattr(RangeMender, "_mend_from", refuse)
         await until(lambda: partition.state is not None and partition.state.isr == (leader,))
-        monkeypatch.setattr(type(rig.brokers[leader].table.image), "is_alive", lambda *_: True)
+        monkeypatch.setattr(
+            type(rig.brokers[leader].replica_manager.image), "is_alive", lambda *_: True
+        )
         damage(rig, leader)
         log = partition.log
         log.damage.suspect(log.segments[1].base_offset)
@@ -420,7 +424,7 @@ def test_suspicions_that_never_end_do_not_keep_a_scrub_from_its_pass(
 ) -> None:
     async def test(rig: Rig) -> None:
         await filled(rig, factor=1)
-        log, counters = replica(rig, 1).log, rig.brokers[1].table.counters
+        log, counters = replica(rig, 1).log, rig.brokers[1].replica_manager.counters
         sound = SegmentScrub.go_on
 
         def go_on(scrub: SegmentScrub) -> int:
@@ -442,7 +446,7 @@ async def _report(rig: Rig, to: int, offset: int, partition: int = 0) -> ReportD
     topic = rig.control.image.topic("t")
     assert topic is not None
     endpoint = Endpoint("127.0.0.1", rig.brokers[to].port)
-    link = ControlLink(endpoint, rig.control.secret, client_id="t")
+    link = ControllerConnection(endpoint, rig.control.secret, client_id="t")
     try:
         request = ReportDamageRequest(topic_id=topic.topic_id, partition=partition, offset=offset)
         answer = await link.call(request, ReportDamageResponse, 20)
@@ -469,6 +473,6 @@ def test_only_members_may_report_damage_and_only_of_what_is_there() -> None:
             ErrorCode.OFFSET_OUT_OF_RANGE,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
-        assert rig.brokers[1].table.counters.damaged_ranges_found == 0
+        assert rig.brokers[1].replica_manager.counters.damaged_ranges_found == 0
 
     run(test, **NEVER)

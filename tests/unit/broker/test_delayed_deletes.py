@@ -29,7 +29,7 @@ LONG_MS = 20_000
 FOLLOWER = 2
 
 
-class Follower:
+class FollowerProgress:
     """Fetches as a replica of another broker does, without a log behind it."""
 
     def __init__(self, connection: Connection, topic_id: UUID) -> None:
@@ -37,7 +37,7 @@ class Follower:
         self.topic_id = topic_id
 
     @classmethod
-    async def of(cls, rig: Rig) -> "Follower":
+    async def of(cls, rig: Rig) -> "FollowerProgress":
         connection = await Connection.open(
             Endpoint("127.0.0.1", rig.brokers[1].port),
             client_id="follower",
@@ -64,16 +64,18 @@ class Follower:
         return len(bytes(data.records or b""))
 
 
-async def replicated(rig: Rig) -> tuple[Client, Follower]:
+async def replicated(rig: Rig) -> tuple[Client, FollowerProgress]:
     """Broker 1 leads; broker 2 lives, but its replica is the test's follower."""
     await rig.start_broker()
     await rig.start_broker(FOLLOWER)
     client = await rig.client()
     await client.create_topic("t")
-    await until(lambda: sum(p.is_leader for b in rig.brokers.values() for p in b.table) == 1)
-    leader = next(i for i, b in rig.brokers.items() if any(p.is_leader for p in b.table))
+    await until(
+        lambda: sum(p.is_leader for b in rig.brokers.values() for p in b.replica_manager) == 1
+    )
+    leader = next(i for i, b in rig.brokers.items() if any(p.is_leader for p in b.replica_manager))
     assert leader == 1
-    (partition,) = rig.brokers[1].table
+    (partition,) = rig.brokers[1].replica_manager
     assert partition.state is not None
     both = PartitionImage(
         replicas=(1, FOLLOWER),
@@ -83,8 +85,8 @@ async def replicated(rig: Rig) -> tuple[Client, Follower]:
         leader_epoch=partition.state.leader_epoch,
         partition_epoch=partition.state.partition_epoch + 1000,  # the image's does not replace it
     )
-    rig.brokers[1].table.carry_out(partition.take_role(both, 0))
-    follower = await Follower.of(rig)
+    rig.brokers[1].replica_manager.carry_out(partition.take_role(both, 0))
+    follower = await FollowerProgress.of(rig)
     for _ in range(3):
         await client.produce("t", batch(b"a"), acks=1)
     await follower.fetch(3, 0)
@@ -104,15 +106,18 @@ async def delete(client: Client, offset: int, timeout_ms: int) -> DeleteRecordsP
 def test_it_waits_for_the_followers_log_start() -> None:
     async def test(rig: Rig) -> None:
         client, follower = await replicated(rig)
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(table.waits.deleters) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.deleters) == 1)
         assert (await rig.status())["delayed_deletes"] == 1
         await follower.fetch(3, 1)
         assert not deleting.done()
         await follower.fetch(3, 2)
         assert await deleting == DeleteRecordsPartitionResult(partition_index=0, low_watermark=2)
-        assert (len(table.waits.deleters), table.waits.timers.armed) == (0, False)
+        assert (
+            len(replica_manager.delayed_operations.deleters),
+            replica_manager.delayed_operations.timers.armed,
+        ) == (0, False)
         follower.connection.close()
 
     run(test)
@@ -138,9 +143,9 @@ def test_it_waits_so_long_and_no_longer() -> None:
 def test_brokers_that_are_gone_are_not_waited_for() -> None:
     async def test(rig: Rig) -> None:
         client, follower = await replicated(rig)
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(table.waits.deleters) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.deleters) == 1)
         await rig.stop_broker(FOLLOWER)
         assert await deleting == DeleteRecordsPartitionResult(partition_index=0, low_watermark=2)
         follower.connection.close()
@@ -151,21 +156,21 @@ def test_brokers_that_are_gone_are_not_waited_for() -> None:
 def test_a_leader_that_is_deposed_says_so_and_one_that_lost_its_client_forgets() -> None:
     async def test(rig: Rig) -> None:
         client, follower = await replicated(rig)
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         gone = await rig.client()
         leaving = asyncio.create_task(delete(gone, 1, LONG_MS))
-        await until(lambda: len(table.waits.deleters) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.deleters) == 1)
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(table.waits.deleters) == 2)
+        await until(lambda: len(replica_manager.delayed_operations.deleters) == 2)
         # Cut, because whoever closed its half alone is still owed the answer.
         assert gone.connection._transport is not None
         sock = gone.connection._transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         gone.connection.abort()
         await asyncio.gather(leaving, return_exceptions=True)
-        await until(lambda: len(table.waits.deleters) == 1)
-        (partition,) = table
-        table.carry_out(partition.resign())
+        await until(lambda: len(replica_manager.delayed_operations.deleters) == 1)
+        (partition,) = replica_manager
+        replica_manager.carry_out(partition.resign())
         assert await deleting == DeleteRecordsPartitionResult(
             partition_index=0, low_watermark=-1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
@@ -178,9 +183,9 @@ def test_a_leader_that_is_deposed_says_so_and_one_that_lost_its_client_forgets()
 def test_a_follower_is_woken_by_what_it_lacks() -> None:
     async def test(rig: Rig) -> None:
         client, follower = await replicated(rig)
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         waiting = asyncio.create_task(follower.fetch(3, 0, max_wait_ms=LONG_MS))
-        await until(lambda: len(table.waits.followers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.followers) == 1)
         records = batch(b"b")
         await client.produce("t", records, acks=1)
         assert await waiting == len(records)
@@ -206,7 +211,7 @@ def test_of_a_partition_that_is_named_several_times_the_last_target_counts() -> 
         reached = DeleteRecordsPartitionResult(partition_index=0, low_watermark=1)
         assert response.topics == (DeleteRecordsTopicResult(name="t", partitions=(reached,)),)
         for _ in range(2):
-            (partition,) = rig.brokers[1].table
+            (partition,) = rig.brokers[1].replica_manager
             assert partition.log.log_start_offset == 1
             await rig.crash_broker(1)
             await rig.start_broker(1, new=False)

@@ -4,7 +4,7 @@ import pytest
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.replica_manager.storage_errors import PERIOD_MS, Complaints
+from sparklog.executors.replica_manager.storage_errors import PERIOD_MS, StorageErrors
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -57,15 +57,17 @@ def test_a_disk_that_refuses_writes_refuses_records_until_it_is_mended(
 
 def test_the_same_partition_complains_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     now_ms = 1_000_000
-    complaints = Complaints(lambda: now_ms)
+    storage_errors = StorageErrors(lambda: now_ms)
     full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
-    complaints.hear(first, KafkaError(ErrorCode.CORRUPT_MESSAGE, "the client's own fault"))
-    complaints.hear(first, full)
-    complaints.hear(first, full)
-    complaints.hear(second, full)
+    storage_errors.report_error(
+        first, KafkaError(ErrorCode.CORRUPT_MESSAGE, "the client's own fault")
+    )
+    storage_errors.report_error(first, full)
+    storage_errors.report_error(first, full)
+    storage_errors.report_error(second, full)
     now_ms += PERIOD_MS
-    complaints.hear(first, full)
+    storage_errors.report_error(first, full)
     assert [r.getMessage() for r in caplog.records] == ["t-0: full", "t-1: full", "t-0: full"]
 
 
@@ -80,7 +82,7 @@ def test_a_deletion_that_cannot_be_written_down_is_not_seen() -> None:
         rig.disk.faults.capacity_bytes = 0
         for _ in range(2):
             assert await delete(client, 1) == ErrorCode.KAFKA_STORAGE_ERROR
-            (partition,) = rig.brokers[1].table
+            (partition,) = rig.brokers[1].replica_manager
             assert partition.log.log_start_offset == 0
         rig.disk.faults.clear()
         assert await delete(client, 1) == ErrorCode.NONE
@@ -109,7 +111,7 @@ def test_a_topic_is_opened_once_the_folder_of_one_of_its_name_can_be_deleted(
         await client.create_topic("t")
         stays = "broker-1/t-0 stays"
         await until(lambda: any(stays in record.getMessage() for record in caplog.records))
-        assert broker.table.get(TopicPartition("t", 0)) is None
+        assert broker.replica_manager.get(TopicPartition("t", 0)) is None
         rig.disk.faults.clear()
         await rig.leads(2)
         assert await client.fetch("t", max_wait_ms=0) == (0, [])

@@ -60,7 +60,7 @@ def test_broker_wide_topic_defaults_reach_open_partitions() -> None:
         client = await rig.client()
         await client.create_topic("t")
         await rig.leads(1)
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         wanted = {
             setting: TOPIC_DEFAULTS[setting.broker_name]
             for setting in TOPIC_SETTINGS
@@ -90,13 +90,13 @@ def test_producers_expire_by_the_new_time() -> None:
         await rig.leads(1)
         producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
         assert (await client.produce("t", batch(b"a", **producer))).error_code == 0
-        (partition,) = broker.table
-        expire_producers(broker.table)
+        (partition,) = broker.replica_manager
+        expire_producers(broker.replica_manager)
         assert len(partition.producers.entries) == 1
         await client.alter(BROKER, "1", producer_id_expiration_ms="1")
 
         def is_forgotten() -> bool:
-            expire_producers(broker.table)
+            expire_producers(broker.replica_manager)
             return not partition.producers.entries
 
         await until(is_forgotten)
@@ -159,12 +159,12 @@ def test_limits_of_connections_change_on_brokers_and_on_node_0_and_members_come_
 def test_the_scrub_begins_and_ends_when_the_settings_say_so() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic()
-        counters = rig.brokers[1].table.counters
+        counters = rig.brokers[1].replica_manager.counters
         assert counters.scrub_passes == 0
         await client.alter(BROKER, "1", log_scrub_interval_ms="20")
         await until(lambda: counters.scrub_passes > 2)
         await client.alter(BROKER, "1", log_scrub_interval_ms="-1")
-        config = rig.brokers[1].table
+        config = rig.brokers[1].replica_manager
         await until(lambda: config.broker_config.log_scrub_interval_ms == -1)
         await client.alter(BROKER, "1", log_scrub_io_max_bytes_per_second="4096")
         await until(lambda: config.broker_config.log_scrub_io_max_bytes_per_second == 4096)

@@ -10,8 +10,8 @@ import pytest
 from broker_rig import Rig, batch, run, until, values_of
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.controller_link.connection import ControlLink
-from sparklog.executors.handlers import fetch
+from sparklog.executors.controller_link.connection import ControllerConnection
+from sparklog.executors.handlers import fetch, fetch_attempt
 from sparklog.service.handler import RequestContext
 from sparklog.types import Endpoint, OffsetSpec
 from sparklog.wire.protocol.codec import RequestHeader
@@ -77,7 +77,7 @@ def test_a_fetch_waits_for_enough_bytes() -> None:
         waiting = asyncio.create_task(
             reader.fetch_all("t", (part(0), part(1)), min_bytes=2 * size, max_wait_ms=20_000)
         )
-        readers = rig.brokers[1].table.waits.readers
+        readers = rig.brokers[1].replica_manager.delayed_operations.readers
         await until(lambda: len(readers) == 1)
         await client.produce("t", batch(b"a"), partition=1)
         assert not waiting.done()
@@ -116,7 +116,7 @@ def test_an_error_in_one_partition_answers_at_once() -> None:
         ):
             parts = (part(current_leader_epoch=held),)
             assert codes(await client.fetch_all("t", parts, max_wait_ms=0)) == [code]
-        assert topic_id in rig.brokers[1].table.image.topics_by_id
+        assert topic_id in rig.brokers[1].replica_manager.image.topics_by_id
 
     run(test)
 
@@ -175,8 +175,8 @@ def test_an_answer_from_many_partitions_holds_few_files(tmp_path: Path, size: in
         )
         topic = FetchTopic(topic="t", partitions=tuple(part(number) for number in range(100)))
         request = FetchRequest(topics=(topic,), min_bytes=1, max_bytes=1 << 30)
-        response: Any = fetch.handler(broker.table).handle(context, request)
-        assert open_files() - before <= fetch.REGIONS_MAX
+        response: Any = fetch.handler(broker.replica_manager).handle(context, request)
+        assert open_files() - before <= fetch_attempt.REGIONS_MAX
         for data in response.responses[0].partitions:
             records = data.records
             found = records if isinstance(records, bytes) else records.read()
@@ -300,7 +300,9 @@ def test_stopping_over_the_wire_is_for_members() -> None:
         refused = await client.ask(StopNodeRequest(reason="no"), 0)
         assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         broker = rig.brokers[1]
-        link = ControlLink(Endpoint("127.0.0.1", broker.port), rig.control.secret, client_id="test")
+        link = ControllerConnection(
+            Endpoint("127.0.0.1", broker.port), rig.control.secret, client_id="test"
+        )
         await link.call(StopNodeRequest(reason="test"), StopNodeResponse, 5)
         link.close()
         await rig.stop_broker()
@@ -325,7 +327,7 @@ def test_a_config_change_reaches_the_open_partition() -> None:
         )
         response = await client.ask(IncrementalAlterConfigsRequest(resources=(change,)))
         assert response.responses[0].error_code == 0
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         await until(lambda: partition.config.max_message_bytes == 100)
         assert partition.log.config.max_message_bytes == 100
         code = (await client.produce("t", batch(b"x" * 100))).error_code

@@ -12,7 +12,7 @@ from sparklog.executors.fetch_sessions.session import (
     next_epoch,
     wanted_partitions,
 )
-from sparklog.executors.fetch_sessions.session_cache import FetchSessions
+from sparklog.executors.fetch_sessions.session_cache import FetchSessionCache
 from sparklog.types import MAX_INT32, TopicPartition
 from sparklog.wire.protocol.messages.fetch import FetchRequest, PartitionData
 
@@ -26,7 +26,7 @@ def tp(number: int) -> TopicPartition:
 
 
 def opened_and_drained(
-    cache: FetchSessions, count: int, view: tuple[int, int] = CLIENT
+    cache: FetchSessionCache, count: int, view: tuple[int, int] = CLIENT
 ) -> FetchSession:
     session = opened(cache, count, 0, view)
     assert session is not None
@@ -35,7 +35,7 @@ def opened_and_drained(
     return session
 
 
-def drain(cache: FetchSessions, part: FetchedPartition) -> None:
+def drain(cache: FetchSessionCache, part: FetchedPartition) -> None:
     """As an answer does that says that there is nothing (more)."""
     assert part.session is not None
     cache.watch(part, tp(part.wanted.partition))
@@ -47,7 +47,9 @@ def due(session: FetchSession) -> list[int]:
     return [part.wanted.partition for part in session.due]
 
 
-def refusal(cache: FetchSessions, session_id: int, epoch: int, *, by_id: bool = False) -> ErrorCode:
+def refusal(
+    cache: FetchSessionCache, session_id: int, epoch: int, *, by_id: bool = False
+) -> ErrorCode:
     request = FetchRequest(session_id=session_id, session_epoch=epoch)
     with pytest.raises(KafkaError) as caught:
         cache.resume(request, by_id=by_id, now_ms=0)
@@ -60,7 +62,7 @@ def test_epochs_count_up_and_skip_zero() -> None:
 
 def test_ids_are_neither_zero_nor_taken() -> None:
     ids = iter([0, 5, 5, 0, 6])
-    cache = FetchSessions(lambda: 2, lambda: next(ids))
+    cache = FetchSessionCache(lambda: 2, lambda: next(ids))
     made = [opened(cache, 1, 0) for _ in range(2)]
     assert [session.session_id for session in made if session] == [5, 6]
 

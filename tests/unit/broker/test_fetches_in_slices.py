@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from broker_rig import Rig, batch, run
 
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.transport import turns
 from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -34,11 +34,11 @@ def fetch_all(session_epoch: int, session_id: int = 0) -> FetchRequest:
     )
 
 
-def append(table: PartitionTable) -> None:
+def append(replica_manager: ReplicaManager) -> None:
     """To the partition that was looked at first."""
-    partition = table.find("t", 0)
-    result = partition.append_as_leader(batch(b"record"), acks=1, now_ms=table.now_ms())
-    table.carry_out(result.effects)
+    partition = replica_manager.find("t", 0)
+    result = partition.append_as_leader(batch(b"record"), acks=1, now_ms=replica_manager.now_ms())
+    replica_manager.carry_out(result.effects)
 
 
 @pytest.mark.parametrize("has_session", [False, True])
@@ -55,7 +55,7 @@ def test_records_that_arrive_during_a_look_end_the_wait(has_session: bool) -> No
         fetching = asyncio.ensure_future(client.ask(again, 12))
         while not len(server.turns):
             await asyncio.sleep(0)
-        append(rig.brokers[1].table)
+        append(rig.brokers[1].replica_manager)
         async with asyncio.timeout(LONG_MS / 1000 / 4):
             response = await fetching
         [topic] = response.responses

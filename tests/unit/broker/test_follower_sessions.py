@@ -16,7 +16,7 @@ from test_session_model import BIG, FOLLOWER, NOW, TOPIC_ID, Peer, open_table, t
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import fetch
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import BrokerImage
 from sparklog.metadata.records import BrokerRegistered
 from sparklog.service.handler import RequestContext
@@ -36,18 +36,18 @@ THIRD = FOLLOWER + 1
 class Leader:
     """A broker that leads partitions of one topic."""
 
-    def __init__(self, table: PartitionTable) -> None:
-        self.table = table
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self.replica_manager = replica_manager
 
     @property
     def partition(self) -> Partition:
-        partition = self.table.get(TopicPartition("t", 0))
+        partition = self.replica_manager.get(TopicPartition("t", 0))
         assert partition is not None
         return partition
 
     def append(self, *values: bytes) -> None:
         appended = self.partition.append_as_leader(batch(*values), acks=1, now_ms=NOW)
-        self.table.carry_out(appended.effects)
+        self.replica_manager.carry_out(appended.effects)
 
     def ask(
         self,
@@ -73,14 +73,14 @@ class Leader:
         )
         header = RequestHeader(api_key=1, api_version=18, correlation_id=1, client_id="t")
         context = RequestContext(header=header, connection=Peer())  # type: ignore[arg-type]
-        return fetch.handler(self.table).handle(context, request)
+        return fetch.handler(self.replica_manager).handle(context, request)
 
 
 def lead(test: Callable[[Leader], Awaitable[None]]) -> None:
     async def within() -> None:
-        table = await open_table()
-        await test(Leader(table))
-        await table.close()
+        replica_manager = await open_table()
+        await test(Leader(replica_manager))
+        await replica_manager.close()
 
     asyncio.run(within())
 
@@ -126,7 +126,7 @@ def test_a_high_watermark_that_moves_while_a_follower_waits_is_told_with_the_nex
         leader.append(b"b")
         told_in(leader.ask((session_id, 1), 1))
         waiting = leader.ask((session_id, 2), 2, max_wait_ms=WAIT_MS)
-        leader.table.carry_out(leader.partition.record_follower(THIRD, 2))
+        leader.replica_manager.carry_out(leader.partition.record_follower(THIRD, 2))
         assert not waiting.done()
         assert leader.partition.high_watermark == 2
         leader.append(b"c")
@@ -161,7 +161,7 @@ def test_a_log_start_that_was_told_in_vain_is_told_again() -> None:
     async def test(leader: Leader) -> None:
         leader.append(b"a", b"b")
         session_id = leader.ask((0, 0), 2, high_watermark=0, log_start_offset=0).session_id
-        leader.table.carry_out(leader.partition.delete_records(2))
+        leader.replica_manager.carry_out(leader.partition.delete_records(2))
         assert told_in(leader.ask((session_id, 1))) == {0: ((0, 2, 2), [])}
         # Its own retention came first, so it asks again instead of taking the answer.
         answer = leader.ask((session_id, 2), 2, high_watermark=2, log_start_offset=1)
@@ -198,7 +198,7 @@ def test_a_process_that_has_had_a_successor_is_not_heard() -> None:
     async def test(leader: Leader) -> None:
         leader.append(b"a")
         broker = BrokerImage(broker_id=FOLLOWER, directory_id=UUID(int=3), broker_epoch=9)
-        leader.table.image.replay(BrokerRegistered(broker=broker, clean=False))
+        leader.replica_manager.image.replay(BrokerRegistered(broker=broker, clean=False))
         with pytest.raises(KafkaError) as refused:
             leader.ask((0, -1), 1, replica_epoch=8)
         assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH

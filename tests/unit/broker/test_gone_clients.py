@@ -41,15 +41,15 @@ def waiting_fetch() -> bytes:
 def test_a_fetch_does_not_outlive_its_connection(reset: bool) -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic()
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         sock = await send(rig, waiting_fetch())
-        await until(lambda: len(table.waits.readers) == 1)
-        assert table.waits.timers.armed
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        assert replica_manager.delayed_operations.timers.armed
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         sock.close()
-        await until(lambda: len(table.waits.readers) == 0)
-        table.waits.readers.check_invariants()
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 0)
+        replica_manager.delayed_operations.readers.check_invariants()
         server = rig.brokers[1]._server
         assert server is not None
         await until(lambda: len(server.connections) == 1)
@@ -61,9 +61,9 @@ def test_a_fetch_does_not_outlive_its_connection(reset: bool) -> None:
 def test_a_client_that_closed_its_half_is_answered_at_once() -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic()
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         sock = await send(rig, waiting_fetch())
-        await until(lambda: len(table.waits.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
         sock.shutdown(socket.SHUT_WR)
         loop = asyncio.get_running_loop()
         answer = b""
@@ -79,8 +79,8 @@ def test_a_client_that_closed_its_half_is_answered_at_once() -> None:
 def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic()
-        table = rig.brokers[1].table
-        (partition,) = table
+        replica_manager = rig.brokers[1].replica_manager
+        (partition,) = replica_manager
         # An in-sync replica that never fetches: the high watermark stands still.
         state = partition.state
         assert state is not None
@@ -90,11 +90,11 @@ def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do()
         request = produce_request("t", batch(b"a"), 0, -1, LONG_MS)
         frame = b"".join(bytes(p) for p in encode_produce_request(11, 3, "gone", request))
         sock = await send(rig, frame)
-        await until(lambda: len(table.waits.writers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.writers) == 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         sock.close()
-        await until(lambda: len(table.waits.writers) == 0)
-        assert not table.waits.timers.armed
+        await until(lambda: len(replica_manager.delayed_operations.writers) == 0)
+        assert not replica_manager.delayed_operations.timers.armed
         assert partition.log.log_end_offset == 1
         late = await client.produce("t", batch(b"b"), timeout_ms=20)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT

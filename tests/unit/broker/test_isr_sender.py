@@ -11,7 +11,7 @@ from broker_rig import until
 from sparklog.errors import ConnectError, ErrorCode
 from sparklog.executors.partition.outcomes import IsrProposal
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replication.alter_partition_sender import IsrSender
+from sparklog.executors.replication.alter_partition_sender import AlterPartitionSender
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.alter_partition import (
     AlterPartitionResponse,
@@ -56,7 +56,7 @@ class Controller:
     told: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.sender = IsrSender(self.ask, self.answered)
+        self.sender = AlterPartitionSender(self.ask, self.answered)
 
     async def ask(self, topics: tuple[TopicData, ...]) -> AlterPartitionResponse:
         self.asked.append(topics)

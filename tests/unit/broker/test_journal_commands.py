@@ -63,7 +63,7 @@ async def leader_of(rig: Rig, topic: str) -> int:
         state = rig.control.image.partition(tp)
         if state is None or state.offline:
             return False
-        partition = rig.brokers[state.leader].table.get(tp)
+        partition = rig.brokers[state.leader].replica_manager.get(tp)
         return partition is not None and partition.is_leader
 
     await until(leads)
@@ -235,7 +235,7 @@ def test_a_running_broker_does_not_go_on_when_the_last_commit_alone_is_gone(
 
         async def refused(rig: Rig) -> None:
             await until(lambda: f"does not go on from commit {version}" in caplog.text)
-            assert rig.brokers[1].table.image.topic("t") is not None
+            assert rig.brokers[1].replica_manager.image.topic("t") is not None
 
         line.do(refused)
         assert "t-0" in line.rig.disk.list("broker-1")

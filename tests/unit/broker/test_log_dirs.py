@@ -10,7 +10,7 @@ from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError, StorageError
 from sparklog.executors.log_dirs.broker_dir import BrokerStartError, MetaProperties
-from sparklog.executors.log_dirs.log_dirs import LogFolders, take_folders
+from sparklog.executors.log_dirs.log_dirs import LogDirs, take_folders
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.types import TopicPartition
@@ -156,7 +156,7 @@ def test_a_name_whose_old_folder_could_not_be_deleted_is_not_made_in_another() -
 def test_new_partitions_go_where_the_fewest_are() -> None:
     halves = disks(3)
     halves[1].make_folder("broker-1/old-0")
-    folders: LogFolders = take(halves, [A, B, C])
+    folders: LogDirs = take(halves, [A, B, C])
     homes = [folders.choose(TopicPartition("t", number)) for number in range(5)]
     order = [folders.working.index(home) for home in homes]
     assert order == [0, 2, 0, 1, 2]
@@ -294,10 +294,10 @@ def test_when_a_disk_fails_its_replicas_go_offline_and_the_others_go_on() -> Non
         waiting = asyncio.create_task(
             client_of_its_own(rig, lambda c: c.fetch("t", 1, partition=there, max_wait_ms=20_000))
         )
-        await until(lambda: len(rig.brokers[1].table.waits.readers) == 1)
+        await until(lambda: len(rig.brokers[1].replica_manager.delayed_operations.readers) == 1)
         further.break_down()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == STORAGE
-        await until(lambda: bool(rig.brokers[1].table.folders.failed))
+        await until(lambda: bool(rig.brokers[1].replica_manager.folders.failed))
         assert (await waiting)[0] == STORAGE
         assert (await client.produce("t", batch(b"3"), partition=there)).error_code == STORAGE
         assert (await client.fetch("t", partition=there))[0] == STORAGE
@@ -312,7 +312,7 @@ def test_when_a_disk_fails_its_replicas_go_offline_and_the_others_go_on() -> Non
         await rig.leads(1 + 3)
         assert where(await log_dirs(client))[0] == (0, [f"t-{here}", "u-0", "u-1", "u-2"])
         await client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=5000))
-        await until(lambda: not rig.brokers[1].table.offline)
+        await until(lambda: not rig.brokers[1].replica_manager.offline)
         await rig.stop_broker()
         assert rig.disk.exists("broker-1/.kafka_cleanshutdown")
 
@@ -331,8 +331,8 @@ def test_a_disk_that_is_full_or_read_only_has_not_failed(fault: dict[str, Any]) 
         for name, value in fault.items():
             setattr(further.backend().faults, name, value)
         assert (await client.produce("t", batch(b"1"), partition=there)).error_code == STORAGE
-        await rig.brokers[1].table._disks.close()
-        assert rig.brokers[1].table.folders.failed == []
+        await rig.brokers[1].replica_manager._disks.close()
+        assert rig.brokers[1].replica_manager.folders.failed == []
         further.backend().faults.clear()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == 0
         assert await client.fetch("t", partition=there) == (0, [b"2"])
@@ -348,8 +348,8 @@ def test_one_bad_flush_takes_its_partition_offline_and_not_the_disk() -> None:
         bad, good = (int(name[2:]) for name in where(await log_dirs(client))[1][1])
         further.backend().faults.fail_next(operation="flush", under=f"t-{bad}/")
         assert (await client.produce("t", batch(b"1"), partition=bad)).error_code == STORAGE
-        await rig.brokers[1].table._disks.close()
-        assert rig.brokers[1].table.folders.failed == []
+        await rig.brokers[1].replica_manager._disks.close()
+        assert rig.brokers[1].replica_manager.folders.failed == []
         assert (await client.produce("t", batch(b"1"), partition=good)).error_code == 0
 
     with_disks(test)
@@ -389,7 +389,7 @@ def test_partitions_of_a_missing_disk_are_not_made_anew_and_come_back_with_it() 
         assert len(status["data_dirs_missing"]) == 1
         assert "is missing: mount its disk" in status["offline"][f"t-{there}"]
         await client.create_topic("u", 1)
-        await until(lambda: rig.brokers[1].table.get(TopicPartition("u", 0)) is not None)
+        await until(lambda: rig.brokers[1].replica_manager.get(TopicPartition("u", 0)) is not None)
         await rig.stop_broker()
         client = await start(rig, further, new=False)
         assert (await rig.status())["data_dirs_missing"] == []

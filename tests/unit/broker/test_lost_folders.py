@@ -91,7 +91,7 @@ def test_a_replica_whose_files_go_is_led_by_others_and_copied_anew(
         before = replica(rig, victim)
         damage(rig.disk_of(victim), FOLDER % victim)
         # Nobody writes or reads: the broker itself finds out.
-        await until(lambda: rig.brokers[victim].table.get(TP) not in (before, None))
+        await until(lambda: rig.brokers[victim].replica_manager.get(TP) not in (before, None))
         leads_now = await in_sync(rig, IDS)
         assert (leads_now != victim) == of_leader or not of_leader
         client = await rig.client(leads_now)
@@ -99,7 +99,7 @@ def test_a_replica_whose_files_go_is_led_by_others_and_copied_anew(
         code, values = await client.fetch("t")
         assert (code, len(values)) == (0, 11)
         await same_logs(rig, IDS)
-        assert rig.brokers[victim].table.offline == {}
+        assert rig.brokers[victim].replica_manager.offline == {}
         await until(lambda: not remains(rig.disk_of(victim), victim))
 
     run(test, log_dir_check_interval_ms=str(CHECK_MS))
@@ -116,7 +116,7 @@ def test_no_produce_is_acknowledged_by_a_file_that_became_shorter() -> None:
         refused = await client.produce("t", batch(b"behind the end"))
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "something else cut it" in (refused.error_message or "")
-        await until(lambda: TP in rig.brokers[1].table.failed)
+        await until(lambda: TP in rig.brokers[1].replica_manager.failed)
 
     run(test, log_dir_check_interval_ms="3600000")
 
@@ -131,7 +131,7 @@ def test_a_flush_that_was_promised_is_not_made_of_a_file_that_is_gone() -> None:
         rig.disk.remove_folder(FOLDER % 1)
         refused = await client.produce("t", batch(b"b"))
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert TP in rig.brokers[1].table.failed
+        assert TP in rig.brokers[1].replica_manager.failed
 
     run(test, log_dir_check_interval_ms="3600000")
 
@@ -154,7 +154,7 @@ def test_a_flush_that_fails_with_the_folder_gone_is_a_loss() -> None:
         before = replica(rig, follower)
         rig.disk_of(follower).remove_folder(FOLDER % follower)
         assert (await client.produce("t", batch(b"makes a flush due"))).error_code == 0
-        await until(lambda: rig.brokers[follower].table.get(TP) not in (before, None))
+        await until(lambda: rig.brokers[follower].replica_manager.get(TP) not in (before, None))
         await in_sync(rig, IDS)
         await same_logs(rig, IDS)
 
@@ -178,7 +178,7 @@ def test_a_new_topic_has_no_lost_log_when_an_earlier_one_of_its_name_lost_its_fo
         await client.create_topic("t")
         await rig.leads(1)
         assert (await client.produce("t", batch(b"new"))).base_offset == 0
-        assert rig.brokers[1].table.offline == {}
+        assert rig.brokers[1].replica_manager.offline == {}
 
     run(test)
 
@@ -195,26 +195,30 @@ def test_the_log_after_an_accepted_loss_lies_in_the_same_data_directory() -> Non
         former = DeleteTopicsRequest(topics=(DeleteTopicState(name="u"),), timeout_ms=5000)
         await client.ask(former)
         await rig.leads(3)
-        table = rig.brokers[1].table
-        homes = {tp: table.folders.find(tp) for tp in table.image.partitions_of(1)}
+        replica_manager = rig.brokers[1].replica_manager
+        homes = {
+            tp: replica_manager.folders.find(tp) for tp in replica_manager.image.partitions_of(1)
+        }
         # One of two in the second directory; beside one in the first, where a new one would go.
-        second = table.folders.working[1]
+        second = replica_manager.folders.working[1]
         tp, _ = (tp for tp, home in homes.items() if home is second)
         for number in range(7):
             await client.produce("t", batch(b"%d" % number), partition=tp.partition)
         for accepted in ("", str(tp)):
             await client.alter(ResourceType.BROKER, "1", lost_logs_accept=accepted)
         await lose(rig, further, tp)
-        await until(lambda: table.failed.get(tp) is None and table.get(tp) is not None)
-        assert table.folders.find(tp) is homes[tp]
+        await until(
+            lambda: replica_manager.failed.get(tp) is None and replica_manager.get(tp) is not None
+        )
+        assert replica_manager.folders.find(tp) is homes[tp]
         await rig.leads(3)
         answer = await client.produce("t", batch(b"new"), partition=tp.partition)
         assert (answer.error_code, answer.base_offset) == (0, 7)
         await lose(rig, further, tp)
-        await until(lambda: table.failed.is_lost(tp))
+        await until(lambda: replica_manager.failed.is_lost(tp))
         await client.alter(ResourceType.BROKER, "1", lost_logs_accept=f"other-0,{tp}")
-        await until(lambda: "other" in table.broker_config.lost_logs_accept)
-        assert table.failed.is_lost(tp)
+        await until(lambda: "other" in replica_manager.broker_config.lost_logs_accept)
+        assert replica_manager.failed.is_lost(tp)
 
     with_disks(test)
 
@@ -223,7 +227,7 @@ async def lose(rig: Rig, further: Disks, tp: TopicPartition) -> None:
     """Delete a partition's folder, on whichever disk, and have the broker look."""
     for disk in (rig.disk, further.backend()):
         disk.remove_folder(f"broker-1/{tp}")
-    rig.brokers[1].table.log_watch.suspect(tp)
+    rig.brokers[1].replica_manager.log_watch.suspect(tp)
 
 
 @pytest.mark.parametrize("damage", [folder_deleted, folder_emptied, file_deleted], ids=name_of)
@@ -307,7 +311,7 @@ def test_a_folder_that_vanished_while_the_broker_was_away_is_copied_from_the_oth
         assert await in_sync(rig, IDS) == leads_now
         assert len(await same_logs(rig, IDS)) > 0
         assert replica(rig, leader).log.log_end_offset == 10
-        assert broker.table.offline == {}
+        assert broker.replica_manager.offline == {}
 
     run(test)
 
@@ -318,22 +322,26 @@ def test_a_loss_is_accepted_while_the_broker_runs_and_offsets_are_not_used_again
         for number in range(7):
             await client.produce("t", batch(b"%d" % number))
         rig.disk.remove_folder(FOLDER % 1)
-        table = rig.brokers[1].table
-        await until(lambda: table.failed.is_lost(TP))
+        replica_manager = rig.brokers[1].replica_manager
+        await until(lambda: replica_manager.failed.is_lost(TP))
         await client.alter(ResourceType.BROKER, "1", lost_logs_accept="other-0,t-0")
-        await until(lambda: table.failed.get(TP) is None and table.get(TP) is not None)
+        await until(
+            lambda: replica_manager.failed.get(TP) is None and replica_manager.get(TP) is not None
+        )
         await rig.leads(1)
         assert (await client.produce("t", batch(b"new"))).base_offset == 7
         assert await client.fetch("t", 7) == (0, [b"new"])
         rig.disk.remove_folder(FOLDER % 1)
-        await until(lambda: table.failed.is_lost(TP))
+        await until(lambda: replica_manager.failed.is_lost(TP))
         await client.alter(ResourceType.BROKER, "1", lost_logs_accept="t-0")
-        await until(lambda: table.broker_config.lost_logs_accept == "t-0")
-        assert table.failed.is_lost(TP)
+        await until(lambda: replica_manager.broker_config.lost_logs_accept == "t-0")
+        assert replica_manager.failed.is_lost(TP)
         await client.alter(ResourceType.BROKER, "1", lost_logs_accept="")
-        await until(lambda: table.broker_config.lost_logs_accept == "")
+        await until(lambda: replica_manager.broker_config.lost_logs_accept == "")
         await client.alter(ResourceType.BROKER, "1", lost_logs_accept="t-0")
-        await until(lambda: table.failed.get(TP) is None and table.get(TP) is not None)
+        await until(
+            lambda: replica_manager.failed.get(TP) is None and replica_manager.get(TP) is not None
+        )
 
     run(test, log_dir_check_interval_ms=str(CHECK_MS))
 
@@ -353,7 +361,7 @@ def test_an_operator_lets_another_replica_lead_when_the_leaders_log_is_lost() ->
         await in_sync(rig, [leader])
         assert (await client.produce("t", batch(b"of one"))).error_code == 0
         rig.disk_of(leader).remove_folder(FOLDER % leader)
-        await until(lambda: rig.brokers[leader].table.failed.is_lost(TP))
+        await until(lambda: rig.brokers[leader].replica_manager.failed.is_lost(TP))
         for broker_id in others:
             await rig.start_broker(broker_id, new=False)
         state = rig.control.image.partition(TP)
@@ -375,7 +383,7 @@ def test_a_data_directory_that_vanished_whole_is_not_made_anew() -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic()
         rig.disk.remove_folder("broker-1")
-        await until(lambda: not rig.brokers[1].table.folders.working)
+        await until(lambda: not rig.brokers[1].replica_manager.folders.working)
         assert not rig.disk.exists("broker-1/t-0")
 
     with pytest.raises(StorageError, match="every data directory has failed"):
@@ -389,7 +397,7 @@ def test_idle_partitions_are_looked_at_in_turn_a_few_at_a_time() -> None:
         rig.disk.faults.slow = lambda operation, path: (
             looked.append(path) if operation == "list" else None
         )
-        watch = rig.brokers[1].table.log_watch
+        watch = rig.brokers[1].replica_manager.log_watch
         rounds = []
         for _ in range(4):
             await watch.look_around()

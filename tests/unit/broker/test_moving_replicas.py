@@ -8,7 +8,7 @@ import pytest
 from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.controller_link.connection import ControlLink
+from sparklog.executors.controller_link.connection import ControllerConnection
 from sparklog.metadata import PartitionImage
 from sparklog.types import Endpoint, ResourceType, TopicPartition
 from sparklog.wire.protocol.messages.alter_partition_reassignments import (
@@ -45,7 +45,7 @@ async def move(rig: Rig, replicas: tuple[int, ...] | None, partition: int = 0) -
 
 async def drain(rig: Rig, broker_id: int) -> DrainedBroker:
     endpoint = Endpoint("127.0.0.1", rig.control.port)
-    link = ControlLink(endpoint, rig.control.secret, client_id="t")
+    link = ControllerConnection(endpoint, rig.control.secret, client_id="t")
     try:
         request = DrainBrokersRequest(broker_ids=(broker_id,))
         (drained,) = (await link.call(request, DrainBrokersResponse, 5)).brokers
@@ -112,7 +112,7 @@ async def four(rig: Rig, *, partitions: int = 1, **configs: str) -> Client:
 
 def _leads(rig: Rig, number: int) -> bool:
     """Whether the leader of a partition knows that it leads two replicas in sync."""
-    found = rig.brokers[state(rig, number).leader].table.get(TopicPartition("t", number))
+    found = rig.brokers[state(rig, number).leader].replica_manager.get(TopicPartition("t", number))
     return found is not None and found.is_leader and len(state(rig, number).isr) == 2
 
 
@@ -130,7 +130,9 @@ def test_replicas_move_under_a_producer_and_nothing_is_lost() -> None:
         assert (state(rig).replicas, set(state(rig).isr)) == (others, set(others))
         assert state(rig).leader in others
         await check_all_is_there(rig, producer.acknowledged)
-        await until(lambda: all(rig.brokers[b].table.get(TP) is None for b in before.replicas))
+        await until(
+            lambda: all(rig.brokers[b].replica_manager.get(TP) is None for b in before.replicas)
+        )
 
     run(test)
 
@@ -164,8 +166,8 @@ def test_a_cancelled_move_leaves_nothing_behind() -> None:
         await rig.start_broker(away)
         assert state(rig).replicas == before.replicas
         version = rig.control.image.version
-        await until(lambda: rig.brokers[away].table.image.version >= version)
-        assert rig.brokers[away].table.get(TP) is None
+        await until(lambda: rig.brokers[away].replica_manager.image.version >= version)
+        assert rig.brokers[away].replica_manager.get(TP) is None
 
     run(test)
 
@@ -207,15 +209,15 @@ def test_a_throttled_move_takes_its_time_and_is_let_go_at_once(side: str) -> Non
         rate = {f"{side}.replication.throttled.rate": "50000"}
         await leader.alter(ResourceType.TOPIC, "t", **listed)
         await leader.alter(ResourceType.BROKER, str(slow), **rate)
-        table = rig.brokers[slow].table
-        await until(lambda: "50000" in str(table.broker_config))
-        leading = rig.brokers[before.leader].table.get(TP)
+        replica_manager = rig.brokers[slow].replica_manager
+        await until(lambda: "50000" in str(replica_manager.broker_config))
+        leading = rig.brokers[before.leader].replica_manager.get(TP)
         assert leading is not None
         await until(lambda: f"0:{slow}" in str(leading.config))
         await move(rig, (*before.replicas, target))
 
         def copied() -> int:
-            partition = rig.brokers[target].table.get(TP)
+            partition = rig.brokers[target].replica_manager.get(TP)
             return partition.log.log_end_offset if partition is not None else 0
 
         loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import Steps
 from sparklog.executors.replica_manager import offset_searches
-from sparklog.executors.replica_manager.log_workers import LogWork
+from sparklog.executors.replica_manager.log_workers import LogWorkers
 from sparklog.executors.replica_manager.offset_searches import (
     CONNECTION_SEARCHES,
     SEARCHES_AT_ONCE,
@@ -59,7 +59,7 @@ def test_a_flood_of_one_connection_does_not_delay_another() -> None:
     async def main() -> None:
         worker = Worker()
         with replaced_runner(worker):
-            searches = OffsetSearches(LogWork())
+            searches = OffsetSearches(LogWorkers())
             flooding, other = connection(), connection()
             tasks = [start(searches, flooding, "flood", n) for n in range(50)]
             await asyncio.sleep(0)
@@ -84,7 +84,7 @@ def test_more_than_may_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch)
     async def main() -> None:
         worker = Worker()
         with replaced_runner(worker):
-            searches = OffsetSearches(LogWork())
+            searches = OffsetSearches(LogWorkers())
             tasks = [start(searches, connection(), "s", n) for n in range(3)]
             await asyncio.sleep(0)
             with pytest.raises(KafkaError) as caught:

@@ -179,7 +179,7 @@ def test_an_ack_that_promises_a_flush_comes_after_it(acks: int) -> None:
         )
         assert sorted(result.base_offset for result in results) == [0, 1, 2, 3, 4]
         assert 1 <= len(flushes) <= 5
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         assert partition.log.recovery_point == 5
         rig.disk.faults.clear()
 
@@ -220,7 +220,7 @@ def test_a_refusal_that_turns_out_to_need_no_wait_is_a_refusal(
         first = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
         gap = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=9)
         assert (await client.produce("t", first)).error_code == 0
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         state = partition.state
         assert state is not None
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
@@ -251,7 +251,7 @@ def test_flush_ms_flushes_in_the_background() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic(flush_ms="20")
         assert (await client.produce("t", batch(b"a"))).error_code == 0
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         assert partition.log.recovery_point == 0
         await until(lambda: partition.log.recovery_point == 1)
 
@@ -275,7 +275,7 @@ def test_a_full_disk_is_a_storage_error_until_there_is_space_again() -> None:
 def test_an_ack_that_cannot_come_times_out() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic()
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         state = partition.state
         assert state is not None
         # A second in-sync replica that never fetches.
@@ -283,8 +283,8 @@ def test_an_ack_that_cannot_come_times_out() -> None:
         late = await client.produce("t", batch(b"a"), timeout_ms=20)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
         waiting = asyncio.create_task(client.produce("t", batch(b"b"), timeout_ms=20_000))
-        await until(lambda: len(rig.brokers[1].table.waits.writers) == 1)
-        rig.brokers[1].table.carry_out(partition.record_follower(2, 2))
+        await until(lambda: len(rig.brokers[1].replica_manager.delayed_operations.writers) == 1)
+        rig.brokers[1].replica_manager.carry_out(partition.record_follower(2, 2))
         assert (await waiting).base_offset == 1
 
     run(test)

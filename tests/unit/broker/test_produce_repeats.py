@@ -20,7 +20,7 @@ from produced import (
 from sparklog.errors import ErrorCode, FrameError
 from sparklog.executors.handlers import repeated_produce as produce_repeats
 from sparklog.executors.handlers.repeated_produce import BEFORE_BYTES_MAX, KINDS_MAX
-from sparklog.transport import Owed, Parked
+from sparklog.transport import Parked, PendingResponse
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
@@ -135,22 +135,27 @@ def test_a_full_disk_refuses_the_run_and_nothing_of_it_is_read() -> None:
 def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic()
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         state = partition.state
         assert state is not None
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         frames = [frame(n, batch(b"%d" % n), acks=-1 if n % 2 else 1) for n in range(4)]
         answers = receive(rig, frames)
-        late = [Late(answer) for answer in answers if isinstance(answer, Parked | Owed)]
+        late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
         assert [isinstance(answer, Parked) for answer in answers] == [False, True, False, False]
-        assert [isinstance(answer, Owed) for answer in answers] == [False, False, False, True]
+        assert [isinstance(answer, PendingResponse) for answer in answers] == [
+            False,
+            False,
+            False,
+            True,
+        ]
         for each in frames:  # nothing that waits holds the receive buffer
             data = each.obj
             each.release()
             data.clear()
-        rig.brokers[1].table.carry_out(partition.record_follower(2, 2))
+        rig.brokers[1].replica_manager.carry_out(partition.record_follower(2, 2))
         assert [each.known for each in late] == [True, False]
-        rig.brokers[1].table.carry_out(partition.record_follower(2, 4))
+        rig.brokers[1].replica_manager.carry_out(partition.record_follower(2, 4))
         assert [each.known for each in late] == [True, True]
         given = [each.reply for each in late]
         assert codes([answers[0], given[0], answers[2], given[1]]) == [(n, 0, n) for n in range(4)]
@@ -228,7 +233,7 @@ def test_a_partition_that_is_led_elsewhere_refuses() -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic()
         assert codes(receive(rig, [frame(n, batch(b"a")) for n in range(2)]))[1] == (1, 0, 1)
-        (partition,) = rig.brokers[1].table
+        (partition,) = rig.brokers[1].replica_manager
         state = partition.state
         partition.resign()
         refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -307,22 +312,24 @@ def test_a_long_run_over_the_wire_keeps_its_order() -> None:
 def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic()
-        table = rig.brokers[1].table
-        (partition,) = table
+        replica_manager = rig.brokers[1].replica_manager
+        (partition,) = replica_manager
         state = partition.state
         assert state is not None
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         answers = receive(rig, [frame(n, batch(b"%d" % n), acks=-1) for n in range(3)])
-        assert len(table.waits.writers) == 2  # the first of its kind, and the run behind it
-        late = [Late(answer) for answer in answers if isinstance(answer, Parked | Owed)]
-        table.carry_out(partition.record_follower(2, 2))
+        assert (
+            len(replica_manager.delayed_operations.writers) == 2
+        )  # the first of its kind, and the run behind it
+        late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
+        replica_manager.carry_out(partition.record_follower(2, 2))
         assert [each.known for each in late] == [True, True, False]
-        table.carry_out(partition.resign())
+        replica_manager.carry_out(partition.resign())
         assert codes([each.reply for each in late]) == [
             (0, 0, 0),
             (1, 0, 1),
             (2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
         ]
-        assert len(table.waits.writers) == 0
+        assert len(replica_manager.delayed_operations.writers) == 0
 
     run(test)

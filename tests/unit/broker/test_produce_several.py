@@ -16,7 +16,7 @@ from produced import (
 )
 
 from sparklog.errors import ErrorCode
-from sparklog.transport import Owed, Parked
+from sparklog.transport import Parked, PendingResponse
 from sparklog.wire.protocol.messages.produce import (
     PartitionProduceResponse,
 )
@@ -106,8 +106,8 @@ def test_of_several_batches_each_is_judged_for_itself() -> None:
 def test_several_partitions_are_answered_once_all_of_them_are_safe() -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic(2)
-        table = rig.brokers[1].table
-        first, second = sorted(table, key=lambda partition: partition.topic_partition)
+        replica_manager = rig.brokers[1].replica_manager
+        first, second = sorted(replica_manager, key=lambda partition: partition.topic_partition)
         for partition in (first, second):
             assert partition.state is not None
             partition.take_role(replace(partition.state, replicas=(1, 2), isr=(1, 2)), 0)
@@ -116,25 +116,25 @@ def test_several_partitions_are_answered_once_all_of_them_are_safe() -> None:
             for n in range(4)
         ]
         answers = receive(rig, frames)
-        late = [Late(answer) for answer in answers if isinstance(answer, Parked | Owed)]
+        late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
         assert len(late) == 4
         for each in frames:  # nothing that waits holds the receive buffer
             data = each.obj
             each.release()
             data.clear()
-        table.carry_out(first.record_follower(2, 3))
+        replica_manager.carry_out(first.record_follower(2, 3))
         assert [each.known for each in late] == [False] * 4
-        table.carry_out(second.record_follower(2, 2))
+        replica_manager.carry_out(second.record_follower(2, 2))
         assert [each.known for each in late] == [True, True, False, False]
-        table.carry_out(second.resign())
-        table.carry_out(first.record_follower(2, 4))
+        replica_manager.carry_out(second.resign())
+        replica_manager.carry_out(first.record_follower(2, 4))
         assert [offsets(each.reply) for each in late] == [
             (0, [(0, 0, 0), (1, 0, 0)]),
             (1, [(0, 0, 1), (1, 0, 1)]),
             (2, [(0, 0, 2), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]),
             (3, [(0, 0, 3), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]),
         ]
-        assert len(table.waits.writers) == 0
+        assert len(replica_manager.delayed_operations.writers) == 0
 
     run(test)
 

@@ -7,7 +7,7 @@ from sparklog.executors.purgatory.purgatory import Owner, Purgatory
 from sparklog.executors.purgatory.timer import Timers
 
 
-class Waits:
+class DelayedOperations:
     """Answers once it has seen ``enough`` bytes."""
 
     def __init__(self, enough: int) -> None:
@@ -42,7 +42,7 @@ def run(test: Callable[[Purgatory[str]], Awaitable[None]], waiters_max: int = 10
 
 def test_a_waiter_is_asked_until_it_has_answered() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
-        waiter = Waits(10)
+        waiter = DelayedOperations(10)
         purgatory.park(waiter, ["a", "b", "a"], 5)
         purgatory.wake("c", 100)
         purgatory.wake("a", 4)
@@ -56,7 +56,7 @@ def test_a_waiter_is_asked_until_it_has_answered() -> None:
 
 def test_a_waiter_expires_once() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
-        late, answered = Waits(10), Waits(1)
+        late, answered = DelayedOperations(10), DelayedOperations(1)
         purgatory.park(late, ["a"], 0.01)
         purgatory.park(answered, ["a"], 0.01)
         purgatory.wake("a", 1)
@@ -70,11 +70,11 @@ def test_a_waiter_expires_once() -> None:
 
 def test_one_too_many_and_no_patience_are_answered_at_once() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
-        waiters = [Waits(1) for _ in range(3)]
+        waiters = [DelayedOperations(1) for _ in range(3)]
         for waiter in waiters:
             purgatory.park(waiter, ["a"], 5)
         assert [waiter.expired for waiter in waiters] == [0, 0, 1]
-        impatient = Waits(1)
+        impatient = DelayedOperations(1)
         purgatory.park(impatient, ["a"], 0)
         assert impatient.expired == 1
 
@@ -83,7 +83,7 @@ def test_one_too_many_and_no_patience_are_answered_at_once() -> None:
 
 def test_one_key_too_many_is_answered_at_once_and_what_ends_makes_room() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
-        first, second, third = Waits(1), Waits(1), Waits(1)
+        first, second, third = DelayedOperations(1), DelayedOperations(1), DelayedOperations(1)
         purgatory.park(first, ["a", "b", "c", "d", "e", "f"], 5)
         purgatory.park(second, ["a", "b", "c", "d", "e"], 5)
         assert [waiter.expired for waiter in (first, second)] == [0, 1]
@@ -96,7 +96,7 @@ def test_one_key_too_many_is_answered_at_once_and_what_ends_makes_room() -> None
 
 def test_closing_answers_everybody() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
-        waiters = [Waits(1) for _ in range(3)]
+        waiters = [DelayedOperations(1) for _ in range(3)]
         for waiter in waiters:
             purgatory.park(waiter, ["a", "b"], 5)
         purgatory.close()
@@ -109,7 +109,7 @@ def test_closing_answers_everybody() -> None:
 def test_who_leaves_is_waited_for_no_more() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
         owner, other = Owner(), Owner()
-        waiters = [Waits(2) for _ in range(4)]
+        waiters = [DelayedOperations(2) for _ in range(4)]
         for waiter, of in zip(waiters, (owner, owner, other, None), strict=True):
             purgatory.park(waiter, ["a"], 5, of)
         assert (len(owner), len(other)) == (2, 1)
@@ -132,7 +132,7 @@ def test_who_leaves_is_waited_for_no_more() -> None:
 def test_who_is_in_a_hurry_is_answered_now() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
         owner = Owner()
-        fetch, produce = Waits(1), Waits(1)
+        fetch, produce = DelayedOperations(1), DelayedOperations(1)
         other: Purgatory[str] = Purgatory(Timers())
         purgatory.park(fetch, ["a"], 5, owner)
         other.park(produce, ["a"], 5, owner)
@@ -146,9 +146,9 @@ def test_who_is_in_a_hurry_is_answered_now() -> None:
 def test_a_waiter_that_ends_another_one() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
         owner = Owner()
-        ended = Waits(1)
+        ended = DelayedOperations(1)
 
-        class Ends(Waits):
+        class Ends(DelayedOperations):
             def look(self, key: str, size: int) -> bool:
                 owner.leave()
                 return super().look(key, size)
@@ -163,7 +163,7 @@ def test_a_waiter_that_ends_another_one() -> None:
 
 def test_everybody_can_be_asked() -> None:
     async def test(purgatory: Purgatory[str]) -> None:
-        waiter = Waits(1)
+        waiter = DelayedOperations(1)
         purgatory.park(waiter, ["a", "b"], 5)
         purgatory.wake_all()
         assert (waiter.seen, len(purgatory)) == ([("a", 0), ("b", 0)], 1)

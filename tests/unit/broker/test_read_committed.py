@@ -20,7 +20,7 @@ from sparklog.errors import ErrorCode
 from sparklog.executors.partition.outcomes import Appended
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import TransactionEnd
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.types import Endpoint, Isolation, OffsetSpec, TopicPartition
 from sparklog.wire.protocol.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
 from sparklog.wire.protocol.messages.list_offsets import (
@@ -39,11 +39,11 @@ UNCOMMITTED, COMMITTED = Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED
 class Writer:
     """Writes to the partition as a coordinator and its producers will."""
 
-    table: PartitionTable
+    replica_manager: ReplicaManager
 
     @property
     def partition(self) -> Partition:
-        return self.table.find("t", 0)
+        return self.replica_manager.find("t", 0)
 
     def data(self, pid: int, *values: bytes) -> None:
         entry = self.partition.producers.entries.get(pid)
@@ -53,16 +53,16 @@ class Writer:
             producer_epoch=0,
             base_sequence=0 if entry is None else entry.last_sequence + 1,
             transactional=True,
-            timestamp=self.table.now_ms(),
+            timestamp=self.replica_manager.now_ms(),
         )
         self._done(
             self.partition.append_as_leader(
-                records, acks=1, now_ms=self.table.now_ms(), in_transaction=True
+                records, acks=1, now_ms=self.replica_manager.now_ms(), in_transaction=True
             )
         )
 
     def plain(self, *values: bytes) -> None:
-        now_ms = self.table.now_ms()
+        now_ms = self.replica_manager.now_ms()
         records = batch(*values, timestamp=now_ms)
         self._done(self.partition.append_as_leader(records, acks=1, now_ms=now_ms))
 
@@ -72,10 +72,10 @@ class Writer:
             producer_epoch=0,
             marker=EndTxnMarker(control_type=kind, coordinator_epoch=0),
         )
-        self._done(self.partition.end_transaction(end, now_ms=self.table.now_ms()))
+        self._done(self.partition.end_transaction(end, now_ms=self.replica_manager.now_ms()))
 
     def _done(self, appended: Appended) -> None:
-        self.table.carry_out(appended.effects)
+        self.replica_manager.carry_out(appended.effects)
 
 
 async def opened(rig: Rig) -> tuple[Client, Writer]:
@@ -83,7 +83,7 @@ async def opened(rig: Rig) -> tuple[Client, Writer]:
     client = await rig.client()
     await client.create_topic("t", retention_ms="-1")
     await rig.leads(1)
-    return client, Writer(broker.table)
+    return client, Writer(broker.replica_manager)
 
 
 def write_story(writer: Writer) -> None:
@@ -143,7 +143,7 @@ def test_a_delayed_fetch_of_committed_data_wakes_for_the_whole_transaction() -> 
         asked = asyncio.create_task(
             fetched(client, 0, COMMITTED, min_bytes=2000, max_wait_ms=20_000)
         )
-        while not len(writer.table.waits.readers):
+        while not len(writer.replica_manager.delayed_operations.readers):
             await asyncio.sleep(0.005)
         writer.end(1, COMMIT)
         data = await asyncio.wait_for(asked, 18)

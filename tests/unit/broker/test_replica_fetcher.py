@@ -12,11 +12,11 @@ from test_session_model import NOW, TOPIC_ID
 
 from sparklog.client.connection import Connection
 from sparklog.errors import ConnectError, ErrorCode
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
-from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
+from sparklog.executors.log_dirs.log_dirs import LogDirs
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.metrics import BrokerCounters
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.metrics import BrokerMetrics
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.executors.replication import fetcher as replica_fetcher
 from sparklog.executors.replication.replication import Replication
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage
@@ -107,34 +107,37 @@ class ScriptedLeader:
         return [request.session_id for request in self.asked if request.session_epoch == 0]
 
 
-class Follower:
+class FollowerProgress:
     """A broker's table with one partition that follows, and what copies it."""
 
-    def __init__(self, table: PartitionTable) -> None:
-        self.table = table
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self.replica_manager = replica_manager
         self.replication = Replication(
-            table, connect=self.connect, broker_epoch=lambda: 7, alter_partitions=self.no_controller
+            replica_manager,
+            connect=self.connect,
+            broker_epoch=lambda: 7,
+            alter_partitions=self.no_controller,
         )
 
     @classmethod
-    def open(cls) -> "Follower":
-        folder = BrokerFolder.take(
+    def open(cls) -> "FollowerProgress":
+        folder = BrokerDir.take(
             MemoryBackend(), "broker-1", cluster_id="c", node_id=NODE, new=True, new_id=UUID(int=1)
         )
-        table = PartitionTable(
+        replica_manager = ReplicaManager(
             node_id=NODE,
-            folders=LogFolders([folder]),
+            folders=LogDirs([folder]),
             settings={"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "50"},
-            counters=BrokerCounters(),
+            counters=BrokerMetrics(),
             now_ms=lambda: NOW,
             monotonic_ms=lambda: NOW,
             random_bytes=bytes,
         )
-        return cls(table)
+        return cls(replica_manager)
 
     @property
     def partition(self) -> Partition:
-        partition = self.table.get(TP)
+        partition = self.replica_manager.get(TP)
         assert partition is not None
         return partition
 
@@ -144,7 +147,7 @@ class Follower:
         state = PartitionImage(replicas=both, isr=both, last_known=both, leader=LEADER)
         image.replay(TopicCreated(topic="t", topic_id=TOPIC_ID, partitions=(state,)))
         self.locate(leader, image)
-        await self.table.apply(image, lead=True)
+        await self.replica_manager.apply(image, lead=True)
 
     def locate(self, leader: ScriptedLeader, image: ClusterImage | None = None) -> None:
         """The image says that the leader is there."""
@@ -154,25 +157,25 @@ class Follower:
             host="127.0.0.1",
             port=leader.server.port,
         )
-        image = self.table.image if image is None else image
+        image = self.replica_manager.image if image is None else image
         image.replay(BrokerRegistered(broker=broker, clean=True))
         self.replication.image_changed()
 
     async def connect(self, endpoint: Endpoint) -> Connection:
-        return await Connection.open(endpoint, surroundings=SYSTEM)
+        return await Connection.open(endpoint, runtime=SYSTEM)
 
     async def no_controller(self, topics: tuple[TopicData, ...]) -> AlterPartitionResponse:
         raise ConnectError("away")
 
 
-def run(test: Callable[[ScriptedLeader, Follower], Awaitable[None]], *answers: Any) -> None:
+def run(test: Callable[[ScriptedLeader, FollowerProgress], Awaitable[None]], *answers: Any) -> None:
     async def within() -> None:
         leader = await ScriptedLeader(list(answers)).start()
-        follower = Follower.open()
+        follower = FollowerProgress.open()
         await follower.follow(leader)
         await test(leader, follower)
         await follower.replication.close()
-        await follower.table.close()
+        await follower.replica_manager.close()
         await leader.server.close(0)
 
     asyncio.run(asyncio.wait_for(within(), 20))
@@ -186,19 +189,19 @@ def first(records: bytes) -> bytes:
 
 
 def test_what_comes_is_appended_and_asked_on_behind() -> None:
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 3)
         assert follower.partition.log.log_end_offset == 2
         ((part,),) = [topic.partitions for topic in leader.asked[1].topics]
         assert (part.fetch_offset, part.last_fetched_epoch) == (2, 0)
         assert [r.replica_state.replica_epoch for r in leader.asked] == [7, 7, 7]
-        assert follower.table.counters.replication_bytes_in == len(batch(b"a", b"b"))
+        assert follower.replica_manager.counters.replication_bytes_in == len(batch(b"a", b"b"))
 
     run(test, answer(first(batch(b"a", b"b"))), IDLE)
 
 
 def test_an_unreadable_answer_costs_the_connection() -> None:
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 3)
         assert leader.openings == [0, SESSION]
         assert len(follower.replication._fetchers) == 1
@@ -207,7 +210,7 @@ def test_an_unreadable_answer_costs_the_connection() -> None:
 
 
 def test_a_whole_fetch_that_is_refused_is_tried_again_later() -> None:
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 4)
         assert leader.openings == [0, 0, 0]
 
@@ -216,7 +219,7 @@ def test_a_whole_fetch_that_is_refused_is_tried_again_later() -> None:
 
 
 def test_records_that_are_damaged_are_not_taken(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 4)
         assert follower.partition.log.log_end_offset == 1
         # Left alone for a while, it is all that there is to ask for.
@@ -235,7 +238,7 @@ def test_records_that_are_damaged_are_not_taken(caplog: pytest.LogCaptureFixture
 def test_a_leader_that_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_fetcher, "ANSWER_TIMEOUT_S", 0.2)
 
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.openings) == 2)
         assert leader.openings == [0, SESSION]
 
@@ -243,7 +246,7 @@ def test_a_leader_that_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_leader_that_moves_is_followed_at_once() -> None:
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 2)
         other = await ScriptedLeader([IDLE]).start()
         follower.locate(other)
@@ -256,7 +259,7 @@ def test_a_leader_that_moves_is_followed_at_once() -> None:
 
 
 def test_who_leads_itself_follows_nobody() -> None:
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 2)
         state = follower.partition.state
         assert state is not None
@@ -264,10 +267,10 @@ def test_who_leads_itself_follows_nobody() -> None:
         own = PartitionImage(
             replicas=both, isr=both, last_known=both, leader=NODE, leader_epoch=1, partition_epoch=1
         )
-        image = follower.table.image
+        image = follower.replica_manager.image
         image.replay(PartitionChanged(topic="t", partition=0, state=own))
         image.version += 1
-        await follower.table.apply(image, lead=True)
+        await follower.replica_manager.apply(image, lead=True)
         assert follower.partition.is_leader
         assert follower.replication.as_json()["leaders_followed"] == 0
 
@@ -275,17 +278,17 @@ def test_who_leads_itself_follows_nobody() -> None:
 
 
 def test_a_leader_whose_connection_breaks_is_doubted_until_it_is_reached_again() -> None:
-    async def test(leader: ScriptedLeader, follower: Follower) -> None:
+    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 2)
-        doubts = follower.replication.doubts
-        assert not doubts.about(follower.table.image.broker(LEADER))
+        suspected_brokers = follower.replication.suspected_brokers
+        assert not suspected_brokers.about(follower.replica_manager.image.broker(LEADER))
         await leader.server.close(0)
-        await until(lambda: doubts.about(follower.table.image.broker(LEADER)))
+        await until(lambda: suspected_brokers.about(follower.replica_manager.image.broker(LEADER)))
         other = await ScriptedLeader([IDLE]).start()
         follower.locate(other)
-        await until(lambda: not doubts)
+        await until(lambda: not suspected_brokers)
         await follower.replication.close()
         await other.server.close(0)
-        assert not doubts
+        assert not suspected_brokers
 
     run(test, IDLE)

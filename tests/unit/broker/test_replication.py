@@ -16,7 +16,7 @@ IDS = (1, 2, 3)
 
 
 def replica(rig: Rig, broker_id: int, tp: TopicPartition = TP) -> Partition:
-    partition = rig.brokers[broker_id].table.get(tp)
+    partition = rig.brokers[broker_id].replica_manager.get(tp)
     assert partition is not None
     return partition
 
@@ -47,8 +47,8 @@ async def in_sync(rig: Rig, ids: Sequence[int], tp: TopicPartition = TP) -> int:
     """Wait until these replicas, and no others, are in sync for everybody; the leader."""
 
     def agreed() -> bool:
-        held = [b.table.get(tp) for b in rig.brokers.values()]
-        states = [b.table.image.partition(tp) for b in rig.brokers.values()]
+        held = [b.replica_manager.get(tp) for b in rig.brokers.values()]
+        states = [b.replica_manager.image.partition(tp) for b in rig.brokers.values()]
         states += [p.state if p is not None else None for p in held]
         return all(
             state is not None and set(state.isr) == set(ids) and state.leader in ids
@@ -193,7 +193,7 @@ def test_a_replica_that_ends_before_the_leader_begins_starts_over() -> None:
         for value in (b"b", b"c", b"d"):
             assert (await client.produce("t", batch(value))).error_code == 0
         gone = replica(rig, leader)
-        rig.brokers[leader].table.carry_out(gone.delete_records(3))
+        rig.brokers[leader].replica_manager.carry_out(gone.delete_records(3))
         await rig.start_broker(follower)
         await in_sync(rig, IDS)
         log = replica(rig, follower).log
@@ -222,11 +222,11 @@ def test_idle_replicas_stay_in_sync_and_cost_one_fetch_per_wait() -> None:
     async def test(rig: Rig) -> None:
         await three(rig)
         leader = await in_sync(rig, IDS)
-        table = rig.brokers[leader].table
-        await until(lambda: table.waits.sessions.incremental_fetches > 8)
+        replica_manager = rig.brokers[leader].replica_manager
+        await until(lambda: replica_manager.delayed_operations.sessions.incremental_fetches > 8)
         fetches = (await rig.status(leader))["requests"]["1"]
         began = asyncio.get_running_loop().time()
-        await until(lambda: table.waits.sessions.incremental_fetches > 20)
+        await until(lambda: replica_manager.delayed_operations.sessions.incremental_fetches > 20)
         took_s = asyncio.get_running_loop().time() - began
         made = (await rig.status(leader))["requests"]["1"] - fetches
         assert made <= 2 * (took_s / 0.2 + 2)
@@ -312,7 +312,7 @@ def test_a_reader_at_a_follower_waits_for_its_high_watermark() -> None:
         follower = next(i for i in IDS if i != leader)
         client, reader = await rig.client(leader), await rig.client(follower)
         waiting = asyncio.create_task(reader.fetch("t", 0, max_wait_ms=20_000))
-        readers = rig.brokers[follower].table.waits.readers
+        readers = rig.brokers[follower].replica_manager.delayed_operations.readers
         await until(lambda: len(readers) == 1)
         await client.produce("t", batch(b"a"))
         assert await waiting == (0, [b"a"])

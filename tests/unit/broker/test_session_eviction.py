@@ -7,10 +7,10 @@ from session_maker import CLIENT, FOLLOWER, IDLE_MS, opened, sessions, topics, u
 
 from sparklog.executors.fetch_sessions.eviction import SessionEviction, value_of
 from sparklog.executors.fetch_sessions.session import FetchSession
-from sparklog.executors.fetch_sessions.session_cache import FetchSessions
+from sparklog.executors.fetch_sessions.session_cache import FetchSessionCache
 
 
-def held(cache: FetchSessions, *candidates: FetchSession | None) -> list[bool]:
+def held(cache: FetchSessionCache, *candidates: FetchSession | None) -> list[bool]:
     cache.check_invariants()
     return [s is not None and cache.get(s.session_id) is s for s in candidates]
 

@@ -136,7 +136,7 @@ def test_idle_partitions_are_not_looked_at(reads: Counter[int]) -> None:
         assert await reader.fetch({77: 1}) == []
         assert await reader.fetch() == []
         assert (reads.total(), reads[77]) == (302, 3)
-        rig.brokers[1].table.waits.sessions.check_invariants()
+        rig.brokers[1].replica_manager.delayed_operations.sessions.check_invariants()
 
     run(test)
 
@@ -147,12 +147,12 @@ def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
         size = len(batch(b"a"))
         reader = Reader(await rig.client(), "t")
         await reader.fetch({0: 0, 1: 0, 2: 0})
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         await client.produce("t", batch(b"a"), partition=2)
         waiting = asyncio.create_task(reader.fetch(min_bytes=4 * size, max_wait_ms=LONG_MS))
-        await until(lambda: len(table.waits.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
         for number in (0, 0, 1):
-            table.waits.sessions.check_invariants()
+            replica_manager.delayed_operations.sessions.check_invariants()
             assert not waiting.done()
             await client.produce("t", batch(b"b"), partition=number)
         assert await waiting == [
@@ -160,8 +160,11 @@ def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
             (0, 0, 2, 0, [b"b", b"b"]),
             (1, 0, 1, 0, [b"b"]),
         ]
-        assert (len(table.waits.readers), table.waits.timers.armed) == (0, False)
-        table.waits.sessions.check_invariants()
+        assert (
+            len(replica_manager.delayed_operations.readers),
+            replica_manager.delayed_operations.timers.armed,
+        ) == (0, False)
+        replica_manager.delayed_operations.sessions.check_invariants()
 
     run(test)
 
@@ -213,17 +216,17 @@ def test_a_fetch_that_was_overtaken_is_told_so() -> None:
         reader = Reader(client, "t")
         await reader.fetch({0: 0})
         session_id = reader.session_id
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         first = asyncio.create_task(reader.ask({}, session=(session_id, 1), max_wait_ms=LONG_MS))
-        await until(lambda: len(table.waits.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
         other = Reader(await rig.client(), "t")
         second = asyncio.create_task(other.ask({}, session=(session_id, 2), max_wait_ms=LONG_MS))
         assert await first == FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        await until(lambda: len(table.waits.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
         producer = await rig.client()
         await producer.produce("t", batch(b"a"))
         assert found_in(await second) == [(0, 0, 1, 0, [b"a"])]
-        table.waits.sessions.check_invariants()
+        replica_manager.delayed_operations.sessions.check_invariants()
 
     run(test)
 
@@ -233,13 +236,13 @@ def test_a_session_outlives_its_connection() -> None:
         client, _ = await rig.with_topic()
         gone = Reader(await rig.client(), "t")
         await gone.fetch({0: 0})
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         waiting = asyncio.create_task(gone.ask({}, max_wait_ms=LONG_MS))
-        await until(lambda: len(table.waits.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
         gone.client.connection.close()
         await asyncio.gather(waiting, return_exceptions=True)
-        await until(lambda: len(table.waits.readers) == 0)
-        table.waits.sessions.check_invariants()
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 0)
+        replica_manager.delayed_operations.sessions.check_invariants()
         await client.produce("t", batch(b"a"))
         again = Reader(client, "t")
         again.session_id, again.epoch = gone.session_id, 2
@@ -294,9 +297,9 @@ def test_a_topic_that_goes_is_told(by_id: bool) -> None:
         client, topic_id = await rig.with_topic()
         reader = Reader(await rig.client(), topic_id if by_id else "t", 13 if by_id else 12)
         await reader.fetch({0: 0})
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         waiting = asyncio.create_task(reader.fetch(max_wait_ms=LONG_MS))
-        await until(lambda: len(table.waits.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
         delete = DeleteTopicState(topic_id=None, name="t")
         await client.ask(DeleteTopicsRequest(topics=(delete,), timeout_ms=5000))
         gone = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -323,9 +326,9 @@ def test_a_log_start_that_moves_is_told() -> None:
         await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000))
         assert await reader.fetch() == [(0, 0, 3, 2, [])]
         assert await reader.fetch() == []
-        table = rig.brokers[1].table
-        clean_up(table)
-        starts = {p.topic_partition.partition: p.log.log_start_offset for p in table}
+        replica_manager = rig.brokers[1].replica_manager
+        clean_up(replica_manager)
+        starts = {p.topic_partition.partition: p.log.log_start_offset for p in replica_manager}
         assert starts == {0: 2, 1: 1}
         assert await reader.fetch() == [(1, 0, 3, 1, [])]
 
@@ -337,10 +340,10 @@ def test_a_partition_that_goes_offline_is_told_to_whom_it_was_quiet() -> None:
         client, _ = await rig.with_topic(2, flush_messages="1")
         reader = Reader(await rig.client(), "t")
         await reader.fetch({0: 0, 1: 0})
-        table = rig.brokers[1].table
+        replica_manager = rig.brokers[1].replica_manager
         waiting = asyncio.create_task(reader.fetch(max_wait_ms=LONG_MS))
-        await until(lambda: len(table.waits.readers) == 1)
-        (partition,) = [p for p in table if p.topic_partition.partition == 1]
+        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        (partition,) = [p for p in replica_manager if p.topic_partition.partition == 1]
         partition.log.offline = StorageError("the disk is gone")
         produced = await client.produce("t", batch(b"a"), partition=1)
         assert produced.error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.handlers import fetch
-from sparklog.executors.log_dirs.broker_dir import BrokerFolder
-from sparklog.executors.log_dirs.log_dirs import LogFolders
+from sparklog.executors.log_dirs.broker_dir import BrokerDir
+from sparklog.executors.log_dirs.log_dirs import LogDirs
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.metrics import BrokerCounters
-from sparklog.executors.replica_manager.replica_manager import PartitionTable
+from sparklog.executors.replica_manager.metrics import BrokerMetrics
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.metadata.records import TopicCreated
 from sparklog.service.handler import RequestContext
@@ -79,17 +79,17 @@ def led(epoch: int) -> PartitionImage:
     )  # fmt: skip
 
 
-async def open_table() -> PartitionTable:
+async def open_table() -> ReplicaManager:
     """Leads ``COUNT`` empty partitions of one topic."""
-    folder = BrokerFolder.take(
+    folder = BrokerDir.take(
         MemoryBackend(), "broker-1", cluster_id="c", node_id=NODE, new=True, new_id=UUID(int=1)
     )
     ids = itertools.count(1)
-    table = PartitionTable(
+    replica_manager = ReplicaManager(
         node_id=NODE,
-        folders=LogFolders([folder]),
+        folders=LogDirs([folder]),
         settings={"max.incremental.fetch.session.cache.slots": "2"},
-        counters=BrokerCounters(),
+        counters=BrokerMetrics(),
         now_ms=lambda: NOW,
         monotonic_ms=lambda: NOW,
         random_bytes=lambda size: next(ids).to_bytes(size),
@@ -97,8 +97,8 @@ async def open_table() -> PartitionTable:
     image = ClusterImage()
     states = tuple(led(0) for _ in range(COUNT))
     image.replay(TopicCreated(topic="t", topic_id=TOPIC_ID, partitions=states))
-    await table.apply(image, lead=True)
-    return table
+    await replica_manager.apply(image, lead=True)
+    return replica_manager
 
 
 @dataclass
@@ -184,15 +184,15 @@ def told_in(response: FetchResponse) -> dict[int, Told]:
 class Story:
     """One history: steps change the broker or are a client's; every answer is checked."""
 
-    def __init__(self, table: PartitionTable, client: Client) -> None:
-        self.table = table
+    def __init__(self, replica_manager: ReplicaManager, client: Client) -> None:
+        self.replica_manager = replica_manager
         self.client = client
         self.made = itertools.count()
         self.written: dict[int, list[bytes | None]] = {number: [] for number in NUMBERS}
         self.min_bytes = 1
 
     def partition(self, number: int) -> Partition | None:
-        return self.table.get(TopicPartition("t", number))
+        return self.replica_manager.get(TopicPartition("t", number))
 
     # the broker's steps
 
@@ -204,13 +204,13 @@ class Story:
             value = b"%d" % next(self.made)
             self.written[number].append(value)
             appended = partition.append_as_leader(batch(value), acks=1, now_ms=NOW)
-            self.table.carry_out(appended.effects)
+            self.replica_manager.carry_out(appended.effects)
 
     def replicate(self, number: int, back: int) -> None:
         partition = self.partition(number)
         if partition is not None and partition.is_leader:
             end = max(partition.log.log_end_offset - back % 3, partition.high_watermark)
-            self.table.carry_out(partition.record_follower(FOLLOWER, end))
+            self.replica_manager.carry_out(partition.record_follower(FOLLOWER, end))
 
     def publish(self, number: int, count: int) -> None:
         self.append(number, count)
@@ -220,24 +220,24 @@ class Story:
         partition = self.partition(number)
         if partition is not None and partition.is_leader:
             target = max(partition.high_watermark - back % 3, 0)
-            self.table.carry_out(partition.delete_records(target))
+            self.replica_manager.carry_out(partition.delete_records(target))
 
     def resign(self, number: int, _: int) -> None:
         partition = self.partition(number)
         if partition is not None:
-            self.table.carry_out(partition.resign())
+            self.replica_manager.carry_out(partition.resign())
 
     def lead(self, number: int, _: int) -> None:
         partition = self.partition(number)
         if partition is not None and not partition.is_leader:
             epoch = partition.log.leader_epochs.latest_epoch + 1
-            self.table.carry_out(partition.take_role(led(max(epoch, 1)), 0))
+            self.replica_manager.carry_out(partition.take_role(led(max(epoch, 1)), 0))
 
     def evict(self, number: int, _: int) -> None:
         del number
-        session = self.table.waits.sessions.get(self.client.session_id)
+        session = self.replica_manager.delayed_operations.sessions.get(self.client.session_id)
         if session is not None:
-            self.table.waits.sessions.close(session)
+            self.replica_manager.delayed_operations.sessions.close(session)
 
     # the client's steps
 
@@ -295,7 +295,7 @@ class Story:
         client = self.client
         if client.waiting is not None:
             for parked in list(client.peer.state["waits"]._parked):
-                self.table.waits.readers.expire(parked)
+                self.replica_manager.delayed_operations.readers.expire(parked)
             self.check_waiting()
 
     # checks
@@ -355,8 +355,8 @@ class Story:
 
     def check(self) -> None:
         self.check_waiting()
-        self.table.waits.sessions.check_invariants()
-        self.table.waits.readers.check_invariants()
+        self.replica_manager.delayed_operations.sessions.check_invariants()
+        self.replica_manager.delayed_operations.readers.check_invariants()
 
     def drain(self) -> None:
         """In the end everything that can be read is, by answers with room for one batch."""
@@ -392,15 +392,15 @@ def test_a_session_changes_nothing_of_what_a_client_sees(
     by_id: bool, subscribed: set[int], steps: list[tuple[str, int, int]]
 ) -> None:
     async def tell() -> None:
-        table = await open_table()
-        client = Client(fetch.handler(table).handle, by_id)
-        story = Story(table, client)
+        replica_manager = await open_table()
+        client = Client(fetch.handler(replica_manager).handle, by_id)
+        story = Story(replica_manager, client)
         for number in sorted(subscribed):
             story.subscribe(number, 0)
         for name, number, value in steps:
             getattr(story, name)(number, value)
             story.check()
         story.drain()
-        await table.close()
+        await replica_manager.close()
 
     asyncio.run(tell())

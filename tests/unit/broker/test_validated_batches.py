@@ -104,7 +104,7 @@ def test_the_setting_may_change_while_requests_repeat_each_other() -> None:
 
 async def set_validation(rig: Rig, client: Client, value: str) -> None:
     await client.alter(TOPIC_KIND, "t", sparklog_validate_batches=value)
-    partition = rig.brokers[1].table.get(TopicPartition("t", 0))
+    partition = rig.brokers[1].replica_manager.get(TopicPartition("t", 0))
     assert partition is not None
     await until(lambda: partition.config.sparklog_validate_batches == value)
 
@@ -136,11 +136,13 @@ def test_more_than_may_wait_is_refused_and_may_be_sent_again(
 
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic(**RECORDS)
-        table = rig.brokers[1].table
-        partition = table.get(TopicPartition("t", 0))
+        replica_manager = rig.brokers[1].replica_manager
+        partition = replica_manager.get(TopicPartition("t", 0))
         assert partition is not None
         # The first has more than may wait too, but nothing waits before it.
-        first, second = (table.validations.submit(partition, batch(b"a"), 1) for _ in range(2))
+        first, second = (
+            replica_manager.validations.submit(partition, batch(b"a"), 1) for _ in range(2)
+        )
         refusal = await second
         assert isinstance(refusal, KafkaError)
         assert refusal.code is ErrorCode.REQUEST_TIMED_OUT
@@ -156,19 +158,21 @@ def test_more_than_may_wait_is_refused_and_may_be_sent_again(
 def test_what_waits_when_a_partition_is_closed_is_answered(begun: bool) -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic(**RECORDS)
-        table = rig.brokers[1].table
-        partition = table.get(TopicPartition("t", 0))
+        replica_manager = rig.brokers[1].replica_manager
+        partition = replica_manager.get(TopicPartition("t", 0))
         assert partition is not None
-        waiting = [table.validations.submit(partition, batch(b"%d" % n), 1) for n in range(3)]
+        waiting = [
+            replica_manager.validations.submit(partition, batch(b"%d" % n), 1) for n in range(3)
+        ]
         if begun:
             await asyncio.sleep(0)
-        await table.validations.settle(partition)
+        await replica_manager.validations.settle(partition)
         for outcome in waiting:
             refusal = outcome.result()
             assert isinstance(refusal, KafkaError)
             assert refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         # The bytes are free again, and the partition's next batch is worked on.
-        after = await table.validations.submit(partition, batch(b"a"), 1)
+        after = await replica_manager.validations.submit(partition, batch(b"a"), 1)
         assert isinstance(after, Appended)
         assert after.base_offset == 0
 
@@ -178,13 +182,13 @@ def test_what_waits_when_a_partition_is_closed_is_answered(begun: bool) -> None:
 def test_a_batch_does_not_overtake_those_that_wait_when_the_setting_ends() -> None:
     async def test(rig: Rig) -> None:
         _, _ = await rig.with_topic(**RECORDS)
-        table = rig.brokers[1].table
-        partition = table.get(TopicPartition("t", 0))
+        replica_manager = rig.brokers[1].replica_manager
+        partition = replica_manager.get(TopicPartition("t", 0))
         assert partition is not None
-        waiting = table.validations.submit(partition, batch(b"a"), 1)
+        waiting = replica_manager.validations.submit(partition, batch(b"a"), 1)
         partition.config = replace(partition.config, sparklog_validate_batches="header")
-        assert table.validations.wants(partition)
+        assert replica_manager.validations.wants(partition)
         await waiting
-        await until(lambda: not table.validations.wants(partition))
+        await until(lambda: not replica_manager.validations.wants(partition))
 
     run(test)

@@ -7,7 +7,7 @@ from sparklog.client import closest_replicas
 from sparklog.client.closest_replicas import ClosestReplicas, given_rack, own_rack
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView
-from sparklog.client.data_client import Fetched, FetchFrom, RawClient, value_or_raise
+from sparklog.client.data_client import DataClient, Fetched, FetchFrom, value_or_raise
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
@@ -19,11 +19,11 @@ BATCH = encode_batch([Record(value=b"v", timestamp=1000)])
 ELSEWHERE = "192.0.2.1"
 
 
-async def filled(cluster: SmallCluster, client: ClusterClient, rack: str = "here") -> RawClient:
+async def filled(cluster: SmallCluster, client: ClusterClient, rack: str = "here") -> DataClient:
     """Broker 1 leads, broker 2 is the closest."""
     cluster.add_topic("t", leaders=(1, 1))
     cluster.closest = {T0: 2}
-    raw = RawClient(client, given_rack(rack))
+    raw = DataClient(client, given_rack(rack))
     await raw.produce_each({T0: [BATCH], T1: [BATCH]})
     return raw
 

@@ -9,11 +9,11 @@ from sparklog.client import cluster_client as cluster_client_module
 from sparklog.client.cluster_client import ClusterClient, parse_bootstrap
 from sparklog.client.connection import Connection
 from sparklog.client.data_client import (
+    DataClient,
     Fetched,
     FetchFrom,
     Produced,
     ProducerIdentity,
-    RawClient,
 )
 from sparklog.client.deadline import Deadline
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
@@ -41,7 +41,7 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batches_go_to_the_leaders_and_come_back_as_they_were_sent() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t", leaders=(1, 2))
-        raw = RawClient(client)
+        raw = DataClient(client)
         produced = await raw.produce_each({T0: [batch(b"a", b"b")], T1: [batch(b"c")]})
         assert produced == {T0: Produced(base_offset=0), T1: Produced(base_offset=0)}
         assert await raw.produce(T0, [batch(b"d")]) == Produced(base_offset=2)
@@ -61,7 +61,7 @@ def test_batches_go_to_the_leaders_and_come_back_as_they_were_sent() -> None:
 def test_older_versions_work_too(max_versions: dict[int, int]) -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = RawClient(client)
+        raw = DataClient(client)
         await raw.produce(
             T0,
             [
@@ -78,7 +78,7 @@ def test_older_versions_work_too(max_versions: dict[int, int]) -> None:
 def test_a_moved_leader_is_found_again() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = RawClient(client)
+        raw = DataClient(client)
         await raw.produce(T0, [batch(b"a")])
         cluster.move(T0, 2)
         assert await raw.produce(T0, [batch(b"b")]) == Produced(base_offset=1)
@@ -91,7 +91,7 @@ def test_a_moved_leader_is_found_again() -> None:
 def test_a_leader_that_comes_later_is_waited_for() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t", leaders=(-1,))
-        produced = asyncio.ensure_future(RawClient(client).produce(T0, [batch(b"a")]))
+        produced = asyncio.ensure_future(DataClient(client).produce(T0, [batch(b"a")]))
         await asyncio.sleep(0.05)
         assert not produced.done()
         cluster.move(T0, 1)
@@ -104,7 +104,7 @@ def test_a_lost_connection_is_opened_again_and_the_request_repeated() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
         cluster.refuse(LIST_OFFSETS, None)
-        found = await RawClient(client).list_offsets({T0: OffsetSpec.LATEST})
+        found = await DataClient(client).list_offsets({T0: OffsetSpec.LATEST})
         assert found == {T0: OffsetTimestamp(offset=0, leader_epoch=0)}
         assert cluster.asked(LIST_OFFSETS) == [1, 1]
 
@@ -116,7 +116,7 @@ def test_retriable_errors_are_retried_until_the_deadline() -> None:
         cluster.add_topic("t")
         cluster.refuse(PRODUCE, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 1000)
         with pytest.raises(KafkaError) as caught:
-            await RawClient(client).produce(T0, [batch(b"a")], timeout_s=1.0)
+            await DataClient(client).produce(T0, [batch(b"a")], timeout_s=1.0)
         assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert "t-0" in str(caught.value)
         assert len(cluster.asked(PRODUCE)) > 2
@@ -129,9 +129,9 @@ def test_final_errors_are_raised_at_once_with_the_partition_named() -> None:
         cluster.add_topic("t")
         cluster.refuse(PRODUCE, ErrorCode.MESSAGE_TOO_LARGE)
         with pytest.raises(KafkaError, match=r"MESSAGE_TOO_LARGE.*t-0"):
-            await RawClient(client).produce(T0, [batch(b"a")])
+            await DataClient(client).produce(T0, [batch(b"a")])
         with pytest.raises(KafkaError, match=r"OFFSET_OUT_OF_RANGE.*t-0"):
-            await RawClient(client).fetch(T0, 5)
+            await DataClient(client).fetch(T0, 5)
         assert (cluster.asked(PRODUCE), cluster.asked(FETCH)) == ([1], [1])
 
     run_cluster(test)
@@ -141,7 +141,7 @@ def test_a_duplicate_that_the_broker_forgot_counts_as_written() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
         cluster.refuse(PRODUCE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-        assert await RawClient(client).produce(T0, [batch(b"a")]) == Produced()
+        assert await DataClient(client).produce(T0, [batch(b"a")]) == Produced()
 
     run_cluster(test)
 
@@ -149,7 +149,7 @@ def test_a_duplicate_that_the_broker_forgot_counts_as_written() -> None:
 def test_unknown_topics_and_partitions_are_named_after_a_moment() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = RawClient(client)
+        raw = DataClient(client)
         with pytest.raises(KafkaError, match="topic 'missing' does not exist") as caught:
             await raw.fetch(TopicPartition("missing", 0), 0)
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -164,7 +164,7 @@ def test_unknown_topics_and_partitions_are_named_after_a_moment() -> None:
 def test_one_bad_partition_does_not_spoil_the_others() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t", leaders=(1, 2))
-        raw = RawClient(client)
+        raw = DataClient(client)
         await raw.produce(T0, [batch(b"a")])
         answers = await raw.fetch_each({T0: FetchFrom(offset=0), T1: FetchFrom(offset=9)})
         good, bad = answers[T0], answers[T1]
@@ -178,7 +178,7 @@ def test_one_bad_partition_does_not_spoil_the_others() -> None:
 
 def test_missing_topics_are_created_only_on_request() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
-        raw = RawClient(client)
+        raw = DataClient(client)
         with pytest.raises(KafkaError, match="does not exist"):
             await raw.produce(T0, [batch(b"a")])
         assert await raw.produce(T0, [batch(b"a")], create=True) == Produced(base_offset=0)
@@ -189,7 +189,7 @@ def test_missing_topics_are_created_only_on_request() -> None:
 def test_a_topic_that_was_created_again_is_found_under_its_new_id() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = RawClient(client)
+        raw = DataClient(client)
         await raw.produce(T0, [batch(b"old")])
         cluster.delete_topic("t")
         cluster.add_topic("t")
@@ -202,7 +202,7 @@ def test_a_topic_that_was_created_again_is_found_under_its_new_id() -> None:
 def test_a_fetch_waits_for_records_and_ends_without_them() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = RawClient(client)
+        raw = DataClient(client)
         assert values(await raw.fetch(T0, 0, max_wait_ms=10)) == []
         waiting = asyncio.ensure_future(raw.fetch(T0, 0, max_wait_ms=10_000))
         while len(cluster.asked(FETCH)) < 2:
@@ -216,7 +216,7 @@ def test_a_fetch_waits_for_records_and_ends_without_them() -> None:
 def test_acks_0_does_not_wait_for_an_answer() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = RawClient(client)
+        raw = DataClient(client)
         assert await raw.produce(T0, [batch(b"a")], acks=0) == Produced()
         assert values(await raw.fetch(T0, 0)) == [(0, b"a")]
 
@@ -226,7 +226,7 @@ def test_acks_0_does_not_wait_for_an_answer() -> None:
 def test_producer_ids_come_from_brokers_and_are_retried() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.refuse(INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        found = await RawClient(client).init_producer_id()
+        found = await DataClient(client).init_producer_id()
         assert found == ProducerIdentity(producer_id=1001, producer_epoch=0)
         assert 0 not in cluster.asked(INIT_PRODUCER_ID)
 
@@ -251,7 +251,7 @@ def test_a_bootstrap_address_that_died_does_not_matter_once_nodes_are_known() ->
         await client.refresh((), Deadline(30))
         cluster.add_topic("t", leaders=(2,))
         await cluster.stop_node(1)
-        assert await RawClient(client).produce(T0, [batch(b"a")]) == Produced(base_offset=0)
+        assert await DataClient(client).produce(T0, [batch(b"a")]) == Produced(base_offset=0)
 
     run_cluster(test)
 

@@ -8,7 +8,7 @@ from small_cluster import SmallCluster, run_cluster
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
-from sparklog.client.data_client import RawClient
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
 from sparklog.client.producer import Delivered, Producer, ProducerOptions
@@ -265,7 +265,7 @@ def test_a_missing_topic_is_created_by_sending() -> None:
 
 
 async def fill(client: ClusterClient, tp: TopicPartition, count: int, per_batch: int = 3) -> None:
-    raw = RawClient(client)
+    raw = DataClient(client)
     for start in range(0, count, per_batch):
         numbers = range(start, min(start + per_batch, count))
         batch = encode_batch([Record(value=b"%d" % n, timestamp=n) for n in numbers])
@@ -333,7 +333,7 @@ def test_control_batches_are_passed_over() -> None:
             [Record(key=b"\0\0\0\1", value=b"")], control=True, transactional=True
         )
         await fill(client, T0, 1)
-        await RawClient(client).produce(T0, [marker])
+        await DataClient(client).produce(T0, [marker])
         await fill(client, T0, 1)
         assert [r.offset for r in await read(client, T0, 2)] == [0, 2]
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from sparklog.dataframe.write import request_batcher as deliveries
-from sparklog.dataframe.write.request_batcher import Deliveries
+from sparklog.dataframe.write.request_batcher import RequestBatcher
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 from sparklog.wire.records.columns import EncodedBatch
@@ -49,7 +49,7 @@ async def settled() -> None:
 
 
 async def delivering(
-    made: Deliveries, *batches: tuple[TopicPartition, Sequence[EncodedBatch]]
+    made: RequestBatcher, *batches: tuple[TopicPartition, Sequence[EncodedBatch]]
 ) -> Future[None]:
     done: Future[None] = Future()
     made.deliver(batches, done)
@@ -65,8 +65,8 @@ def by_number(tp: TopicPartition) -> int:
     return tp.partition
 
 
-def made(broker: Broker, leader_of: Callable[[TopicPartition], int] = one_leader) -> Deliveries:
-    return Deliveries(broker.produce, leader_of)
+def made(broker: Broker, leader_of: Callable[[TopicPartition], int] = one_leader) -> RequestBatcher:
+    return RequestBatcher(broker.produce, leader_of)
 
 
 def test_what_waits_for_a_leader_goes_in_one_request_and_each_partition_in_order() -> None:

@@ -11,7 +11,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition.outcomes import Appended, Effect, FlushLog
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.purgatory.timer import Timers
-from sparklog.executors.replica_manager.log_flusher import Flusher
+from sparklog.executors.replica_manager.log_flusher import LogFlusher
 
 DEADLINE_S = 20.0
 
@@ -75,7 +75,7 @@ class Shell:
         self.partition = partition
         self.now_ms = NOW
         self.planned = 0
-        self.flusher = Flusher(lambda: self.now_ms, self.carry_out, Timers())
+        self.flusher = LogFlusher(lambda: self.now_ms, self.carry_out, Timers())
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

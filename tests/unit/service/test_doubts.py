@@ -10,7 +10,12 @@ from sparklog.client.connection import Connection
 from sparklog.errors import ErrorCode
 from sparklog.metadata import BrokerImage, BrokerRegistered
 from sparklog.service import metadata
-from sparklog.service.suspected_brokers import DOUBT_MS_MAX, HESITATION_MS, QUIET_MS, Doubts
+from sparklog.service.suspected_brokers import (
+    DOUBT_MS_MAX,
+    HESITATION_MS,
+    QUIET_MS,
+    SuspectedBrokers,
+)
 from sparklog.transport import Server
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.messages.metadata import (
@@ -23,10 +28,10 @@ from sparklog.wire.protocol.messages.metadata import (
 @dataclass
 class Clock:
     now_ms: int = 0
-    doubts: Doubts = field(init=False)
+    suspected_brokers: SuspectedBrokers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.doubts = Doubts(lambda: self.now_ms)
+        self.suspected_brokers = SuspectedBrokers(lambda: self.now_ms)
 
 
 def broker(epoch: int) -> BrokerImage:
@@ -35,22 +40,22 @@ def broker(epoch: int) -> BrokerImage:
 
 def test_a_doubt_ends_with_time_a_word_of_the_broker_or_its_new_registration() -> None:
     clock = Clock()
-    doubts = clock.doubts
-    assert not doubts
-    doubts.lost(1, 5)
-    assert doubts
-    assert doubts.about(broker(5))
-    assert not doubts.about(None)
+    suspected_brokers = clock.suspected_brokers
+    assert not suspected_brokers
+    suspected_brokers.lost(1, 5)
+    assert suspected_brokers
+    assert suspected_brokers.about(broker(5))
+    assert not suspected_brokers.about(None)
     clock.now_ms += DOUBT_MS_MAX
-    assert doubts.about(broker(5))
+    assert suspected_brokers.about(broker(5))
     clock.now_ms += 1
-    assert not doubts.about(broker(5))
-    assert not doubts
-    doubts.lost(1, 5)
-    doubts.heard(1)
-    assert not doubts.about(broker(5))
-    doubts.lost(1, 5)
-    assert not doubts.about(broker(6))
+    assert not suspected_brokers.about(broker(5))
+    assert not suspected_brokers
+    suspected_brokers.lost(1, 5)
+    suspected_brokers.heard(1)
+    assert not suspected_brokers.about(broker(5))
+    suspected_brokers.lost(1, 5)
+    assert not suspected_brokers.about(broker(6))
 
 
 def test_only_who_asks_again_after_a_while_waits_and_all_that_it_asks_meanwhile() -> None:
@@ -58,7 +63,7 @@ def test_only_who_asks_again_after_a_while_waits_and_all_that_it_asks_meanwhile(
     waits = []
     for pause in (0, QUIET_MS - 1, 1, QUIET_MS, 5, HESITATION_MS - 5, 1):
         clock.now_ms += pause
-        waits.append(clock.doubts.hesitation_ms(asker))
+        waits.append(clock.suspected_brokers.hesitation_ms(asker))
     assert waits == [0, 0, 0, HESITATION_MS, HESITATION_MS - 5, 0, 0]
 
 
@@ -82,18 +87,18 @@ def test_a_doubted_leader_is_not_named_until_its_new_registration(version: int) 
 
         epoch = 4 if version >= 7 else -1
         assert await ask() == (ErrorCode.NONE, 1, epoch)
-        clock.doubts.lost(1, 1)
+        clock.suspected_brokers.lost(1, 1)
         assert await ask() == (ErrorCode.LEADER_NOT_AVAILABLE, -1, epoch)
-        clock.doubts.lost(2, 2)
-        clock.doubts.heard(1)
+        clock.suspected_brokers.lost(2, 2)
+        clock.suspected_brokers.heard(1)
         assert await ask() == (ErrorCode.NONE, 1, epoch)
-        clock.doubts.lost(1, 1)
+        clock.suspected_brokers.lost(1, 1)
         again = replace(whole.brokers[1], broker_epoch=9)
         whole.replay(BrokerRegistered(broker=again, clean=False))
         assert await ask() == (ErrorCode.NONE, 1, epoch)
         connection.close()
 
-    run_node([metadata.handler(lambda: whole, None, clock.doubts)], test)
+    run_node([metadata.handler(lambda: whole, None, clock.suspected_brokers)], test)
 
 
 def test_an_answer_that_waited_knows_what_happened_meanwhile() -> None:
@@ -107,9 +112,9 @@ def test_an_answer_that_waited_knows_what_happened_meanwhile() -> None:
         asking = asyncio.create_task(connection.request(request))
         while not any(each.parked for each in server.connections):
             await asyncio.sleep(0)
-        clock.doubts.lost(1, 1)
+        clock.suspected_brokers.lost(1, 1)
         assert leader_of_flights(first) == (ErrorCode.NONE, 1, 4)
         assert leader_of_flights(await asking) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 4)
         connection.close()
 
-    run_node([metadata.handler(lambda: whole, None, clock.doubts)], test)
+    run_node([metadata.handler(lambda: whole, None, clock.suspected_brokers)], test)

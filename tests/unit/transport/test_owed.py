@@ -5,7 +5,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 
-from sparklog.transport import Answer, Owed, ServerConnection, serve
+from sparklog.transport import Answer, PendingResponse, ServerConnection, serve
 
 HOST = "127.0.0.1"
 
@@ -20,10 +20,10 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def test_they_leave_in_request_order_and_none_is_no_answer() -> None:
-    owed: list[Owed] = []
+    owed: list[PendingResponse] = []
 
     def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-        owed.append(Owed())
+        owed.append(PendingResponse())
         if bytes(frames.popleft()) == b"known":
             owed[-1].give((b"at once",))
         return owed[-1:]
