@@ -1,14 +1,24 @@
-"""The file map of ARCHITECTURE.md, from the modules' docstrings: ``python tests/lint/file_map.py``
-writes it anew, and the test beside it says when that is due."""
+"""docs/files.md, from the modules' docstrings: ``python tests/lint/file_map.py`` writes it anew,
+and the test beside it says when that is due."""
 
 import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "ARCHITECTURE.md"
-HEADING = "## File map"
+DOCUMENT = ROOT / "docs" / "files.md"
 
-#: Folders by the name they are shown under, in the order a reader wants them.
+_INTRODUCTION = """\
+# Files
+
+Made from the modules' docstrings by `python tests/lint/file_map.py`.
+[ARCHITECTURE.md](../ARCHITECTURE.md) says what each package owns, what it must not know, and how
+the packages work together.
+
+`sparklog/wire/protocol/messages/` is left out: it is generated, one module per API, by
+`python -m sparklog.wire.protocol.generate`.
+"""
+
+#: Folders in the order in which a reader of ARCHITECTURE.md meets them.
 _FOLDERS = (
     "sparklog", "sparklog/cli",
     "sparklog/dataframe", "sparklog/dataframe/options", "sparklog/dataframe/read",
@@ -20,32 +30,20 @@ _FOLDERS = (
     "executors/fetch_sessions", "executors/purgatory", "executors/supervisor",
     "sparklog/client", "sparklog/service", "sparklog/transport", "storage_backends",
     "sparklog/metadata", "sparklog/wire/records", "sparklog/wire/protocol",
-    "sparklog/wire/framing",
+    "sparklog/wire/framing", "sparklog/config",
 )  # fmt: skip
 _ROOMS = ("sparklog", "driver", "executors", "storage_backends")
 _GENERATED = "sparklog/wire/protocol/messages"
 
 
-def head() -> str:
-    """What stands in the document before the map."""
-    return DOCUMENT.read_text().split(HEADING)[0]
-
-
-def written() -> str:
-    """The map as it stands in the document."""
-    return DOCUMENT.read_text().split(HEADING)[1]
-
-
 def due() -> str:
-    """The map as the modules' docstrings make it."""
-    introduction = written().split("\n**top**")[0]
-    parts = [introduction + "\n" + _table("top", [ROOT / "pyspark_sparklog.py"])]
-    parts += [_table(f"`{folder}/`", sorted(_modules(folder))) for folder in _folders()]
-    return "\n".join(parts)
+    """The document as the modules' docstrings make it."""
+    top_level = _table([ROOT / "pyspark_sparklog.py"])
+    return "\n".join((_INTRODUCTION, "## Top level\n", top_level, *map(_section, _folders())))
 
 
 def _folders() -> list[str]:
-    """Known ones first; a folder that nobody has placed comes last."""
+    """The folders of ``_FOLDERS`` that exist, then the folders that it does not name."""
     found = {
         str(path.parent.relative_to(ROOT))
         for room in _ROOMS
@@ -56,21 +54,23 @@ def _folders() -> list[str]:
     return placed + sorted(found.difference(placed))
 
 
-def _modules(folder: str) -> list[Path]:
-    return [path for path in (ROOT / folder).glob("*.py") if path.name != "__init__.py"]
+def _section(folder: str) -> str:
+    package = _summary(ROOT / folder / "__init__.py")
+    modules = [path for path in (ROOT / folder).glob("*.py") if path.name != "__init__.py"]
+    return f"## `{folder}/`\n\n{package}.\n\n{_table(sorted(modules))}"
 
 
-def _table(title: str, paths: list[Path]) -> str:
-    rows = "".join(f"| `{path.name}` | {_says(path)} |\n" for path in paths)
-    return f"**{title}**\n\n| file | what |\n|---|---|\n{rows}"
+def _table(paths: list[Path]) -> str:
+    rows = "".join(f"| `{path.name}` | {_summary(path)} |\n" for path in paths)
+    return f"| file | what it holds |\n|---|---|\n{rows}"
 
 
-def _says(path: Path) -> str:
-    """The first paragraph of a module's docstring, on one line."""
+def _summary(path: Path) -> str:
+    """The first paragraph of a module's docstring, on one line, without a final period."""
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     text = " ".join(docstring.split("\n\n")[0].split())
     return text.removesuffix(".").replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(head() + HEADING + due())
+    DOCUMENT.write_text(due())

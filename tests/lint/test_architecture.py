@@ -1,7 +1,56 @@
-"""ARCHITECTURE.md's file map says of every module what the module says of itself."""
+"""The pages that describe the tree agree with it: docs/files.md repeats what each module says of
+itself, and every page mentions only modules that exist."""
+
+import re
+from pathlib import Path
 
 import file_map
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The changelog tells of modules under the names that they had at the time.
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "*/*.md", "tests/*/*.md")
+    for path in ROOT.glob(pattern)
+    if path.name != "CHANGELOG.md" and not path.relative_to(ROOT).parts[0].startswith(".")
+)
+#: The folders below which a page may name a module without its leading folders.
+TREES = ("sparklog", "driver", "executors", "storage_backends", "tests", "benchmarks", "examples")
+MENTION = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
+#: A path in backticks from the top of the repository on, with or without an extension.
+PATH = re.compile(rf"`((?:{'|'.join(TREES)}|docs)/[\w./-]*)`")
+#: Names of modules that belong to the reader, not to this tree.
+READERS_OWN = {"job.py"}
 
 
-def test_the_file_map_is_up_to_date() -> None:
-    assert file_map.written() == file_map.due(), "run python tests/lint/file_map.py"
+def modules() -> set[str]:
+    found = {path.name for path in ROOT.glob("*.py")}
+    for tree in TREES:
+        paths = (path.relative_to(ROOT) for path in (ROOT / tree).rglob("*.py"))
+        found |= {path.as_posix() for path in paths}
+    return found
+
+
+#: Every path from any of its folders on: ``executors/log/log.py``, ``log/log.py`` and ``log.py``.
+TAILS = {
+    "/".join(parts[start:])
+    for parts in (name.split("/") for name in modules())
+    for start in range(len(parts))
+}
+
+
+def test_the_page_of_files_is_up_to_date() -> None:
+    assert file_map.DOCUMENT.read_text() == file_map.due(), "run python tests/lint/file_map.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_mentions_only_modules_that_exist(page: Path) -> None:
+    text = page.read_text()
+    assert sorted(set(MENTION.findall(text)) - TAILS - READERS_OWN) == []
+    paths = {path.rstrip("/") for path in PATH.findall(text)}
+    assert [path for path in sorted(paths) if not exists(path)] == []
+
+
+def exists(path: str) -> bool:
+    return (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
