@@ -1,6 +1,10 @@
 """sparklog: a partitioned, replicated, transactional log inside a Spark application.
 
-Attributes load on first use (PEP 562), so importing one room never drags pyspark into a broker.
+Owns: the names that applications import.  ``start`` runs a cluster inside a Spark application,
+``connect`` reaches a cluster that runs elsewhere, and both return a ``Cluster``.  ``to_records``
+and ``from_records`` turn rows into records and back.  Must not know what is behind these names:
+attributes load on first use (PEP 562), so that an import of one package never drags pyspark into
+a broker.
 """
 
 from typing import TYPE_CHECKING, Any

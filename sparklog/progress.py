@@ -1,33 +1,45 @@
 """Progress bars: on stderr in a terminal, as HTML in a notebook.
 
-Owns: how progress looks.  Must not know what makes it.
+Owns: how the progress of moves and drains looks.  Must not know who moves or drains.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sparklog.client.replica_moves import MoveProgress
 from sparklog.plurals import counted
+from sparklog.wire.protocol.private import DrainedBroker
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Is told what is done, what there is in all, and the same in words.
+#: Shows progress: the amount that is done, the whole amount, and both in words.
 ShowProgress = Callable[[float, float, str], None]
 
 
 def progress_bar(title: str) -> AbstractContextManager[ShowProgress]:
-    """A bar that stays on the screen at the end.
+    """Open a progress bar that stays on the screen at the end.
 
-    Without a terminal and without a notebook the last state is printed.
+    Without a terminal and without a notebook, only the last state is printed.
+
+    Args:
+        title: The text before the bar.
+
+    Returns:
+        A context manager, which gives the function that updates the bar.
     """
     from rich.console import Console
 
     console = Console(stderr=True)
     return _notebook_bar(title) if console.is_jupyter else _terminal_bar(title, console)
+
+
+def optional_progress_bar(title: str, wanted: bool) -> AbstractContextManager[ShowProgress]:
+    """``progress_bar``, or an updating function that shows nothing when no bar is wanted."""
+    return progress_bar(title) if wanted else nullcontext(lambda _done, _total, _words: None)
 
 
 @contextmanager
@@ -49,7 +61,7 @@ def _terminal_bar(title: str, console: "Console") -> Iterator[ShowProgress]:
 
 @contextmanager
 def _notebook_bar(title: str) -> Iterator[ShowProgress]:
-    """One HTML output that is updated; rich would need ipywidgets, and warn where it is missing."""
+    """One HTML output that is updated.  Rich would need ipywidgets, and warn when it is missing."""
     ipython = import_module("IPython.display")
     shown = _bar_html(title, None, "")
     handle = ipython.display(ipython.HTML(shown), display_id=True)
@@ -65,7 +77,7 @@ def _notebook_bar(title: str) -> Iterator[ShowProgress]:
 
 
 def _bar_html(title: str, fraction: float | None, words: str) -> str:
-    """A bar by the fraction that is done; None: it is not known."""
+    """The bar for the fraction that is done; None when the fraction is not known."""
     if fraction is None:
         return f"{escape(title)} <progress></progress>"
     percent = round(100 * min(max(fraction, 0.0), 1.0))
@@ -74,7 +86,7 @@ def _bar_html(title: str, fraction: float | None, words: str) -> str:
 
 
 def show_moves(show: ShowProgress) -> Callable[[MoveProgress], None]:
-    """Moves of replicas as progress: of bytes where there are some, else of partitions."""
+    """Return a function that shows moves of replicas, in bytes if possible, else in partitions."""
 
     def show_one(seen: MoveProgress) -> None:
         done = seen.partitions_total - seen.partitions_left
@@ -88,8 +100,23 @@ def show_moves(show: ShowProgress) -> Callable[[MoveProgress], None]:
     return show_one
 
 
+def show_drains(show: ShowProgress) -> Callable[[Sequence[DrainedBroker]], None]:
+    """Return a function that shows how many replicas have left the brokers that are drained."""
+    total = 0
+
+    def show_drained(drained: Sequence[DrainedBroker]) -> None:
+        nonlocal total
+        left = sum(broker.partitions_left for broker in drained)
+        stuck = sum(broker.partitions_stuck for broker in drained)
+        total = max(total, left)
+        words = f"{total - left}/{counted(total, 'replica')}"
+        show(total - left, total, f"{words}, {stuck} cannot move now" if stuck else words)
+
+    return show_drained
+
+
 def _size(count: float) -> str:
-    """Bytes in words."""
+    """A number of bytes in words."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

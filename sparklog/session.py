@@ -1,25 +1,25 @@
-"""Spark sessions that the command line and the demo make for themselves.
+"""Spark sessions with room for brokers, for the command line, the demo and small scripts.
 
-Owns: the settings such a session needs (``session_settings`` is pure).  Must not know what runs in
-the session.
+Owns: the settings that such a session needs (``session_settings`` is pure).  Must not know what
+runs in the session.
 """
 
 import os
 import sys
 from typing import Any
 
-#: Task slots beside the brokers: one that queries always have, and one more.
+#: Task slots beside the brokers: one slot that queries always have, and one more.
 QUERY_SLOTS = 2
 LOOPBACK = "127.0.0.1"
 
 
 def default_master(brokers: int) -> str:
-    """A local master with room for the brokers and for queries."""
+    """Return a local Spark master with task slots for the brokers and for queries."""
     return f"local[{brokers + QUERY_SLOTS}]"
 
 
 def session_settings(master: str, app_name: str = "sparklog") -> dict[str, str]:
-    """What a session for a cluster needs, by Spark's names."""
+    """Return the settings of a session that can run brokers, by Spark's names."""
     settings = {
         "spark.master": master,
         "spark.app.name": app_name,
@@ -36,7 +36,21 @@ def session_settings(master: str, app_name: str = "sparklog") -> dict[str, str]:
 
 
 def create_session(master: str | None = None, brokers: int = 3, app_name: str = "sparklog") -> Any:
-    """A Spark session of our own.  Raises StartError when Java is missing or too old."""
+    """Create a Spark session that can run brokers, or return the active session.
+
+    Spark's workers run with this Python.
+
+    Args:
+        master: The Spark master.  Default: a local master with room for ``brokers`` and queries.
+        brokers: Number of brokers and spares that are to run in the session.
+        app_name: Name of the Spark application.
+
+    Returns:
+        The ``SparkSession``.
+
+    Raises:
+        StartError: Java is missing or too old.
+    """
     from sparklog.driver.launcher import require_java
 
     require_java()

@@ -1,6 +1,6 @@
-"""What a caller of ``start`` gives -> options of the launcher, checked.
+"""Arguments of ``start`` and ``connect`` -> checked options of the launcher.
 
-Owns: the rules of those options, and their error messages.  Must not know the launcher, nor Spark.
+Owns: the rules of these arguments, and their error messages.  Must not know the launcher or Spark.
 """
 
 import json
@@ -17,7 +17,7 @@ Location = str | PathLike[str]
 
 
 def check_session(spark: Any) -> None:
-    """Refuse what is no Spark session.  Raises ConfigError."""
+    """Raises ConfigError for everything but a Spark session."""
     if not (hasattr(spark, "conf") and hasattr(spark, "read")):
         raise ConfigError(
             f"connect(spark, ...): expected a SparkSession, not {type(spark).__name__}"
@@ -25,7 +25,7 @@ def check_session(spark: Any) -> None:
 
 
 def check_bootstrap(bootstrap_servers: str) -> None:
-    """Raises ConfigError for what is not ``HOST:PORT,HOST:PORT``."""
+    """Raises ConfigError unless the addresses have the form ``HOST:PORT,HOST:PORT``."""
     try:
         parse_bootstrap(bootstrap_servers)
     except (AttributeError, TypeError, ValueError) as error:
@@ -44,7 +44,17 @@ def launch_options(
     settings: Mapping[str, Any] | None,
     storage_options: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Checked options of the launcher.  Raises StartError and ConfigError."""
+    """Check the arguments of ``start`` and turn them into the launcher's options.
+
+    ``host`` is the address where node 0 and the brokers listen.
+
+    Returns:
+        Keyword arguments of ``LaunchOptions``.
+
+    Raises:
+        ConfigError: A setting, port or folder is unknown, malformed or out of range.
+        StartError: The number of brokers or spares is out of range.
+    """
     if brokers < 1:
         raise StartError(f"brokers={brokers}: a cluster has at least one broker")
     if spares < 0:
@@ -72,7 +82,10 @@ def launch_options(
 
 
 def _absolute(location: Location) -> str:
-    """Executors have working folders of their own, so a relative path means ours."""
+    """The absolute path or URL.
+
+    Executors have working folders of their own, so a relative path is resolved here.
+    """
     text = fspath(location)
     scheme, rest = text.partition(":/")[::2]
     if scheme.isalnum() and len(scheme) > 1 and rest and not rest.startswith("/"):
@@ -82,7 +95,7 @@ def _absolute(location: Location) -> str:
 
 
 def _as_json(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """They travel to another process."""
+    """A copy of the options.  They must be JSON, because they travel to another process."""
     options = dict(storage_options or {})
     try:
         json.dumps(options)
@@ -94,7 +107,7 @@ def _as_json(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def as_texts(values: Mapping[str, Any] | None) -> dict[str, str]:
-    """Setting values as Kafka writes them: a boolean in lower case."""
+    """Return setting values as Kafka writes them: a boolean in lower case."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in (values or {}).items()

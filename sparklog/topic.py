@@ -1,4 +1,4 @@
-"""A topic in a notebook: what is in it, how large it is, its newest records, and DataFrames of it.
+"""The handle of a topic: its offsets, sizes and newest records, and DataFrames of its records.
 
 Owns: ``Topic`` and its HTML, and how options given as values reach ``format("sparklog")``.  Must
 not know how a cluster is started.
@@ -23,20 +23,30 @@ from sparklog.html_text import bytes_text, code, message, table
 from sparklog.plurals import counted
 from sparklog.types import OffsetSpec, TopicPartition
 
-#: The longest time that the HTML of a topic waits for the cluster, in seconds; as long again for
-#: its newest records.
+#: The longest time that the HTML of a topic waits for the cluster, in seconds.  The newest records
+#: may take as long again.
 LOOK_SECONDS_MAX: Final = 2.0
 #: The longest time that a preview reads records, in seconds.
 PREVIEW_SECONDS_MAX: Final = 10.0
-#: Records in HTML.
+#: Number of records in the HTML of a topic.
 RECORDS_SHOWN: Final = 5
-#: Rows of the table of partitions in HTML.
+#: The largest number of rows in the HTML table of partitions.
 PARTITIONS_SHOWN_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitionState:
-    """Offsets are ``[earliest, latest)``; ``size_bytes`` is the leader's log, None: not known."""
+    """The state of one partition.
+
+    Attributes:
+        partition: The partition's number.
+        leader: Node id of the leader.
+        replicas: Node ids of all replicas, the preferred leader first.
+        isr: Node ids of the in-sync replicas.
+        earliest: The first offset (the log start offset).
+        latest: The offset behind the last record that consumers can read.
+        size_bytes: Size of the leader's log; None when the leader did not tell.
+    """
 
     partition: int
     leader: int
@@ -48,17 +58,18 @@ class TopicPartitionState:
 
     @property
     def records(self) -> int:
-        """Offsets; gaps that compaction or transactions left count too."""
+        """The number of offsets.  Gaps that compaction or transactions left count too."""
         return self.latest - self.earliest
 
 
 class TopicFrames:
-    """DataFrames of one cluster's topics, in one Spark session (None: there is no Spark).
-
-    ``check_open`` raises ClosedError once the cluster was stopped.
-    """
+    """DataFrames of one cluster's topics, in one Spark session."""
 
     def __init__(self, spark: Any, bootstrap_servers: str, check_open: Callable[[], None]) -> None:
+        """``spark`` is None when the cluster has no Spark.
+
+        ``check_open`` raises ClosedError once the cluster was stopped.
+        """
         self._spark = spark
         self._check_open = check_open
         self._servers = {"kafka.bootstrap.servers": bootstrap_servers}
@@ -93,38 +104,42 @@ class TopicFrames:
 
 
 class Topic:
-    """A topic by name.  Looking at it asks the cluster.
+    """A handle of a topic; ``Cluster.topic`` makes it.  Each use asks the cluster.
 
-    Every method raises KafkaError for a topic that does not exist, and ClosedError once the cluster
-    was stopped.
+    Every method and property raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION) when the topic does not
+    exist, ConnectError when no node answers in time, and ClosedError once the cluster was stopped.
     """
 
     def __init__(
         self, name: str, open_client: Callable[[], BlockingClient], frames: TopicFrames
     ) -> None:
-        """``open_client`` gives the cluster's client, or raises ClosedError."""
+        """``open_client`` returns the cluster's client, or raises ClosedError."""
         self.name = name
         self._open_client = open_client
         self._frames = frames
 
     def read(self, **options: Any) -> Any:
-        """A DataFrame of its records; see ``Cluster.read``."""
+        """Return a Spark DataFrame of the topic's records; see ``Cluster.read``."""
         return self._frames.read(self.name, **options)
 
     def write(self, frame: Any, **options: Any) -> None:
-        """Append a DataFrame; see ``Cluster.write``."""
+        """Append a Spark DataFrame of records to the topic; see ``Cluster.write``."""
         self._frames.write(frame, self.name, **options)
 
     @property
     def configs(self) -> dict[str, str | None]:
-        """Its settings, the defaults included."""
+        """The topic's settings in force by name, the defaults included."""
         found = self._open_client().admin.describe_topic_configs(self.name)
         return {name: entry.value for name, entry in found.items()}
 
     def partitions(self, timeout_s: float | None = None) -> tuple[TopicPartitionState, ...]:
-        """Leaders, replicas, offsets and sizes, by number.
+        """Describe leaders, replicas, offsets and sizes.
 
-        ``timeout_s`` bounds the whole call.
+        Args:
+            timeout_s: Time limit of the whole call in seconds.  Default: 60 seconds.
+
+        Returns:
+            The partitions by number.
         """
         client = self._open_client()
         deadline = Deadline(client.timeout_s if timeout_s is None else timeout_s)
@@ -152,21 +167,28 @@ class Topic:
 
     @property
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """``(earliest, latest)`` by partition."""
+        """``(earliest, latest)`` by partition; see ``TopicPartitionState``."""
         return {state.partition: (state.earliest, state.latest) for state in self.partitions()}
 
     @property
     def records(self) -> int:
-        """How many offsets it holds."""
+        """The number of offsets in all partitions; see ``TopicPartitionState.records``."""
         return sum(state.records for state in self.partitions())
 
     @property
     def size_bytes(self) -> int:
-        """Of the leaders' logs, as far as they are known: without replicas."""
+        """Size of the leaders' logs in bytes, as far as it is known.  Followers do not count."""
         return sum(state.size_bytes or 0 for state in self.partitions())
 
     def preview(self, records: int = 10) -> list[ConsumedRecord]:
-        """The newest records of all partitions, by their timestamps, newest last."""
+        """Read the newest records of all partitions, for at most ten seconds.
+
+        Args:
+            records: The largest number of records.
+
+        Returns:
+            The records in the order of their timestamps, the newest last.
+        """
         return self._newest(self.partitions(), records, PREVIEW_SECONDS_MAX)
 
     def __repr__(self) -> str:
@@ -233,7 +255,7 @@ class Topic:
 
 
 def _require_frame(frame: Any) -> None:
-    """Raises ConfigError for what is no DataFrame of Spark, as one of pandas."""
+    """Raises ConfigError for everything but a Spark DataFrame, for instance one of pandas."""
     if not (hasattr(frame, "sparkSession") and hasattr(frame, "write")):
         kind = f"{type(frame).__module__}.{type(frame).__qualname__}".removeprefix("builtins.")
         raise ConfigError(
@@ -259,7 +281,7 @@ def _partitions_html(states: Sequence[TopicPartitionState]) -> str:
 
 
 def _replicas_text(state: TopicPartitionState) -> str:
-    """Replica ids; those that are not in sync are in brackets."""
+    """Replica ids; the ids of replicas that are not in sync are in brackets."""
     return ", ".join(str(id) if id in state.isr else f"({id})" for id in state.replicas)
 
 
@@ -280,7 +302,7 @@ def _records_html(records: Sequence[ConsumedRecord]) -> str:
 
 
 def _message(error: Exception) -> str:
-    """The text of an error; the name of its class when it has none."""
+    """The text of an error; the name of its class when it has no text."""
     return str(error) or type(error).__name__
 
 

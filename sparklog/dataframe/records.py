@@ -22,13 +22,14 @@ Batches = Iterator[pa.RecordBatch]
 
 #: Rows of one Arrow record, unless they have more bytes than ``ARROW_RECORD_BYTES``.
 ARROW_RECORD_ROWS: Final = 1000
-#: Half of what a topic takes by default.
+#: Half of the largest batch that a topic takes by default (``max.message.bytes``).
 ARROW_RECORD_BYTES: Final = 512 * 1024
-#: What the schema of JSON is learnt from: records, and their characters all together.
+#: Limits of the sample from which the schema of JSON records is learnt: the number of records, and
+#: the number of their characters all together.
 LEARN_RECORDS: Final = 100
 LEARN_CHARACTERS: Final = 1024 * 1024
 
-#: Spark's own pattern has milliseconds, its timestamps have microseconds.
+#: Spark's default pattern has milliseconds, but Spark's timestamps have microseconds.
 _JSON_OPTIONS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -44,17 +45,29 @@ def to_records(
     timestamp: str | Column | None = None,
     format: Format = "json",
 ) -> DataFrame:
-    """A DataFrame that ``format("sparklog")`` can write: ``value`` has all columns of ``frame``.
+    """Turn the rows of any DataFrame into records that ``format("sparklog")`` can write.
 
-    ``json``: one record per row, a JSON object; nulls are left out.  ``key``, ``topic``,
-    ``partition`` and ``timestamp`` are columns, or names of them, that become the record's own;
-    they stay in the value too.  A key is written as text, or as JSON where it has fields.
+    All columns of ``frame`` go into the column ``value`` of the result.
 
-    ``arrow``: up to 1,000 rows per record, as an Arrow IPC stream: smaller and faster, keeps every
-    type, and is read by ``from_records``, Arrow and pandas.  Such records have no key.  It needs
-    pandas on the driver (``pip install 'sparklog[arrow]'``).
+    Args:
+        frame: The rows.
+        key: The column, or its name, that becomes the record's key.  A key is written as binary
+            when it is binary, as JSON when it has fields, and else as text.
+        topic: The column, or its name, that names the record's topic.
+        partition: The column, or its name, that gives the record's partition.
+        timestamp: The column, or its name, that becomes the record's timestamp.  Default: the time
+            of arrival.  These four columns stay in the value too.
+        format: ``json``: one record per row, a JSON object without nulls.  ``arrow``: up to 1,000
+            rows per record, as an Arrow IPC stream, which is smaller and faster, keeps every type,
+            and is read by ``from_records``, Arrow and pandas.  Arrow records have no key, topic,
+            partition or timestamp of their own, and need pandas on the driver
+            (``pip install 'sparklog[arrow]'``).
 
-    Raises ConfigError.
+    Returns:
+        A DataFrame with the column ``value`` and a column for each argument that was given.
+
+    Raises:
+        ConfigError: The format is unknown, does not allow the arguments, or lacks pandas.
     """
     own = {"key": key, "topic": topic, "partition": partition, "timestamp": timestamp}
     given = {name: column for name, column in own.items() if column is not None}
@@ -79,16 +92,26 @@ def from_records(
     keep: Sequence[str] = (),
     mode: str = "PERMISSIVE",
 ) -> DataFrame:
-    """The rows that ``to_records`` (or any writer of JSON objects) put into ``records.value``.
+    """Turn records back into the rows that ``to_records``, or any writer of JSON objects, wrote.
 
-    ``schema`` is a StructType or DDL (``"id bigint, name string"``); None learns it, which costs a
-    query: from the first Arrow record, or from up to 100 JSON objects (of at most 1 MiB together,
-    but one at least).  A field that none of them has, for instance because it is null in all of
-    them, is not found: give the schema.  ``keep`` are columns of the records (``offset``,
-    ``timestamp``, ``key`` ...) that come first in every row.  ``mode`` is Spark's for JSON:
-    PERMISSIVE gives nulls for what does not fit, FAILFAST fails.
+    Args:
+        records: A DataFrame of records, with the column ``value``.
+        schema: The columns of the rows, as a StructType or DDL (``"id bigint, name string"``).
+            Default: the schema is learnt, which costs a query, from the first Arrow record, or from
+            up to 100 JSON objects (at most 1 MiB of them, but at least one).  A field that none of
+            these objects has, for instance because it is null in all of them, is not found.
+        format: The format that ``to_records`` was given.
+        keep: Columns of the records (``offset``, ``timestamp``, ``key`` ...) that come first in
+            every row.
+        mode: Spark's mode for JSON.  PERMISSIVE gives nulls for values that do not fit the schema,
+            FAILFAST fails.
 
-    Raises ConfigError.
+    Returns:
+        A DataFrame with the columns of ``keep``, then those of the schema.
+
+    Raises:
+        ConfigError: The format is unknown or lacks pandas, the schema cannot be learnt or is not
+            one of columns, or a column of ``keep`` has a name that the rows have too.
     """
     _check_format(format)
     fields = _schema(records, schema, format)
@@ -132,7 +155,7 @@ def _schema(records: DataFrame, schema: StructType | str | None, format: Format)
 
 
 def _learnt(records: DataFrame, texts: Sequence[str]) -> StructType:
-    """What Spark says of all objects together; what is no JSON object says nothing."""
+    """The schema that Spark finds for all objects together; other values are ignored."""
     objects: list[str] = []
     size = 0
     for text in texts:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sparklog.client.replica_moves import MoveProgress
-from sparklog.progress import progress_bar, show_moves
+from sparklog.progress import progress_bar, show_drains, show_moves
+from sparklog.wire.protocol.private import DrainedBroker
 
 
 class ZMQInteractiveShell:
@@ -86,3 +87,24 @@ def test_one_partition_is_not_many() -> None:
             MoveProgress(partitions_total=total, partitions_left=0, bytes_total=0, bytes_copied=0)
         )
     assert seen == [(1, 1, "1/1 partition"), (2, 2, "2/2 partitions")]
+
+
+def test_a_drain_counts_from_the_most_replicas_that_were_seen() -> None:
+    seen: list[tuple[float, float, str]] = []
+
+    def show(done: float, total: float, words: str) -> None:
+        seen.append((done, total, words))
+
+    show_drained = show_drains(show)
+    for left, stuck in ((3, 0), (2, 1), (0, 0)):
+        show_drained(
+            [
+                DrainedBroker(broker_id=1, partitions_left=left, partitions_stuck=stuck),
+                DrainedBroker(broker_id=2, partitions_left=1 if left else 0),
+            ]
+        )
+    assert seen == [
+        (0, 4, "0/4 replicas"),
+        (1, 4, "1/4 replicas, 1 cannot move now"),
+        (4, 4, "4/4 replicas"),
+    ]
