@@ -1,5 +1,7 @@
-"""docs/cli.md, from the commands and their parameters: ``python tests/lint/cli_page.py`` writes it
-anew, and the test beside it says when that is due."""
+"""docs/cli.md, from the commands and their parameters.
+
+``python tests/lint/cli_page.py`` writes the page, and a test beside it fails when that is due.
+"""
 
 import sys
 from pathlib import Path
@@ -15,12 +17,13 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 _INTRODUCTION = f"""\
 # The command line
 
-Made from the commands by `python tests/lint/cli_page.py`; `sparklog COMMAND --help` prints the
-same. `sparklog --install-completion` has the shell complete commands and options.
+This page is made from the commands by `python tests/lint/cli_page.py`. `sparklog COMMAND --help`
+prints the same. `sparklog --install-completion` makes the shell complete commands and options.
 
-Commands for a cluster take `--bootstrap HOST:PORT` (or `--bootstrap-server`, as Kafka's tools do,
-or `-b`), else the variable `{BOOTSTRAP_VARIABLE}`, else 127.0.0.1:9092. `--json` prints one JSON
-document on one line, for machines. Errors are one line on stderr that begins with `sparklog:`.
+Commands for a cluster take its address from `--bootstrap HOST:PORT` (or `--bootstrap-server`, as in
+Kafka's tools, or `-b`), else from the variable `{BOOTSTRAP_VARIABLE}`, else it is 127.0.0.1:9092.
+`--json` prints one JSON document on one line, for machines. An error is one line on stderr that
+begins with `sparklog:`.
 
 ## Exit codes
 """
@@ -28,39 +31,44 @@ document on one line, for machines. Errors are one line on stderr that begins wi
 _JOURNAL = """\
 ## A damaged journal
 
-Every change of a cluster is a numbered commit in its journal. A commit that is damaged or missing
-keeps the cluster from starting, because what it changed is not known. A damaged checkpoint does
-not, while an older checkpoint and every commit since are there.
+Every change of a cluster is a numbered commit in its journal. A damaged or missing commit keeps
+the cluster from starting, because its changes are not known. A damaged checkpoint does not, as long
+as an older checkpoint and every commit since are there.
 
-1. Restore the files from a copy, if there is one. A newer copy is better: topics that an older one
-   does not know are not deleted on the brokers' disks, but set aside (see below).
-2. `sparklog journal check JOURNAL` shows which files are damaged or missing, which commit is the
-   last good one, and what each commit behind it changed, as far as it can be read.
+1. Restore the files from a copy, if there is a copy. A newer copy is better. Topics that an older
+   copy does not know are not deleted on the brokers' disks, but set aside (see below).
+2. `sparklog journal check JOURNAL` shows the damaged and missing files, the last good commit, and
+   the changes of each commit behind it, as far as they can be read.
 3. `sparklog journal repair JOURNAL` shows what it would do, and asks. The cluster must be stopped:
-   a held lock, or a controller that still answers at the address in the journal, keeps a repair
-   out. A journal in an object store has no lock; there only the controller's answer is a sign.
+   a repair refuses a journal with a held lock, or with a controller that still answers at the
+   address in the journal. A journal in an object store has no lock, so only the controller's answer
+   shows that the cluster runs.
 
-A repair starts the cluster from the last good commit. With `--keep-readable` it also keeps what
-later commits say where that does not stand on a lost one: topics, their settings and partitions,
+A repair starts the cluster from the last good commit. With `--keep-readable` it also keeps the
+changes of later commits that do not depend on a lost commit: topics, their settings and partitions,
 deleted topics, new brokers. The repair is one more commit, behind all others:
 
-* The controller epoch, the brokers' epochs and the partitions' leader epochs are raised above all
-  that a lost commit can have used, and producer ids go on a million blocks later.
+* The controller epoch, the brokers' epochs and the partitions' leader epochs are raised above every
+  epoch that a lost commit can have used, and producer ids go on a million blocks later.
 * No replica counts as in sync, because the lost commits may have changed that. Brokers report how
   far their logs reach, and the best log leads. A partition waits for its other replicas for
-  `unclean.recovery.timeout.ms`; start all brokers together. It counts as an unclean recovery.
-* No file is deleted. Damaged and lost ones, and a report, go to `damaged-TIME/` in the journal.
+  `unclean.recovery.timeout.ms`, so start all brokers together. It counts as an unclean recovery.
+* No file is deleted. Damaged and lost files, and a report, go to `damaged-TIME/` in the journal.
 
-Brokers never delete the folder of a partition that the cluster does not place with them, as when
-its topic was created in a lost commit. They rename the folder to `TOPIC-PARTITION.N-stray`, and its
-files are those of any log: `sparklog dump` reads them. Folders of topics that were deleted while
-their broker was away are kept in the same way; delete them by hand.
+Brokers never delete the folder of a partition that the cluster does not place with them, for
+example because a lost commit created its topic. They rename the folder to
+`TOPIC-PARTITION.N-stray`. Its files are those of any log, and `sparklog dump` reads them. Folders
+of topics that were deleted while their broker was away are kept in the same way; delete them by
+hand.
 
-What a repair cannot know: a setting that was changed in a lost commit has its former value (a
-longer `retention.ms` too: set it again before old records go), a topic that was deleted there is
-back and empty, and replicas that were moved there are looked for where they were. A broker that
-got an empty directory in a lost commit is not recognised; let `broker.replacement.delay.ms` pass,
-or restore the directory.
+A repair cannot know these changes of lost commits:
+
+* A setting has its former value. This includes a longer `retention.ms`: set it again before old
+  records are deleted.
+* A topic that was deleted is back and empty.
+* Replicas that were moved are looked for in their former place.
+* A broker that got an empty log directory is not recognised. Let `broker.replacement.delay.ms`
+  pass, or restore the directory.
 """
 
 

@@ -1,5 +1,7 @@
-"""docs/files.md, from the modules' docstrings: ``python tests/lint/file_map.py`` writes it anew,
-and the test beside it says when that is due."""
+"""docs/files.md, from the modules' docstrings.
+
+``python tests/lint/file_map.py`` writes the page, and a test beside it fails when that is due.
+"""
 
 import ast
 from pathlib import Path
@@ -10,7 +12,7 @@ DOCUMENT = ROOT / "docs" / "files.md"
 _INTRODUCTION = """\
 # Files
 
-Made from the modules' docstrings by `python tests/lint/file_map.py`.
+This page is made from the modules' docstrings by `python tests/lint/file_map.py`.
 [ARCHITECTURE.md](../ARCHITECTURE.md) says what each package owns, what it must not know, and how
 the packages work together.
 

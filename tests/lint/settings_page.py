@@ -1,5 +1,7 @@
-"""docs/settings.md, from the tables of settings and limits: ``python tests/lint/settings_page.py``
-writes it anew, and the test beside it says when that is due."""
+"""docs/settings.md, from the tables of settings and limits.
+
+``python tests/lint/settings_page.py`` writes the page, and a test beside it fails when that is due.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,18 +19,18 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 _INTRODUCTION = """\
 # Settings
 
-Made from the tables in `sparklog/config` by `python tests/lint/settings_page.py`; the command
-`sparklog configs` prints the same.
+This page is made from the tables in `sparklog/config` by `python tests/lint/settings_page.py`. The
+command `sparklog configs` prints the same.
 
 Names are Kafka's. A cluster takes broker settings at its start: `sparklog.start(...,
-settings={...})` or `sparklog serve --set NAME=VALUE`. Those that change *while running* can be
-altered at any time, for one broker or (with an empty name) for all of them, by `kafka-configs.sh`,
-IncrementalAlterConfigs or AlterConfigs; the change is kept in the journal and counts at once. Topic
-settings are given at a topic's creation and can be altered at any time.
+settings={...})` or `sparklog serve --set NAME=VALUE`. Settings that change *while running* can be
+altered at any time, for one broker or (with an empty name) for all brokers, by `kafka-configs.sh`,
+IncrementalAlterConfigs or AlterConfigs. The journal keeps the change, which takes effect at once.
+Topic settings are given at a topic's creation and can be altered at any time.
 
-A topic's value is its own, else what the broker was told at run time (itself, then all brokers),
-else what it was started with, else Kafka's default. Of several names for one default the first that
-is given counts.
+The value in force for a topic is the first of these that exists: the topic's own value, the value
+set at run time for the broker, the value set at run time for all brokers, the value at the broker's
+start, Kafka's default. If a default has several names, the first given name counts.
 """
 
 
@@ -46,7 +48,7 @@ def due() -> str:
             "| what | limit | beyond it |\n|---|---|---|",
             *(f"| {each.name} | {each.value:,} {each.unit} | {each.beyond} |" for each in LIMITS),
             "\n## Settings of Kafka that mean nothing here\n",
-            "*Ignored* ones are let pass at a broker's start, with a warning; others are refused.",
+            "A broker's start accepts *ignored* settings with a warning, and refuses the others.",
             "A name may end in `*`.\n",
             "| names | | why |\n|---|---|---|",
             *(

@@ -1,5 +1,8 @@
-"""The pages that describe the tree agree with it: docs/files.md repeats what each module says of
-itself, and every page mentions only modules that exist."""
+"""The pages agree with the tree.
+
+docs/files.md repeats the first paragraph of each module's docstring, and every page mentions only
+modules and folders that exist.
+"""
 
 import re
 from pathlib import Path
@@ -8,7 +11,7 @@ import file_map
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The changelog tells of modules under the names that they had at the time.
+#: All pages but the changelog, which names modules as they were named at the time.
 PAGES = sorted(
     path
     for pattern in ("*.md", "*/*.md", "tests/*/*.md")
