@@ -1,4 +1,4 @@
-"""``python -m sparklog.cli`` is the same as ``sparklog``."""
+"""The command ``python -m sparklog.cli``, which is the same as ``sparklog``."""
 
 from sparklog.cli import main
 

@@ -1,4 +1,7 @@
-"""The table of commands, and errors as exit codes."""
+"""The table of commands, and exit codes for errors.
+
+Owns: the application of typer.  Must not know what a command does.
+"""
 
 import os
 import sys
@@ -66,7 +69,10 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; its exit code (``EXIT_CODES``).  Wrong usage is told by typer itself."""
+    """Run one command and return its exit code (``EXIT_CODES``).
+
+    Typer itself reports wrong usage.
+    """
     for argument in arguments:
         if not _is_text(argument):
             return fail(f"the argument {argument!r} is not text in UTF-8", EXIT_USAGE)
@@ -84,7 +90,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _is_text(argument: str) -> bool:
-    """Whether an argument's bytes were UTF-8; others come as lone surrogates."""
+    """Whether an argument's bytes were UTF-8.  Other bytes arrive as lone surrogates."""
     try:
         argument.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,7 @@
-"""``sparklog brokers``: the brokers of a cluster and what each of them carries."""
+"""``sparklog brokers``: the brokers of a cluster and the replicas of each.
+
+Owns: the command's options and output.  Must not know how the cluster is asked.
+"""
 
 from typing import TYPE_CHECKING, Any
 

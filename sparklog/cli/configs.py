@@ -1,4 +1,7 @@
-"""``sparklog configs``: the settings that topics and brokers understand, and those in force."""
+"""``sparklog configs``: the settings of topics and brokers, and the values in force.
+
+Owns: the command's options and output.  Must not know how settings take effect.
+"""
 
 import os
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +22,7 @@ from sparklog.types import MAX_INT32
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin, ConfigEntry
 
-#: Where a value in force comes from, by ``ConfigSource``.
+#: Names of the places that a value in force comes from, by Kafka's ``ConfigSource``.
 SOURCES = {
     1: "topic",
     2: "broker, while running",
@@ -33,7 +36,8 @@ def configs(
     word: Annotated[
         str, typer.Argument(help="Only settings with this in their name.", show_default=False)
     ] = "",
-    # No variable of the environment: it would turn the list of all settings into another one.
+    # Not read from the environment: a variable would replace the list of all settings by the values
+    # in force.
     bootstrap: Annotated[
         str | None,
         typer.Option(

@@ -1,4 +1,8 @@
-"""``sparklog consume``: records to stdout."""
+"""``sparklog consume``: records to stdout.
+
+Owns: the command's options and output, and where reading begins and ends.  Must not know how
+records are fetched.
+"""
 
 import json
 import sys
@@ -112,7 +116,7 @@ class _Printer:
 
 
 def as_json_value(data: bytes | None) -> Any:
-    """UTF-8 as text, other bytes as ``{"base64": ...}``."""
+    """Bytes for JSON: UTF-8 as text, other bytes as ``{"base64": ...}``."""
     if data is None:
         return None
     try:
@@ -138,7 +142,7 @@ async def _consume(
     async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
         chosen = await _partitions(cluster, topic, partitions)
         ends = await _ends(cluster, chosen) if until_end else None
-        # Only an offset that was asked for must exist.
+        # An offset must exist only if the user named it.
         is_exact = start is not None and start >= 0
         if is_exact and ends is not None:
             _check_start(start, ends)
@@ -210,7 +214,7 @@ async def _ends(
 
 
 def _check_start(start: int | None, ends: "dict[TopicPartition, int]") -> None:
-    """An offset behind the end is an error, whether or not the end is waited for."""
+    """Raises KafkaError for an offset behind the end, whether or not the command waits there."""
     from sparklog.errors import ErrorCode, KafkaError
 
     for tp, end in ends.items():

@@ -1,4 +1,7 @@
-"""``sparklog demo``: the whole thing on real data, in under two minutes."""
+"""``sparklog demo``: a cluster inside Spark on real data, in under two minutes.
+
+Owns: the command's option.  Must not know what the demo does.
+"""
 
 from pathlib import Path
 from typing import Annotated

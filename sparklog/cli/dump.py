@@ -1,4 +1,7 @@
-"""``sparklog dump``: what is in a log's files."""
+"""``sparklog dump``: the contents of a log's files.
+
+Owns: the command's options and output.  Must not know the formats of the files.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -41,7 +44,7 @@ def dump(
 
 
 def _dump_file(path: Path, records: bool, as_json: bool) -> bool:
-    """Whether the file is sound."""
+    """Print a file, and return whether it is undamaged."""
     from sparklog.errors import DecodeError
     from sparklog.executors.log import identify
 
@@ -123,7 +126,7 @@ def _record_row(record: Any) -> Row:
 
 
 def _control_row(record: Any) -> Row:
-    """A marker by its name; other control records as they are."""
+    """A transaction marker by its name; other control records as they are."""
     from sparklog.executors.log import marker_of
 
     marker = marker_of(record)
@@ -154,7 +157,7 @@ class _opened:  # noqa: N801
 
 
 def _plain(row: Row) -> Row:
-    """With values that JSON has."""
+    """A record's fields with values that JSON has."""
     return {
         name: value.name.lower()
         if isinstance(value, Enum)

@@ -1,4 +1,7 @@
-"""``sparklog elect-leaders``: give partitions back to preferred leaders, or any leader at all."""
+"""``sparklog elect-leaders``: elections of preferred leaders, and unclean elections.
+
+Owns: the command's options and output.  Must not know who may lead.
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,7 +96,7 @@ async def _elect(
 def _check_partitions(
     topics: list[str], described: "Collection[TopicPartition]", wanted: set[int]
 ) -> None:
-    """Every topic must have every partition that was asked for.  Raises KafkaError."""
+    """Raises KafkaError unless every topic has every partition that the command names."""
     from sparklog.errors import ErrorCode, KafkaError
 
     for topic in topics:

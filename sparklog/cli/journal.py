@@ -1,4 +1,8 @@
-"""``sparklog journal``: what is damaged in a cluster's journal, and a start without it."""
+"""``sparklog journal``: damage in a cluster's journal, and its repair.
+
+Owns: the commands' options, and the question before a repair.  Must not know how a journal is
+surveyed, repaired or described.
+"""
 
 import os
 import sys
@@ -156,7 +160,7 @@ def _finish(document: dict[str, Any], as_json: bool, text: str) -> None:
 
 
 def _is_confirmed(as_json: bool) -> bool:
-    """Asked of whoever sits there; nobody there is a no."""
+    """Ask the user at the terminal.  Without a terminal the answer is no."""
     if as_json or not sys.stdin.isatty():
         return False
     return typer.confirm("Repair the journal?", default=False)

@@ -1,4 +1,4 @@
-"""What ``sparklog journal`` says: a survey and a repair as one JSON document and as lines.
+"""The output of ``sparklog journal``: surveys and repairs as one JSON document and as lines.
 
 Owns: the words for records and files.  Must not know how a survey is made.
 """
@@ -29,12 +29,12 @@ from sparklog.metadata import (
 )
 from sparklog.types import NO_NODE, ResourceType
 
-#: Lines about lost records; the JSON document has all of them.
+#: The largest number of lines about lost records.  The JSON document has all of them.
 LINES_MAX = 200
 
 
 def survey_document(survey: Survey) -> dict[str, Any]:
-    """Everything that a survey found."""
+    """Return the findings of a survey as a JSON document."""
     image, header = survey.image, survey.header
     return {
         "journal": survey.url,
@@ -70,7 +70,7 @@ def survey_document(survey: Survey) -> dict[str, Any]:
 
 
 def survey_lines(survey: Survey) -> Iterator[str]:
-    """The same for people."""
+    """Return the findings of a survey as lines for people."""
     yield f"Journal {survey.url}"
     for each in survey.damaged:
         consequence = "needed" if each.needed else "not needed any more"
@@ -115,7 +115,7 @@ def _commit_lines(lost: LostCommit) -> Iterator[str]:
 
 
 def plan_document(plan: RepairPlan | None) -> dict[str, Any] | None:
-    """What a repair writes."""
+    """Return the changes that a repair makes as a JSON document."""
     if plan is None:
         return None
     return {
@@ -142,7 +142,7 @@ def plan_lines(plan: RepairPlan | None) -> Iterator[str]:
 
 
 def record_text(record: Record) -> str:  # noqa: C901 - one line per kind of record
-    """What a record says, for people."""
+    """The content of a journal record, in words."""
     match record:
         case ClusterCreated():
             return f"cluster {record.cluster_id} created"
@@ -203,7 +203,7 @@ def _missing(lost: Iterable[LostCommit]) -> list[list[int]]:
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """[first, last] of each run of sorted numbers."""
+    """``[first, last]`` of each run of consecutive numbers, from sorted numbers."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:

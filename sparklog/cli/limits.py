@@ -1,6 +1,7 @@
-"""The limits that are no settings: what a node takes from a peer or a file before it refuses.
+"""The limits that are no settings: how much a node takes from a peer or a file before it refuses.
 
-Owns: the list, for people.  The values are those of the modules that enforce them.
+Owns: the list for docs/settings.md.  Must not know how a limit is enforced: the values come from
+the modules that enforce them.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from sparklog.wire.records.compression import MAX_UNCOMPRESSED_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """``beyond`` says what happens to one more."""
+    """One limit.  ``beyond`` describes what happens to an item beyond the limit."""
 
     name: str
     value: int

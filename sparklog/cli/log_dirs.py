@@ -1,4 +1,7 @@
-"""``sparklog log-dirs``: the data directories of nodes and what lies in them."""
+"""``sparklog log-dirs``: the log directories of nodes, their sizes and their errors.
+
+Owns: the command's options and output.  Must not know how the cluster is asked.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON document for machines, errors on stderr.
+"""The output of commands: tables for people, one JSON document for machines, errors on stderr.
 
 Owns: the shared options of client commands and both kinds of output.  Must not know commands.
 """
@@ -27,7 +27,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_REACHED = 3
-#: What every command's exit codes mean; the page docs/cli.md has it too.
+#: The meaning of every command's exit codes.  The page docs/cli.md has this table too.
 EXIT_CODES = {
     0: "done",
     EXIT_FAILED: "refused or failed: the cluster refused it, a file is damaged, a part failed",
@@ -37,25 +37,25 @@ EXIT_CODES = {
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code for what went wrong."""
+    """Return the exit code for an error."""
     from sparklog.errors import ConnectError
 
     return EXIT_NOT_REACHED if isinstance(error, ConnectError) else EXIT_FAILED
 
 
 def fail(message: str, code: int) -> int:
-    """Tell an error on stderr; the exit code."""
+    """Print an error on stderr, and return the exit code ``code``."""
     sys.stderr.write(f"sparklog: {message}\n")
     return code
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on stdout, on one line."""
+    """Print one JSON document on stdout, on one line."""
     sys.stdout.write(json.dumps(document) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table on stdout, as wide as its content when nobody is looking at it."""
+    """Print a table on stdout, as wide as its content when stdout is no terminal."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -67,7 +67,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(_cell(row[name])) for name in columns))  # no markup
+        table.add_row(*(Text(_cell(row[name])) for name in columns))  # Text: without markup
     console.print(table)
 
 
@@ -82,7 +82,7 @@ def _cell(value: Any) -> str:
 
 
 def parse_bootstrap(text: str) -> str:
-    """Check ``HOST:PORT,...``.  Raises typer.BadParameter."""
+    """Check and return ``HOST:PORT,...``.  Raises typer.BadParameter."""
     from sparklog.types import Endpoint
 
     try:
@@ -95,7 +95,7 @@ def parse_bootstrap(text: str) -> str:
 
 
 def parse_assignments(pairs: Sequence[str], option: str) -> dict[str, str]:
-    """``NAME=VALUE`` texts as a mapping.  Raises typer.BadParameter."""
+    """Return ``NAME=VALUE`` texts as a mapping.  Raises typer.BadParameter."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")

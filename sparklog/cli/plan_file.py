@@ -1,7 +1,7 @@
-"""The JSON in which Kafka's tools write which replicas partitions are to have.
+"""Reassignment plans as JSON, in the format of Kafka's ``kafka-reassign-partitions``.
 
-Owns: its shape: ``{"version": 1, "partitions": [{"topic", "partition", "replicas"}]}``.  Must not
-know where it comes from.
+Owns: the format: ``{"version": 1, "partitions": [{"topic", "partition", "replicas"}]}``.  Must not
+know where a plan comes from.
 """
 
 import json
@@ -11,14 +11,14 @@ from typing import Any, TypeGuard
 from sparklog.errors import ConfigError
 from sparklog.types import MAX_INT32, TopicPartition
 
-#: What an error shows of a plan.
+#: The largest number of characters of a plan that an error shows.
 SHOWN_MAX = 200
-#: A topic's name is a string of the protocol; which names are taken, the cluster says.
+#: A topic's name is a string of the protocol.  The cluster decides which names are legal.
 TOPIC_BYTES_MAX = 2**15 - 1
 
 
 def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
-    """A plan as one line."""
+    """Return a plan as one line of JSON."""
     partitions = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
         for tp, replicas in sorted(plan.items())
@@ -27,7 +27,7 @@ def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def read_plan(data: str | bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Raises ConfigError, which says what is wrong."""
+    """Parse a plan.  Raises ConfigError with the place of the error."""
     try:
         document = json.loads(data)
     except UnicodeDecodeError as error:
@@ -65,12 +65,12 @@ def _read_row(row: Any) -> tuple[TopicPartition, tuple[int, ...]]:
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
-    """Whether it can be a partition's number or a broker's id."""
+    """Whether a value of JSON can be a partition's number or a broker's id."""
     return type(value) is int and 0 <= value <= MAX_INT32
 
 
 def _shown(value: Any) -> str:
-    """JSON as it stood in the plan, cut."""
+    """A value as it stood in the plan, cut after ``SHOWN_MAX`` characters."""
     try:
         text = json.dumps(value)
     except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits

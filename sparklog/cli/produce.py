@@ -1,4 +1,7 @@
-"""``sparklog produce``: lines from stdin become records."""
+"""``sparklog produce``: records from the lines of stdin.
+
+Owns: the command's options and output, and how stdin is read.  Must not know how records are sent.
+"""
 
 import os
 import sys
@@ -26,9 +29,9 @@ if TYPE_CHECKING:
     from sparklog.client.producer import ProducerOptions
 
 READ_BYTES = 64 * 1024
-#: ``socket.request.max.bytes`` by default: no broker takes more in one request.
+#: The default of ``socket.request.max.bytes``: no broker takes more bytes in one request.
 LINE_BYTES_MAX = 100 * 1024 * 1024
-#: Numbers of lines that ``--json`` names.
+#: The largest number of failed lines that ``--json`` names.
 FAILED_LINES_MAX = 1_000
 
 
@@ -87,7 +90,7 @@ def produce(
 
 @dataclass(slots=True)
 class _Outcome:
-    """``failed`` are the errors by the number of the input's line, from 1."""
+    """The outcome of a run.  ``failed`` has the errors by the line's number, from 1."""
 
     sent: int = 0
     failed: dict[int, BaseException] = field(default_factory=dict)
@@ -126,7 +129,7 @@ async def _produce(
     partition: int | None,
     options: "ProducerOptions",
 ) -> _Outcome:
-    """How many records were sent, and the errors of those that did not arrive."""
+    """Send every line.  Returns how many were sent, and the errors of lines that did not arrive."""
     import asyncio
     from contextlib import suppress
 
@@ -164,7 +167,7 @@ def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, byte
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[bytes]:
-    """Lines as soon as they are there, without their ends.
+    """Yield each line as soon as it arrives, without its end.
 
     Raises ConfigError for a line of more than ``LINE_BYTES_MAX`` bytes, naming its number.
     """
@@ -194,8 +197,10 @@ def _check_size(number: int, size: int) -> None:
 
 
 async def _read(descriptor: int) -> bytes:
-    """What a descriptor has to give, in a thread that nobody waits for: no executor, whose threads
-    are joined at the end, so that a Ctrl-C would wait for the next line."""
+    """Read from a descriptor in a thread of its own, which nobody joins.
+
+    The threads of an executor are joined at the end, so that a Ctrl-C would wait for the next line.
+    """
     import asyncio
     from contextlib import suppress
     from threading import Thread

@@ -1,4 +1,7 @@
-"""``sparklog reassign``: plan which brokers have which replicas, move them, watch, take it back."""
+"""``sparklog reassign``: plans for replicas, their execution, progress and cancellation.
+
+Owns: the commands' options and output.  Must not know how a plan is made or carried out.
+"""
 
 import sys
 from pathlib import Path
@@ -211,7 +214,7 @@ def unthrottle(
 
 
 async def _watch(admin: "Admin", partitions: "Collection[TopicPartition]") -> None:
-    """Until none of them moves any more; Ctrl-C ends the watching alone."""
+    """Show progress until the moves have ended.  Ctrl-C ends only the watching."""
     from sparklog.client.replica_moves import await_moves
     from sparklog.progress import progress_bar, show_moves
 

@@ -1,4 +1,8 @@
-"""``sparklog serve``: a cluster in the foreground, until a signal."""
+"""``sparklog serve``: a cluster in the foreground, until a signal.
+
+Owns: the command's options, its one line on stdout, and signals.  Must not know how a cluster
+works.
+"""
 
 import logging
 import os
@@ -27,7 +31,7 @@ class EngineName(StrEnum):
 
 
 class _StopRequested(BaseException):
-    """A signal asked for the end."""
+    """A signal told the process to stop."""
 
 
 def serve(
@@ -121,7 +125,7 @@ def _serve_spark(master: str | None, brokers: int, options: dict[str, Any], stdo
 
 
 def _run(cluster: "Cluster", stdout: int) -> None:
-    """Tell that it is ready and wait; whatever happens, stop it."""
+    """Print the ready line and wait for a signal.  The cluster is stopped in any case."""
     try:
         _arm_signals()
         os.write(stdout, f"ready bootstrap={cluster.bootstrap_servers}\n".encode())
@@ -135,7 +139,10 @@ def _run(cluster: "Cluster", stdout: int) -> None:
 
 @contextmanager
 def _stdout_to_ourselves() -> Iterator[int]:
-    """A descriptor for the one line; the JVM and everything else print to stderr."""
+    """Yield a descriptor of stdout for the ready line.
+
+    Meanwhile the output of the JVM, and all other output, goes to stderr.
+    """
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

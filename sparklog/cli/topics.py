@@ -1,4 +1,7 @@
-"""``sparklog topics``: list, create, describe and delete topics."""
+"""``sparklog topics``: the list of topics, their creation, description and deletion.
+
+Owns: the commands' options and output.  Must not know how the cluster is asked.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 30.0
-#: What nodes that are silent would have told is left out.
+#: Time limit in seconds for details; the details of silent nodes are left out.
 DETAIL_SECONDS = 3.0
 _PARTITION_COLUMNS = (
     *("partition", "leader", "leader_epoch", "replicas", "isr", "eligible", "offline"),
