@@ -1,1 +1,1 @@
-"""Speed as ratios in one run: machines are shared and noisy, so two things are timed in turns."""
+"""Benchmarks: ratios of speed.  Machines are shared and noisy, so two sides are timed in turns."""

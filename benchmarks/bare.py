@@ -1,9 +1,11 @@
-"""The least a broker could do: the loops that the produce and fetch paths are measured against.
+"""Bare servers: the least work of a broker, against which produce and fetch are measured.
 
 ``python -m benchmarks.bare produce FILE``: a BufferedProtocol server that checks each batch's CRC
 and writes it.  ``python -m benchmarks.bare fetch FILE SIZE``: answers each request of 4 bytes with
-the next SIZE bytes of FILE by sendfile, from the start again after its end.  Both print the port
-they listen on and end with their parent.
+the next SIZE bytes of FILE by sendfile, and begins again at the end of the file.  Both print the
+port they listen on, and end with their parent.
+
+Owns: the two loops.  Must not know how they are measured.
 """
 
 import asyncio
@@ -15,10 +17,10 @@ import crc32c
 
 from sparklog.process import die_with_parent
 
-#: Where a batch has its CRC, and what the CRC covers.
+#: The position of a batch's CRC, and of the bytes that the CRC covers.
 CRC_AT = 17
 CRC_START = 21
-#: What a connection says first; see ``BareProduce``.
+#: The first message of a connection; see ``BareProduce``.
 GREETING = struct.Struct(">iii")
 
 _BUFFER_BYTES = 1 << 20
@@ -26,10 +28,10 @@ _ROOM_BYTES = 1 << 18
 
 
 class BareProduce(asyncio.BufferedProtocol):
-    """Length prefix, CRC over the batch, one write per batch, one answer per request.
+    """Length prefix, CRC over the batch, one write per batch, one response per request.
 
-    A connection says first how many bytes of each frame stand before its batch, how many behind it,
-    and how long an answer is.
+    The first message of a connection gives three numbers of bytes: those of a frame before its
+    batch, those behind the batch, and those of a response.
     """
 
     def __init__(self, descriptor: int) -> None:

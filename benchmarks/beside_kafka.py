@@ -1,10 +1,10 @@
 """``python -m benchmarks.beside_kafka``: Apache Kafka and sparklog in turns, in one run.
 
-Needs Maven once, to fetch Kafka and Spark's package for it, and Java.  ``--only PART``, as often as
-wanted, measures those parts alone and keeps what the results hold of others.  Results are written
-after each part, so that those of an interrupted run are there.  Every process is ended by its id,
-on errors and Ctrl-C too.  Exits with 1 when a part failed or, with ``--check``, when a ratio is
-worse than the recorded one.
+Needs Java, and Maven once, to fetch Kafka and Spark's package for it.  ``--only PART`` may be
+repeated; it measures these parts alone, and the results of other parts stay.  Results are written
+after each part, so that an interrupted run leaves them.  Every process is ended by its id, on
+errors and Ctrl-C too.  Exits with 1 when a part failed or, with ``--check``, when a ratio is worse
+than the recorded one.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from benchmarks.tables import HEADINGS, cells, section
 
 _LOADS = ("rounds", "messages", "latency_seconds")
 _COSTS = ("rounds", "cost_messages")
-#: Module and function of each, and the fields of its scale that it looks at.
+#: Module and function of each part, and the fields of the scale that the part uses.
 PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "one-broker": ("kafka_clients", "one_broker", _LOADS),
     "three-brokers": ("kafka_clients", "three_brokers", _LOADS),
@@ -75,10 +75,10 @@ def main() -> int:
 
 
 def measure(name: str, scale: Scale, command: str, console: Console) -> Part:
-    """One of ``PARTS``."""
+    """Measure one of ``PARTS``."""
     module, function, fields = PARTS[name]
     began = time.monotonic()
-    # Only here, because DataFrames bring Spark along.
+    # Imported here, because DataFrames bring Spark along.
     work: Callable[[Console, Scale], list[Measured]] = getattr(
         import_module(f"benchmarks.{module}"), function
     )
@@ -104,7 +104,7 @@ def show(name: str, part: Part, console: Console) -> None:
 def _measure(
     wanted: Sequence[str], scale: Scale, command: str, out: Path, run: Run, console: Console
 ) -> list[str]:
-    """Fills ``run``; the names of parts that failed, of which ``run`` keeps nothing new."""
+    """Fill ``run``; return the names of failed parts, of which ``run`` keeps the old results."""
     failed = []
     for name in wanted:
         try:
@@ -135,12 +135,12 @@ def _arguments() -> argparse.Namespace:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Whoever ends this process wants its servers ended too."""
+    """Turn a signal into an interruption, so that this process ends its servers too."""
     raise KeyboardInterrupt
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether it came from the clean-up after an interruption."""
+    """Whether an error came from the clean-up after an interruption."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -149,7 +149,10 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _end_children() -> None:
-    """Each part ends its own; this is for what an interruption left, Spark's JVM for one."""
+    """End the children that an interruption left, for example Spark's JVM.
+
+    Otherwise each part ends its own processes.
+    """
     left = psutil.Process().children(recursive=True)
     for process in left:
         process.terminate()

@@ -1,7 +1,7 @@
-"""What a broker costs, against the least that any server could cost.
+"""The cost of a broker, against the least cost of any server.
 
 Owns: the loads on the produce and fetch paths, start-up and memory.  Must not know how a row is
-shown.  Both sides of a ratio get the same frames, or the same bytes asked for, from the same
+shown.  Both sides of a ratio get the same frames, or requests for the same bytes, from the same
 client, in turns.
 """
 
@@ -45,10 +45,10 @@ from sparklog.wire.protocol.produce import (
 )
 
 CONNECTIONS = 4
-#: Requests that a connection sends at once; twice as many are under way.
+#: Requests that a connection sends at once.  Twice as many are in flight.
 PIPELINED = 16
 FETCH_BYTES = 1024 * 1024
-#: Fetches walk over so much of the log, so that it is not one warm megabyte that is sent.
+#: Bytes of the log that fetches walk over, so that they do not all send one warm megabyte.
 FETCHED_LOG_BYTES = 64 * 1024 * 1024
 FETCHES_AT_ONCE = 8
 ROUNDS = 9
@@ -62,7 +62,7 @@ _STARTS = 3
 
 
 def rows(console: Console) -> list[Row]:
-    """Every row; says on the console what is being measured."""
+    """Return every row.  The console shows what is being measured."""
     with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name:
         folder = Path(name)
         return [*_starts(folder, console), *_paths(folder, console)]
@@ -119,7 +119,10 @@ class _Broker:
 
     @contextmanager
     def topic(self, partitions: int) -> Iterator[Endpoint]:
-        """A new topic that takes batches; where it is led.  At the end it is gone from the disk."""
+        """Create a topic, and yield the address of its leader once it takes batches.
+
+        At the end the topic is gone from the disk.
+        """
         client = self.client
         client.admin.create_topic(TOPIC, partitions)
         try:
@@ -224,7 +227,7 @@ def _fetch(broker: _Broker, path: Path, console: Console) -> Row:
 
 
 def _fill(caller: Caller) -> list[int]:
-    """Write what is fetched; where each fetch starts."""
+    """Write the records to fetch, and return the offset where each fetch starts."""
     batch = batch_of_16_kb()
     frame = produce_frame(0, batch)
     starts = []
@@ -248,7 +251,7 @@ def _fetch_frame(offset: int) -> bytes:
 
 
 def _fetched(caller: Caller, frame: bytes) -> int:
-    """Fetch once; the bytes of an answer that carries ``FETCH_BYTES``."""
+    """Fetch once, and return the size of a response with ``FETCH_BYTES`` of records."""
     answer = caller.call(frame)
     _, response = decode_response(FetchResponse, LAST_NAMED, answer)
     sizes = [
@@ -263,7 +266,7 @@ def _grouped(frames: Sequence[bytes], size: int) -> list[bytes]:
 
 
 def _walk(caller: Caller, groups: Sequence[bytes], answer_bytes: int) -> Callable[[], float]:
-    """Ask for one group after the other, the next while the last is being answered."""
+    """Send one group of requests after the other, the next during the responses to the last."""
     wanted = [groups[at % len(groups)] for at in range(_FETCHES // FETCHES_AT_ONCE)]
 
     def run() -> float:

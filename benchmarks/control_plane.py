@@ -1,8 +1,8 @@
-"""What a large cluster costs its control plane: failovers, their commits, and the journal.
+"""The cost of a large cluster for its control plane: failovers, their commits, and the journal.
 
 Owns: a controller with its journal in memory, and the CPU that its work takes.  Must not know how a
-row is shown.  No process or socket takes part: this is the work itself, which no clock of a busy
-machine stretches.
+row is shown.  No process or socket takes part, and CPU is measured, so a busy machine does not
+change the result.
 """
 
 import gc
@@ -36,7 +36,7 @@ from sparklog.wire.protocol.messages.create_topics import CreatableTopic, Create
 from sparklog.wire.protocol.private import LostBroker, RegisterBrokerRequest, ReportLossRequest
 
 BROKERS = 50
-#: Brokers of one host.
+#: Number of brokers on one host.
 PER_HOST = 5
 TOPICS = 200
 PARTITIONS = 20_000
@@ -46,7 +46,7 @@ _CLUSTER = "bench"
 
 
 def rows(console: Console) -> list[Row]:
-    """Every row; says on the console what is being measured."""
+    """Return every row.  The console shows what is being measured."""
     console.print(f"control_plane: {BROKERS} brokers, {PARTITIONS} partitions, {REPLICAS} replicas")
     plane = _Plane()
     creating = [plane.cpu_of(plane.create_topic) for _ in range(TOPICS)]
@@ -90,7 +90,7 @@ class _Plane:
             self._register(broker_id)
 
     def cpu_of(self, work: Callable[[], object]) -> float:
-        """In ms; what is there already is frozen, as in a process that has started."""
+        """CPU in ms.  Garbage collection ignores existing objects, as in a started process."""
         gc.collect()
         gc.freeze()
         began = time.process_time()
@@ -98,7 +98,7 @@ class _Plane:
         return (time.process_time() - began) * 1000
 
     def cpu_of_start(self) -> float:
-        """In ms; the process collects nothing while it starts."""
+        """CPU of a start in ms.  A process collects no garbage while it starts."""
         gc.disable()
         try:
             return self.cpu_of(self._journal.load)
@@ -115,8 +115,11 @@ class _Plane:
         self._commit(self._controller.handle(request, 0).records)
 
     def lose_and_return(self, brokers: Sequence[int]) -> tuple[float, float, float]:
-        """ms of CPU of the loss of several brokers at once, of their return, and of the proposals
-        of all leaders to have them in their ISRs again."""
+        """Measure the loss of several brokers at once, and their return.
+
+        Returns the CPU in ms of the loss, of the return, and of the proposals of all leaders to
+        take them into their ISRs again.
+        """
         request = ReportLossRequest(brokers=tuple(LostBroker(broker_id=b) for b in brokers))
         decided: list[Decision] = []
 
@@ -134,12 +137,12 @@ class _Plane:
         return lost, back, whole
 
     def follow(self) -> float:
-        """ms of CPU that a broker's image needs for the largest failover."""
+        """Return the CPU in ms that a broker's image needs for the largest failover."""
         image, encoded = self.image.copy(), encode_records(self._largest)
         return self.cpu_of(lambda: image.replay_commit(image.version + 1, decode_records(encoded)))
 
     def measure_journal(self) -> list[Row]:
-        """A checkpoint, and as many failovers after it as may be before the next one."""
+        """Measure a checkpoint, and as many failovers as fit between two checkpoints."""
         header = self._header(self.image.version)
         snapshot = tuple(self.image.snapshot_records())
         writing = self.cpu_of(lambda: self._journal.write_checkpoint(header, snapshot))
@@ -171,7 +174,7 @@ class _Plane:
         self._commit(self._controller.handle(request, 0).records)
 
     def _proposals(self) -> Iterator[AlterPartitionRequest]:
-        """One of each leader: every replica is in sync."""
+        """One proposal of each leader: every replica is in sync."""
         image = self.image
         for broker in image.alive_brokers():
             by_topic: dict[str, list[PartitionData]] = {}
@@ -200,7 +203,7 @@ class _Plane:
         self._commit(self._controller.handle(proposal, 0).records)
 
     def _commit(self, records: tuple[Record, ...]) -> int:
-        """The bytes of the records."""
+        """Commit records, and return their size in bytes."""
         encoded = encode_records(records)
         version = self.image.version + 1
         self._journal.commit(self._header(version), encoded)

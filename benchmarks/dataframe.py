@@ -1,8 +1,10 @@
 """DataFrames against Arrow sources and sinks that do nothing, in one Spark session.
 
 ``python -m benchmarks.dataframe`` prints the table.  Both sides move rows of one 100-byte binary
-value through PySpark's Arrow path, in as many tasks and in batches of as many rows; only what
-happens at the end of that path differs.
+value through PySpark's Arrow path, with the same number of tasks and of rows per batch.  Only the
+end of that path differs.
+
+Owns: the two jobs of each side.  Must not know how a row is shown.
 """
 
 import shutil
@@ -24,14 +26,14 @@ from sparklog.wire.records.columns_decode import GROUP_BYTES
 BROKERS = 3
 PARTITIONS = 6
 VALUE_BYTES = 100
-#: What a record of such a value takes in a batch: a reader's batches have this many rows.
+#: The size in a batch of a record with such a value.  It gives the rows of a reader's batches.
 RECORD_BYTES = VALUE_BYTES + 9
 ROWS = 2_000_000
 ROUNDS = 7
 
 
 def rows(console: Console) -> list[Row]:
-    """Reading and writing, as ratios to doing nothing with the same rows."""
+    """Return the rows for reading and writing, as ratios to doing nothing with the same rows."""
     folder = Path(tempfile.mkdtemp(prefix="sparklog-bench-"))
     spark = create_session(brokers=BROKERS, app_name="sparklog benchmark")
     try:

@@ -1,10 +1,12 @@
-"""How long producers stall when a broker fails, beside Apache Kafka's three nodes.
+"""The stall of producers when a broker fails, beside Apache Kafka's three nodes.
 
-Owns: who is killed and how, and the order of a round.  Must not know how a stall is measured.
+Owns: which broker is killed and how, and the order of a round.  Must not know how a stall is
+measured.
 
-A round: all replicas are in sync; the broker that leads most partitions fails; the stall is the
-longest time in which one of its partitions gave no acknowledgement; it comes back.  Kafka is set up
-as it comes (each node broker and controller), killed the same way and measured by the same client.
+A round: all replicas are in sync.  The broker that leads most partitions fails.  The stall is the
+longest time in which one of its partitions gave no acknowledgement.  The broker comes back.  Kafka
+has its default setup (each node is broker and controller), is killed in the same way and measured
+by the same client.
 """
 
 import os
@@ -31,42 +33,42 @@ BROKERS = 3
 KILLS = 20
 EXECUTOR_KILLS = 10
 HANGS = 5
-#: Executors of one core each: one broker on each of three, and a core for queries.
+#: Executors of one core each: three for one broker each, and one for queries.
 MASTER = "local-cluster[4,1,1024]"
-#: Quiet time before each failure.
+#: Quiet time before each failure, in seconds.
 CALM_S = 1.0
 DEATH_SECONDS_MAX = 30.0
 SESSION_S = 9.0
-#: Beside Kafka: ``reach`` and ``aim``.
+#: ``reach`` and ``aim`` of the figures beside Kafka.
 STALL_ASKED = (5.0, 10.0)
-#: A client cannot tell a broker that hangs from a slow one; it has to look for new leaders itself.
+#: A client cannot tell a hanging broker from a slow broker; it has to look for new leaders itself.
 ATTENTIVE = {"topic.metadata.refresh.interval.ms": 500}
 
 Fault = Callable[["Target", int], None]
 
 
 class Target(Protocol):
-    """A cluster of either kind."""
+    """A cluster: of Kafka, or of sparklog."""
 
     bootstrap: str
 
     def pid(self, node_id: int) -> int:
-        """The process of a broker that runs."""
+        """The process id of a running broker."""
 
     def kill(self, node_id: int) -> None:
-        """As the kernel's memory killer does it."""
+        """Kill a broker as the kernel's out-of-memory killer does."""
 
     def bring_back(self, node_id: int) -> None:
-        """Start it again, if nobody else does."""
+        """Start the broker again, if nothing else does."""
 
 
 def rows(console: Console) -> list[Row]:
-    """Every row; says on the console what is being measured."""
+    """Return every row.  The console shows what is being measured."""
     return [*process_kills(console), *executor_kills(console), *hangs(console)]
 
 
 def beside_kafka(console: Console, scale: Scale) -> list[Measured]:
-    """Both clusters at once, a kill of each in turns."""
+    """Run both clusters at once, and kill a broker of each in turns."""
     reach, aim = STALL_ASKED
     figure = Figure(
         key="failover/stall",
@@ -90,7 +92,7 @@ def beside_kafka(console: Console, scale: Scale) -> list[Measured]:
             lambda: run(ours, "sparklog"),
             lambda: run(theirs, "Kafka"),
             scale.kills,
-            warm=False,  # a round is long, and a failover is not warmed up either
+            warm=False,  # a round is long, and a real failover is not warmed up either
         )
 
 
@@ -127,7 +129,7 @@ def _measure(
     console: Console,
     settings: Mapping[str, Any] = {},
 ) -> list[float]:
-    """The stall of each round."""
+    """Return the stall of each round."""
     console.print(f"failover: {what}, {rounds} times")
     topic = Topic(target.bootstrap)
     stalls = []
@@ -138,7 +140,7 @@ def _measure(
 
 
 def _stall(target: Target, topic: Topic, load: SteadyLoad, fault: Fault, console: Console) -> float:
-    """Of one round."""
+    """Return the stall of one round."""
     topic.await_whole()
     load.await_acks()
     time.sleep(CALM_S)
@@ -158,7 +160,7 @@ def _stall(target: Target, topic: Topic, load: SteadyLoad, fault: Fault, console
 
 
 def _await_failure(pid: int) -> None:
-    """Until the broker runs no more; one whose executor was killed outlives it a little."""
+    """Wait until the broker has ended; it outlives a killed executor by a moment."""
     end = time.monotonic() + DEATH_SECONDS_MAX
     while time.monotonic() < end:
         try:
@@ -207,14 +209,14 @@ class _Ours:
         self._folder = folder
 
     def pid(self, node_id: int) -> int:
-        """The lock of a broker's directory tells whose it is."""
+        """The process that holds the lock of the broker's log directory."""
         return int((self._folder / f"broker-{node_id}" / ".lock").read_text().split()[0])
 
     def kill(self, node_id: int) -> None:
         os.kill(self.pid(node_id), signal.SIGKILL)
 
     def bring_back(self, node_id: int) -> None:
-        """Its supervisor, or the launcher, does."""
+        """Nothing to do: the supervisor or the launcher starts the broker again."""
 
 
 @contextmanager
@@ -227,7 +229,7 @@ def _ours(*options: str, engine: str = "process") -> Iterator[Target]:
 
 @contextmanager
 def _kafka(heap: str | None = None) -> Iterator[Target]:
-    """Three nodes; without ``heap`` with that of ``tests/peers``."""
+    """Start three nodes.  ``heap`` is by default the heap of ``tests/peers``."""
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
         kafka(Path(name) / "kafka", BROKERS, heap=heap) as cluster,

@@ -1,4 +1,4 @@
-"""Two ways of doing one thing, timed in turns, and the ratio of their medians.
+"""Measurements in turns: two ways to do the same, and the ratio of their medians.
 
 Owns: repetition, medians, the table.  Must not know what is measured.
 """
@@ -19,10 +19,10 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the result: ``ours`` and ``base`` in ``unit`` (medians), and what is asked for.
+    """One line of the result: medians ``ours`` and ``base`` in ``unit``, and the goal ``asked``.
 
-    ``base`` None: an absolute figure; ``asked`` None: it only stands beside another one;
-    ``at_most`` says that less is better; ``digits`` of absolute figures are shown.
+    ``base`` is None for an absolute figure.  ``asked`` is None for a figure without a goal.
+    ``at_most``: less is better.  ``digits`` is the precision of absolute figures.
     """
 
     what: str
@@ -47,7 +47,7 @@ class Row:
 def in_turns(
     ours: Callable[[], float], base: Callable[[], float], rounds: int
 ) -> tuple[float, float]:
-    """Medians of ``rounds`` runs of each, taken alternately after one warm-up of both."""
+    """Run each side ``rounds`` times in turns, after one warm-up of both; return the medians."""
     ours()
     base()
     pairs = [(ours(), base()) for _ in range(rounds)]
@@ -55,7 +55,7 @@ def in_turns(
 
 
 def report(rows: Sequence[Row], console: Console) -> None:
-    """A table for people and, below it, the same as Markdown for RESULTS.md."""
+    """Print a table for people and, below it, the same table as Markdown for RESULTS.md."""
     table = Table(title="sparklog, ratios in one run")
     for heading in ("what", "ours", "base", "figure", "asked", ""):
         table.add_column(heading)
@@ -93,7 +93,7 @@ def describe_machine() -> str:
 
 
 def _processor() -> str:
-    """Its model, where the kernel tells it."""
+    """The processor's model, if the kernel tells it."""
     with suppress(OSError), Path("/proc/cpuinfo").open() as file:
         for line in file:
             name, _, value = line.partition(":")

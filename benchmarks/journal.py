@@ -1,7 +1,9 @@
-"""``python -m benchmarks.journal s3://BUCKET/FOLDER``: what a journal in a bucket costs.
+"""``python -m benchmarks.journal s3://BUCKET/FOLDER``: the cost of a journal in a bucket.
 
-Creates topics one after another, with the journal in a local folder and in that place, in turns;
-prints medians and the worst of a hundred.  Endpoint and credentials come from the environment.
+Creates topics one after another, with the journal in a local folder and in the bucket, in turns.
+Prints medians and the worst of a hundred.  Endpoint and credentials come from the environment.
+
+Owns: the measurement.  Must not know how a journal is stored.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Clients against Kafka and against us, in turns: throughput, latency, and what servers use.
+"""Clients of Kafka and of sparklog, in turns: throughput, latency, CPU and memory of the servers.
 
 Owns: the workloads and their figures.  Must not know how a load is made or a server started.
 """
@@ -18,29 +18,29 @@ from benchmarks.scale import Scale
 PARTITIONS = 6
 RATE = 500
 VALUE_BYTES = (100, 1000)
-#: ``reach`` and ``aim``.
+#: ``reach`` and ``aim`` of the figures.
 PRODUCE_ASKED = {1: (1.0, 1.5), 3: (1.0, 2.0)}
 CONSUME_ASKED = (1.0, 1.5)
 MEMORY_ASKED = (3.0, 6.0)
 LATENCY_ASKED = (0.7, 1.0)
 _ACKS_ALL = -1
 
-#: Produces so many values of so many bytes into a topic; MB/s.
+#: Produces a number of values of a size in bytes into a topic, and returns MB/s.
 Load = Callable[[Side, str, int, int], float]
 
 
 def one_broker(console: Console, scale: Scale) -> list[Measured]:
-    """One broker of each, acks=1."""
+    """Measure one broker of each, with acks=1."""
     return _clients("one-broker", 1, 1, console, scale)
 
 
 def three_brokers(console: Console, scale: Scale) -> list[Measured]:
-    """Three brokers of each, three replicas, acks=all."""
+    """Measure three brokers of each, with three replicas and acks=all."""
     return _clients("three-brokers", 3, _ACKS_ALL, console, scale)
 
 
 def short(console: Console, scale: Scale) -> list[Measured]:
-    """One broker of each; librdkafka and the smaller values alone."""
+    """Measure one broker of each, with librdkafka and the smaller values only."""
     part = "short"
     with pair(1) as both:
         console.print("beside Kafka: librdkafka produces and consumes, and its latency")
@@ -60,7 +60,7 @@ def _clients(part: str, brokers: int, acks: int, console: Console, scale: Scale)
         for value_bytes in VALUE_BYTES:
             console.print(f"{part}: Java's perf tool produces values of {value_bytes} bytes")
             figures = _produce_figures(part, "Java", value_bytes, acks, brokers)
-            # A JVM of its own for each, so that none is warmer than another one.
+            # Each side has a JVM of its own, so that neither is warmer than the other.
             with java_tools(both.folder) as tools:
                 found += _produced(both, figures, partial(_java, tools, acks), value_bytes, scale)
         if brokers == 1:
@@ -103,7 +103,7 @@ def server_cpu(key: str, what: str = "CPU of all servers for it") -> Figure:
 def _produced(
     both: Pair, figures: tuple[Figure, ...], load: Load, value_bytes: int, scale: Scale
 ) -> list[Measured]:
-    """Every run carries as many bytes, into a new topic."""
+    """Every run produces the same number of bytes, into a new topic."""
     messages = scale.messages * VALUE_BYTES[0] // value_bytes
 
     def run(side: Side) -> tuple[float, float]:
@@ -169,7 +169,7 @@ def _consumed(part: str, both: Pair, scale: Scale) -> list[Measured]:
 def consumed(
     side: Side, topic: str, partitions: int, messages: int, value_bytes: int
 ) -> tuple[float, float]:
-    """MB/s, and CPU of the servers."""
+    """Return MB/s and the CPU of the servers."""
     before = side.cpu_seconds()
     taken = consume(side.bootstrap, topic, partitions, messages=messages)
     moved = messages * value_bytes
@@ -177,7 +177,7 @@ def consumed(
 
 
 def _latency(part: str, both: Pair, scale: Scale) -> list[Measured]:
-    """And the memory of the servers, which have had all of the load by then."""
+    """Measure latency, and the memory of the servers after all of the load."""
 
     def run(side: Side) -> tuple[float, ...]:
         with new_topic(side.bootstrap, PARTITIONS, both.count) as topic:

@@ -1,4 +1,4 @@
-"""What partitions and brokers cost: the same load on more of them, Kafka and us in turns.
+"""The cost of partitions and brokers: one load on more and more of them, both sides in turns.
 
 Owns: the workloads and their figures.  Must not know how a load is made or a server started.
 """
@@ -15,13 +15,13 @@ from benchmarks.scale import Scale
 
 PARTITIONS = (10, 100, 1000)
 BROKERS = (1, 3, 5)
-#: Of the load that is put on more and more brokers.
+#: For the load that is put on more and more brokers.
 PARTITIONS_OF_BROKERS = 30
 VALUE_BYTES = 100
 
 
 def partitions(console: Console, scale: Scale) -> list[Measured]:
-    """One broker of each, one replica, a load spread over all partitions."""
+    """Measure one broker of each, with one replica and a load on all partitions."""
     found: list[Measured] = []
     with pair(1) as both:
         for count in PARTITIONS:
@@ -32,7 +32,7 @@ def partitions(console: Console, scale: Scale) -> list[Measured]:
 
 
 def brokers(console: Console, scale: Scale) -> list[Measured]:
-    """One replica: what brokers cost, not what copies do."""
+    """Measure brokers with one replica: the cost of brokers, not of copies."""
     found: list[Measured] = []
     for count in BROKERS:
         console.print(f"brokers: {count}")
@@ -63,7 +63,7 @@ def _memory(both: Pair) -> Figure:
 
 
 def _loaded(both: Pair, partitions: int, figures: Sequence[Figure], scale: Scale) -> list[Measured]:
-    """A topic for all rounds: what it costs to create so many partitions is not asked."""
+    """Load one topic in all rounds: the cost of creating its partitions is not measured."""
     messages = scale.cost_messages
     moved = messages * VALUE_BYTES
 

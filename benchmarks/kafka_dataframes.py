@@ -1,7 +1,8 @@
-"""Spark's own Kafka package against Kafka, and ``format("sparklog")`` against us, in turns.
+"""Spark's own package for Kafka with Kafka, and ``format("sparklog")`` with sparklog, in turns.
 
 Owns: the workloads and their figures.  Must not know how a server is started.  Both connectors work
-with their defaults, in one Spark session, on the same records: ours writes them to both clusters.
+with their defaults, in one Spark session, on the same records; sparklog's connector writes them to
+both clusters.
 """
 
 import os
@@ -23,39 +24,39 @@ from sparklog.session import create_session
 
 PARTITIONS = 6
 VALUE_BYTES = 100
-#: Tasks at a time.
+#: Two tasks run at a time.
 MASTER = "local[2]"
-#: The records are those of one day.
+#: The records have the timestamps of one day.
 DAY_S = 86_400
 DAY_START_S = 1_700_000_000
-#: Retention would take records of that day.
+#: The default retention would delete records of that day.
 FOREVER = {"retention.ms": "-1"}
 TOPIC = "day"
-#: ``reach`` and ``aim``.
+#: ``reach`` and ``aim`` of the figures.
 READ_ASKED = (3.0, 5.0)
 HOUR_ASKED = (10.0, 50.0)
 WRITE_ASKED = (5.0, 10.0)
-#: Written just before a turn, by its side: Spark ends Python workers that nobody used for a minute,
-#: and Kafka's turn takes more when its producer gives it up.
+#: Rows that a side writes just before its turn: Spark ends Python workers that were idle for a
+#: minute, and Kafka's turn takes longer than that when its producer gives up.
 AWAKE_ROWS = 1_000
-#: Of a turn, and what Kafka's producer says of records that it gives up.
+#: The largest number of tries of a turn, and the message of Kafka's producer when it gives up.
 ATTEMPTS = 3
 EXPIRED = "TimeoutException: Expiring"
 _VALUE = f"binary(repeat('v', {VALUE_BYTES})) AS value"
-#: As many as there are customers, devices or sessions.
+#: As many keys as a real topic has customers, devices or sessions.
 _KEY = "string(id % 100000) AS key"
 FORMATS = {"sparklog": "sparklog", "Kafka": "kafka"}
 _numbers = count()
 
 
 def reads(console: Console, scale: Scale) -> list[Measured]:
-    """Every figure of a read; says on the console what is being measured."""
+    """Return every figure of a read.  The console shows what is being measured."""
     with _spark_and_servers() as (spark, both):
         return list(_reads(spark, both, scale, console))
 
 
 def writes(console: Console, scale: Scale) -> list[Measured]:
-    """The same of a write."""
+    """Return every figure of a write.  The console shows what is being measured."""
     with _spark_and_servers() as (spark, both):
         return list(_writes(spark, both, scale, console))
 
@@ -90,7 +91,7 @@ def _reads(spark: Any, both: Pair, scale: Scale, console: Console) -> Iterator[M
         def run(side: Side, condition: str = condition, column: str = column) -> tuple[float]:
             return _per_second(scale.rows, lambda: _query(spark, side, condition, column))
 
-        # Which warms both up.
+        # This warms up both sides.
         answers = {_query(spark, each, condition, column) for each in (both.ours, both.kafka)}
         assert len(answers) == 1, answers
         yield from take_turns(
@@ -135,10 +136,10 @@ def _write(
 
 
 def again_if_expired(turn: Callable[[], tuple[float]], say: Callable[[str], None]) -> tuple[float]:
-    """A turn; another one when Kafka's producer gave it up, at most ``ATTEMPTS`` in all.
+    """Run a turn, and again if Kafka's producer gave up, at most ``ATTEMPTS`` times in all.
 
-    Now and then its records for a topic that was just made wait until they are too old, on a
-    server that is idle.  A turn of ours never ends like that.
+    Now and then the records of that producer for a new topic wait until they are too old, although
+    the server is idle.  A turn of sparklog never ends like that.
     """
     for _ in range(ATTEMPTS - 1):
         try:
@@ -159,7 +160,7 @@ def _figure(key: str, what: str, asked: tuple[float, float]) -> Figure:
 
 
 def _day(spark: Any, rows: int) -> Any:
-    """Records of one day, in the order of time."""
+    """Records of one day, in the order of their timestamps."""
     at = f"timestamp_micros({DAY_START_S} * 1000000L + id * {DAY_S * 1_000_000 // rows}L)"
     return spark.range(0, rows, 1, 2).selectExpr(_VALUE, f"{at} AS timestamp")
 
@@ -177,7 +178,7 @@ def _query(spark: Any, side: Side, condition: str, column: str) -> int:
 
 
 def _per_second(rows: int, action: Callable[[], object]) -> tuple[float]:
-    """Millions of rows."""
+    """Millions of rows per second."""
     began = time.perf_counter()
     action()
     return (rows / 1e6 / (time.perf_counter() - began),)

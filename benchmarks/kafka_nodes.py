@@ -1,7 +1,8 @@
-"""Two clusters side by side: Apache Kafka's nodes, and as many brokers of ours.
+"""Two clusters side by side: nodes of Apache Kafka, and the same number of sparklog's brokers.
 
-Owns: starting and stopping them, what each uses of the machine, Kafka's tools and Spark's package.
-Must not know the loads.  Kafka and the package are those of ``tests``: fetched once, by Maven.
+Owns: their start and stop, the CPU and memory that they use, Kafka's tools and Spark's package for
+Kafka.  Must not know the loads.  Kafka and the package are those of ``tests``: Maven fetches them
+once.
 """
 
 import subprocess
@@ -19,15 +20,15 @@ import psutil
 from benchmarks.servers import cpu_seconds, resident_megabytes, serve
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
-#: What ``kafka-server-start.sh`` gives a broker.
+#: The heap that ``kafka-server-start.sh`` gives a broker.
 HEAP = "1g"
-#: And ``kafka-producer-perf-test.sh`` its tool.
+#: The heap that ``kafka-producer-perf-test.sh`` gives its tool.
 TOOL_HEAP = "512m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two, with every process of its servers, and those of them that are brokers."""
+    """One of the two clusters, with all processes of its servers, and the brokers among them."""
 
     name: str
     bootstrap: str
@@ -38,7 +39,7 @@ class Side:
         return sum(map(cpu_seconds, self.pids))
 
     def resident_megabytes(self) -> tuple[float, float]:
-        """Of the brokers, and of all processes."""
+        """Resident memory in MB: of the brokers, and of all processes."""
         return (
             sum(map(resident_megabytes, self.broker_pids)),
             sum(map(resident_megabytes, self.pids)),
@@ -47,7 +48,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Both; ``count`` servers each.  ``folder`` goes when they do."""
+    """Both clusters, with ``count`` servers each.  ``folder`` is deleted at their end."""
 
     ours: Side
     kafka: Side
@@ -56,13 +57,13 @@ class Pair:
 
     @property
     def brokers(self) -> str:
-        """How many there are of each, in words."""
+        """The number of brokers of each side, in words."""
         return "one broker" if self.count == 1 else f"{self.count} brokers"
 
 
 @contextmanager
 def pair(count: int) -> Iterator[Pair]:
-    """Both kinds with their defaults, at the same time: only one of them has work at any time."""
+    """Run both kinds with their defaults, at the same time; only one has work at any time."""
     replicas = str(count)
     settings = {
         "offsets.topic.replication.factor": replicas,
@@ -97,7 +98,10 @@ def pair(count: int) -> Iterator[Pair]:
 def kafka(
     folder: Path, count: int, *, heap: str | None = None, settings: Mapping[str, str] = {}
 ) -> Iterator[Any]:
-    """The ``KafkaCluster`` of ``tests/peers``; ``heap`` as Java writes it, else that of tests."""
+    """Run the ``KafkaCluster`` of ``tests/peers``.
+
+    ``heap`` is in Java's notation, and by default the heap of the tests.
+    """
     _find_tests()
     from kafka_cluster import JAVA_OPTIONS, KafkaCluster
     from kafka_jars import kafka_jars
@@ -111,7 +115,7 @@ def kafka(
 
 @contextmanager
 def java_tools(folder: Path) -> Iterator[Any]:
-    """The ``KafkaTools`` of ``tests/peers``, in one JVM that stays warm, as Kafka sets it up."""
+    """Run the ``KafkaTools`` of ``tests/peers`` in one warm JVM, set up as Kafka does."""
     _find_tests()
     from kafka_cluster import JAVA_OPTIONS
     from kafka_jars import kafka_jars
@@ -126,7 +130,7 @@ def java_tools(folder: Path) -> Iterator[Any]:
 
 
 def describe_peers() -> str:
-    """Versions of what we are measured beside and by."""
+    """Return the versions of the other side and of the clients."""
     _find_tests()
     from kafka_jars import KAFKA
 
@@ -139,7 +143,7 @@ def describe_peers() -> str:
 
 
 def peers_missing() -> str | None:
-    """Why Kafka cannot be had here, if it cannot."""
+    """Return the reason why Kafka cannot be had here; None if it can."""
     _find_tests()
     from kafka_jars import JarsUnavailableError, kafka_jars
 
@@ -151,7 +155,7 @@ def peers_missing() -> str | None:
 
 
 def spark_package() -> str:
-    """The jars of Spark's Kafka source and sink, separated by commas."""
+    """Return the jars of Spark's Kafka source and sink, separated by commas."""
     _find_tests()
     from kafka_jars import SPARK_PACKAGE, jars_of
 

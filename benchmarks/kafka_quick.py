@@ -15,7 +15,7 @@ SCALE = Scale(messages=200_000, latency_seconds=1.0)
 
 
 def rows(console: Console) -> list[Row]:
-    """Beside Kafka; none where it cannot be had, which the console is told."""
+    """Return the rows beside Kafka; without Kafka, no rows, and a message on the console."""
     missing = peers_missing()
     if missing is not None:
         console.print(f"not measured beside Kafka: {missing}")
@@ -24,7 +24,7 @@ def rows(console: Console) -> list[Row]:
 
 
 def _row(measured: Measured) -> Row:
-    """Shown and not judged: so small a load tells too little."""
+    """A row without a goal, because so small a load proves little."""
     figure, (ours, kafka) = measured.figure, measured.medians
     return Row(
         what=figure.what,

@@ -1,4 +1,4 @@
-"""Loads by librdkafka with its defaults: all that it can produce or consume, or a steady trickle.
+"""Loads by librdkafka with its defaults: as fast as it can produce or consume, or at a steady rate.
 
 Owns: the clients.  Must not know whose brokers they talk to.
 """
@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 _LOOK_S = 0.01
 _PATIENCE_S = 180.0
-#: Ctrl-C is noticed between two calls.
+#: The longest call in seconds, because Ctrl-C is noticed between two calls.
 _CALL_S = 0.5
 _LEADERS_S = 0.2
 _MESSAGES_AT_ONCE = 10_000
@@ -26,7 +26,7 @@ _numbers = count()
 def produce(
     bootstrap: str, topic: str, partitions: int, *, messages: int, value_bytes: int, acks: int
 ) -> float:
-    """Seconds from the first call to the last acknowledgement."""
+    """Return the seconds from the first call to the last acknowledgement."""
     failed: list[KafkaError] = []
     producer = Producer({
         "bootstrap.servers": bootstrap,
@@ -55,11 +55,11 @@ def produce(
 
 
 def consume(bootstrap: str, topic: str, partitions: int, *, messages: int) -> float:
-    """Seconds from the assignment to the last of so many messages.
+    """Return the seconds from the assignment to the last of ``messages`` messages.
 
-    Rests of the client are not measured.  By default it takes one of a second whenever 100,000
-    messages are queued.  It takes one at its begin too when it is assigned partitions just after
-    it has left the node that it asked first, and no coordinator is to be had.
+    Pauses of the client are not measured.  By default the client pauses for a second whenever
+    100,000 messages are queued.  It also pauses at its start when it is assigned partitions just
+    after it has left the node that it asked first, and there is no coordinator.
     """
     consumer = _consumer(bootstrap, {"fetch.queue.backoff.ms": 1})
     consumer.list_topics(topic, _PATIENCE_S)
@@ -80,9 +80,10 @@ def consume(bootstrap: str, topic: str, partitions: int, *, messages: int) -> fl
 def latencies(
     bootstrap: str, topic: str, partitions: int, *, rate: int, seconds: float
 ) -> list[float]:
-    """Milliseconds from ``produce`` to ``poll`` of each message, acks=all, ``rate`` a second.
+    """Return the milliseconds from ``produce`` to ``poll`` of each message.
 
-    The topic has a short record in each partition: it begins when those have come.
+    acks=all, with ``rate`` messages a second.  The topic has a short record in each partition; the
+    measurement begins when these have arrived.
     """
     messages = int(rate * seconds)
     first = threading.Semaphore(0)
@@ -122,7 +123,7 @@ def latencies(
 def create_topic(
     bootstrap: str, topic: str, partitions: int, replicas: int, configs: Mapping[str, str] = {}
 ) -> None:
-    """One replica may be missing, where there are several."""
+    """Create a topic of which one replica may be missing, if it has several."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     least = {"min.insync.replicas": str(max(1, replicas - 1))}
     new = NewTopic(topic, partitions, replicas, config=least | configs)
@@ -138,9 +139,9 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 def new_topic(
     bootstrap: str, partitions: int, replicas: int, configs: Mapping[str, str] = {}
 ) -> Iterator[str]:
-    """With a record in each partition, so that all are led.
+    """Create a topic with a record in each partition, so that every partition has a leader.
 
-    Deleted at the end; not after a failure, whose cluster ends and may answer no more.
+    The topic is deleted at the end, but not after a failure, when the cluster may not answer.
     """
     name = f"bench-{next(_numbers)}"
     create_topic(bootstrap, name, partitions, replicas, configs)
@@ -151,9 +152,10 @@ def new_topic(
 
 
 def _await_leaders(bootstrap: str, topic: str, partitions: int) -> None:
-    """Until each leader answers: a producer with records for many that do not asks far more often.
+    """Wait until each leader answers.
 
-    Such a flood of refused requests would delay what it waits for.
+    A producer with records for many leaders that do not answer asks far more often.  Such a flood
+    of refused requests would delay the leaders.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     deadline = time.monotonic() + _PATIENCE_S

@@ -1,6 +1,7 @@
-"""Load from plain sockets: prepared frames out, counted bytes in, nothing decoded.
+"""Loads from plain sockets: prepared frames out, counted bytes in, nothing decoded.
 
-The same client drives a broker and its bare counterpart, so that only the server differs.
+Owns: the connections.  Must not know the server: the same client drives a broker and its bare
+counterpart, so that only the server differs.
 """
 
 import socket
@@ -17,7 +18,7 @@ _RECEIVE_BYTES = 1 << 20
 
 
 class Caller:
-    """One connection."""
+    """One connection to a server."""
 
     def __init__(self, endpoint: Endpoint, greeting: bytes = b"") -> None:
         address = (endpoint.host, endpoint.port)
@@ -34,14 +35,14 @@ class Caller:
         self._socket.close()
 
     def call(self, frame: bytes) -> bytes:
-        """One request with its length in front; the answer without."""
+        """Send a request with its length in front; return the response without its length."""
         self._socket.sendall(frame)
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def pump(self, loads: Sequence[bytes], answer_bytes: int) -> None:
-        """Send each load and take ``answer_bytes`` of answers to it.
+        """Send each load, and receive ``answer_bytes`` of responses to it.
 
-        Two loads are under way at any time, so that the server never waits for this side.
+        Two loads are in flight at any time, so that the server never waits for this side.
         """
         self._socket.sendall(loads[0])
         for load in loads[1:]:
@@ -60,7 +61,7 @@ class Caller:
 
     def _drop(self, size: int) -> None:
         while size:
-            # MSG_TRUNC: the kernel throws the bytes away, copying them is not the server's work.
+            # MSG_TRUNC: the kernel discards the bytes; their copying is not the server's work.
             count = self._socket.recv_into(
                 self._buffer, min(size, _RECEIVE_BYTES), socket.MSG_TRUNC
             )
@@ -70,7 +71,7 @@ class Caller:
 
 
 def pump_all(callers: Sequence[Caller], loads: Sequence[Sequence[bytes]], answer: int) -> float:
-    """Each caller pumps its own loads, all at once; seconds until the last has its answers."""
+    """Let all callers pump their loads at once; return the seconds until the last response."""
     with ThreadPoolExecutor(len(callers)) as pool:
         began = time.perf_counter()
         jobs = [
@@ -83,10 +84,10 @@ def pump_all(callers: Sequence[Caller], loads: Sequence[Sequence[bytes]], answer
 
 
 def warm_page_cache(scratch: Path, size: int) -> None:
-    """Have the kernel hold free memory for a run that writes ``size`` bytes.
+    """Make the kernel hold free memory for a run that writes ``size`` bytes.
 
-    A virtual machine gives free memory back to its host after a while, and getting a page again
-    costs more than all that is measured here; without this, whoever runs soon after files were
+    A virtual machine gives free memory back to its host after a while, and a new page costs more
+    than all that is measured here.  Without this step, a side that runs soon after files were
     deleted looks faster.
     """
     block = bytes(1 << 20)

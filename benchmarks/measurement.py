@@ -1,7 +1,8 @@
-"""What was measured on both sides, round by round, and the file that keeps it.
+"""The measurements of both sides, round by round, and the file that keeps them.
 
-Owns: the values, the ratio in our favour, and their form in JSON.  Must not know how anything is
-measured or shown.  Needs the standard library alone: plots are made where only matplotlib is.
+Owns: the values, the ratio in our favour, and their form in JSON.  Must not know how a value is
+measured or shown.  Needs only the standard library, because plots may be made in an environment
+with nothing but matplotlib.
 """
 
 import json
@@ -13,17 +14,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-#: Digits of a figure that are kept.
+#: Significant digits of a figure that the file keeps.
 _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Something that both sides are measured by.
+    """A quantity that is measured on both sides.
 
-    ``key`` names it for good: ratios of two runs are compared by it, plots find theirs by it.
-    ``reach`` and ``aim`` are ratios in our favour; None: it only stands beside another one.
-    ``digits`` of its values are shown.
+    ``key`` is its permanent name, by which ratios of two runs are compared and plots find their
+    figures.  ``reach`` and ``aim`` are ratios in our favour; None for a figure without a goal.
+    ``digits`` is the precision of shown values.
     """
 
     key: str
@@ -37,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A figure with what each round of each side came to."""
+    """A figure with the value of each round of each side."""
 
     figure: Figure
     ours: tuple[float, ...]
@@ -49,7 +50,7 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Above 1: ours is better."""
+        """The ratio in our favour: above 1, ours is better."""
         ours, kafka = self.medians
         if self.figure.less_is_better:
             ours, kafka = kafka, ours
@@ -57,13 +58,13 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """Whether it reaches what is asked; None if nothing is."""
+        """Whether the ratio reaches its goal; None without a goal."""
         return None if self.figure.reach is None else self.ratio >= self.figure.reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Figures that were measured together: with what, by which command, in how many seconds."""
+    """Figures that were measured together, with the scale, the command and the duration."""
 
     machine: str
     command: str
@@ -72,7 +73,7 @@ class Part:
     measured: tuple[Measured, ...]
 
 
-#: Parts by name.
+#: The parts of a run by name.
 Run = dict[str, Part]
 
 
@@ -84,10 +85,10 @@ def take_turns(
     *,
     warm: bool = True,
 ) -> list[Measured]:
-    """A run of a side tells a value for each figure; ``warm``: one more of each comes first.
+    """Run both sides in turns.  A run of a side returns a value for each figure.
 
-    What a run leaves in memory for the disk is written before the next begins: no side waits for
-    what the other one did.
+    ``warm``: an additional run of each side comes first.  Dirty pages that a run leaves are written
+    before the next run begins, so that no side waits for the other side's work.
     """
 
     def settled(run: Callable[[], Sequence[float]]) -> Sequence[float]:
@@ -113,12 +114,12 @@ def all_measured(run: Run) -> list[Measured]:
 
 
 def save(run: Run, path: Path) -> None:
-    """As JSON that a person can read and a diff can show."""
+    """Save a run as JSON that a person can read and a diff can show."""
     path.write_text(json.dumps({name: _plain(part) for name, part in run.items()}, indent=1) + "\n")
 
 
 def load(path: Path) -> Run:
-    """Nothing, if there is no such file."""
+    """Load a run; without the file, an empty run."""
     if not path.exists():
         return {}
     return {name: _part(plain) for name, plain in json.loads(path.read_text()).items()}
@@ -149,7 +150,7 @@ def _part(plain: dict[str, Any]) -> Part:
 
 def _measured(plain: dict[str, Any]) -> Measured:
     fields = dict(plain)
-    del fields["ratio"]  # for readers; it follows from the rest
+    del fields["ratio"]  # for readers; it follows from the other fields
     ours, kafka = tuple(fields.pop("ours")), tuple(fields.pop("kafka"))
     return Measured(figure=Figure(**fields), ours=ours, kafka=kafka)
 

@@ -1,7 +1,9 @@
 """Arrow sources and sinks that do nothing: the ceiling that PySpark itself sets.
 
-The source yields one prepared batch of the shape that ``format("sparklog")`` yields, over and over;
-the sink takes its batches and counts rows.
+The source yields one prepared batch with the schema of ``format("sparklog")``, over and over.  The
+sink takes batches and counts their rows.
+
+Owns: that source and sink.  Must not know how they are measured.
 """
 
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ SCHEMA = (
 
 
 class NoopSource(DataSource):
-    """Options ``rows`` (in all), ``partitions``, ``batch`` (rows) and ``size`` (bytes a value)."""
+    """Has the options ``rows`` (in all), ``partitions``, ``batch`` (rows) and ``size`` (bytes)."""
 
     @classmethod
     def name(cls) -> str:

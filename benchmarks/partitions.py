@@ -1,7 +1,7 @@
-"""What partitions cost a broker that has nothing to do with most of them.
+"""The cost of partitions for a broker that has nothing to do with most of them.
 
-Owns: idle cost and the start after a clean stop; the one after a crash is ``recovery``'s.  Must not
-know how a row is shown.
+Owns: the idle cost, and the start after a clean stop (``recovery`` has the start after a crash).
+Must not know how a row is shown.
 """
 
 import tempfile
@@ -23,14 +23,14 @@ PARTITIONS = 1000
 
 _TOPICS = 10
 _BATCH_BYTES = 6000
-#: Batches a partition: enough for both indexes to have entries.
+#: Batches per partition: enough for both indexes to have entries.
 _BATCHES = 3
 _SETTLE_S = 5.0
 _IDLE_S = 20.0
 
 
 def rows(console: Console) -> list[Row]:
-    """Every row; says on the console what is being measured."""
+    """Return every row.  The console shows what is being measured."""
     with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name:
         folder = Path(name)
         return [*_partitions(folder / "data", console), *recover_unclean(folder / "log", console)]
@@ -38,7 +38,7 @@ def rows(console: Console) -> list[Row]:
 
 def _partitions(folder: Path, console: Console) -> list[Row]:
     console.print(f"partitions: creating and filling {PARTITIONS}")
-    for _ in range(2):  # the first one makes the cluster
+    for _ in range(2):  # the first start creates the cluster
         with serve(folder, brokers=1) as empty:
             started = empty.seconds_to_ready
     with serve(folder, brokers=1) as served:
@@ -57,7 +57,7 @@ def _partitions(folder: Path, console: Console) -> list[Row]:
 
 
 def _idle(pid: int) -> list[Row]:
-    """A broker whose partitions were all written to, and that has nothing to do any more."""
+    """Measure an idle broker, all of whose partitions were written to."""
     time.sleep(_SETTLE_S)
     before = cpu_seconds(pid)
     time.sleep(_IDLE_S)

@@ -1,6 +1,6 @@
-"""Kafka's own ``ProducerPerformance``, the load of Java's producer.
+"""Kafka's own ``ProducerPerformance``: loads of Java's producer.
 
-Owns: its arguments and what it prints.  Must not know whose brokers it talks to.
+Owns: the tool's arguments, and reading its output.  Must not know whose brokers it talks to.
 """
 
 import re
@@ -13,9 +13,9 @@ _TOTAL = re.compile(r"^(\d+) records sent, ([\d.,]+) records/sec .* 99\.9th\.$",
 def produce(
     tools: Any, bootstrap: str, topic: str, *, messages: int, value_bytes: int, acks: str
 ) -> float:
-    """MB/s, of a million bytes; ``tools`` is the ``KafkaTools`` of ``tests/peers``.
+    """Return MB/s (a MB is a million bytes).  ``tools`` is the ``KafkaTools`` of ``tests/peers``.
 
-    The producer has Java's defaults but for ``acks``; it spreads records over partitions itself.
+    The producer has Java's defaults except for ``acks``; it spreads records over partitions itself.
     """
     done = tools.run(
         TOOL,
@@ -30,7 +30,7 @@ def produce(
 
 
 def total(printed: str) -> tuple[int, float]:
-    """Records, and records a second, of its last line; those before it are of intervals."""
+    """Records, and records per second, of the last line; the lines before it are of intervals."""
     found = _TOTAL.search(printed)
     assert found, printed
     return int(found[1]), float(found[2].replace(",", ""))

@@ -1,7 +1,7 @@
 """``python -m benchmarks.plots``: pictures of a run beside Kafka, as small PNG files.
 
-Owns: the pictures.  Must not know how anything is measured.  Needs matplotlib (extra ``bench``) and
-nothing else; without it a run has no pictures.
+Owns: the pictures.  Must not know how a value is measured.  Needs matplotlib (extra ``bench``) and
+nothing else; without matplotlib a run has no pictures.
 """
 
 import argparse
@@ -16,7 +16,7 @@ RECORDED = Path(__file__).parent / "ratios.json"
 _OURS, _KAFKA, _REACH = "#1f6f8b", "#c9772b", "#8b1f3f"
 _DOTS_PER_INCH = 90
 _PERCENTILES = ("p50", "p99", "p99.9")
-#: Figures of the cost: the middle of their keys, and what the axis says.
+#: Figures of the cost: the middle of their keys, and the label of the axis.
 _COSTS = (("produce", "produced, MB/s"), ("consume", "consumed, MB/s"), ("cpu", "CPU, s/GB"))
 _COST_PARTS = ("partitions", "brokers")
 
@@ -26,7 +26,7 @@ class PlotsUnavailableError(Exception):
 
 
 def draw(run: Run, folder: Path) -> list[Path]:
-    """Every picture for which there are figures.  Raises PlotsUnavailableError."""
+    """Draw every picture for which there are figures.  Raises PlotsUnavailableError."""
     pyplot = _pyplot()
     folder.mkdir(exist_ok=True)
     measured = all_measured(run)
@@ -50,7 +50,7 @@ def _pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise PlotsUnavailableError("no plots: matplotlib is missing (extra bench)") from None
-    matplotlib.use("Agg")  # no screen
+    matplotlib.use("Agg")  # works without a screen
     from matplotlib import pyplot
 
     return pyplot
@@ -124,7 +124,7 @@ def _costs(pyplot: Any, measured: Sequence[Measured]) -> Any:
 
 
 def _cost(axes: Any, prefix: str, found: dict[str, Measured]) -> None:
-    """Against the number that ends the key."""
+    """Draw figures against the number at the end of their keys."""
     points = sorted((int(key.removeprefix(prefix)), key) for key in found if key.startswith(prefix))
     places = range(len(points))
     for side, color, name in ((0, _OURS, "sparklog"), (1, _KAFKA, "Kafka")):

@@ -1,6 +1,6 @@
 """Produce requests that are made once and sent often.
 
-Owns: one batch of a size, and the frames that carry it.  Must not know who is measured.
+Owns: one batch of a given size, and the frames that carry it.  Must not know what is measured.
 """
 
 import time
@@ -21,13 +21,13 @@ from sparklog.wire.records.builder import Record, encode_batch
 BATCH_BYTES = 16 * 1024
 TOPIC = "bench"
 CLIENT = "bench"
-#: The last version that names topics instead of giving their ids.
+#: The last version that gives topics by name instead of id.
 LAST_NAMED = 12
 _RECORD_BYTES = 100
 
 
 def batch_of_16_kb() -> bytes:
-    """One batch of exactly ``BATCH_BYTES``."""
+    """Return one batch of exactly ``BATCH_BYTES`` bytes."""
     now_ms = time.time_ns() // 1_000_000
     records = [Record(value=bytes(_RECORD_BYTES), timestamp=now_ms)] * (BATCH_BYTES // 120)
     missing = BATCH_BYTES - len(encode_batch([*records, Record(value=b"", timestamp=now_ms)]))
@@ -49,7 +49,7 @@ def produce_frame(number: int, batch: bytes, *, acks: int = 1) -> bytes:
 
 
 def accepted(endpoint: Endpoint, frame: bytes) -> int:
-    """Send one batch; the bytes of a good answer."""
+    """Send one batch, and return the size in bytes of a response without error."""
     with Caller(endpoint) as caller:
         answer = caller.call(frame)
     _, response = decode_response(ProduceResponse, LAST_NAMED, answer)

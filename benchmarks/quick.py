@@ -2,8 +2,8 @@
 
 ``--only broker`` (or another part) measures that part alone; parts that take longer are measured
 only when they are named.  ``kafka_quick`` is a small piece of ``make bench``: one broker beside
-Apache Kafka, and left out where Maven cannot fetch that.  Exits with 1 when a figure misses what
-is asked.
+Apache Kafka.  It is left out if Maven cannot fetch Kafka.  Exits with 1 when a figure misses its
+goal.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from rich.console import Console
 from benchmarks.harness import Row, report
 
 PARTS = ("broker", "partitions", "dataframe", "kafka_quick")
-#: Parts that are measured only when they are named.
+#: Parts that are measured only when ``--only`` names them.
 LONG_PARTS = ("scaling", "replication", "failover", "control_plane")
 
 
@@ -28,7 +28,7 @@ def main() -> int:
     began = time.monotonic()
     rows: list[Row] = []
     for part in PARTS if only is None else (only,):
-        # Only here, because the DataFrame part brings Spark along.
+        # Imported here, because the DataFrame part brings Spark along.
         rows += import_module(f"benchmarks.{part}").rows(console)
     report(rows, console)
     console.print(f"{time.monotonic() - began:.0f} s")

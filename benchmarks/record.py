@@ -1,7 +1,7 @@
-"""``python -m benchmarks.record``: what ``make bench`` found becomes what is recorded.
+"""``python -m benchmarks.record``: the results of ``make bench`` become the recorded results.
 
-Writes ``ratios.json``, the plots, and the section of RESULTS.md from a run's results, or only
-compares them with what is recorded (``--check``: exits with 1 when a ratio is worse).
+Writes ``ratios.json``, the plots, and the section of RESULTS.md from the results of a run.  With
+``--check`` it only compares them with the recorded results, and exits with 1 when a ratio is worse.
 """
 
 import argparse
@@ -13,20 +13,20 @@ from benchmarks.plots import FOLDER, RECORDED, PlotsUnavailableError, draw
 from benchmarks.regression import ratios, verdict
 from benchmarks.tables import section, with_section
 
-#: Of the last run; not kept in the repository.
+#: The results of the last run; not kept in the repository.
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parent / "RESULTS.md"
 
 
 def check(run: Run) -> bool:
-    """Whether it is as good as what is recorded; prints what is not."""
+    """Whether a run is as good as the recorded results; prints worse ratios."""
     well, words = verdict(ratios(load(RECORDED)), ratios(run))
     print(words)
     return well
 
 
 def record(run: Run) -> None:
-    """Parts that this run did not measure stay as they were recorded."""
+    """Record a run.  Parts that the run did not measure stay as they were recorded."""
     whole = {**load(RECORDED), **run}
     save(whole, RECORDED)
     try:

@@ -1,7 +1,7 @@
-"""What it takes to open a long log after a crash.
+"""The cost of opening a long log after a crash.
 
-Owns: logs of any length that take no room on the disk: their batches are large and hold zeros.
-Must not know how a row is shown.
+Owns: logs of any length that take no space on the disk, because their batches are large and hold
+zeros.  Must not know how a row is shown.
 """
 
 import time
@@ -36,7 +36,7 @@ _ZEROS = bytes(_BATCH_BYTES)
 
 
 def recover_unclean(folder: Path, console: Console) -> list[Row]:
-    """A log of ten segments against one of a single one, both with the last segment unflushed."""
+    """Compare logs of ten segments and of one, both with the last segment unflushed."""
     console.print(f"recovery: a log of {SEGMENTS} GB and one of 1 GB after a crash")
     crc = crc32c(memoryview(_packed(0, 0))[CRC_START:BATCH_OVERHEAD])
     crc = crc32c(_ZEROS[BATCH_OVERHEAD:], crc)
@@ -70,7 +70,7 @@ def recover_unclean(folder: Path, console: Console) -> list[Row]:
 
 
 def _recover(folder: Path, segments: int) -> tuple[float, int]:
-    """Seconds and bytes scanned."""
+    """Recover a log; return the seconds and the scanned bytes."""
     began = time.perf_counter()
     log = Log.open(
         LocalBackend(folder),

@@ -1,6 +1,6 @@
-"""Whether the ratios of a run are worse than those that were recorded.
+"""Comparison of a run's ratios with the recorded ratios.
 
-Owns: the comparison and its tolerance.  Must not know how ratios are come by.
+Owns: the comparison and its tolerance.  Must not know how a ratio is measured.
 """
 
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from benchmarks.measurement import Run, all_measured
 
-#: A ratio may be this part smaller than the recorded one: as much as runs of the same code differ
+#: A ratio may be smaller than the recorded ratio by this part: runs of the same code differ as much
 #: on a machine that is otherwise idle.
 TOLERANCE = 0.3
-#: Figures whose rounds differ more: tails of latency, and stalls, which depend on when a client
-#: looks for new leaders.
+#: The same for figures whose rounds differ more: tails of latency, and stalls, which depend on the
+#: time when a client looks for new leaders.
 TOLERANCES = {"p99": 0.6, "p99.9": 0.8, "stall": 0.6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """``found`` is less than ``least``, which is what is left of ``recorded`` by the tolerance."""
+    """``found`` is less than ``least``, which is ``recorded`` reduced by the tolerance."""
 
     key: str
     recorded: float
@@ -27,7 +27,7 @@ class Regression:
 
 
 def regressions(recorded: Mapping[str, float], found: Mapping[str, float]) -> list[Regression]:
-    """Of the figures that are in both, by key; ratios are in our favour."""
+    """Compare the figures that both have, by key.  Ratios are in our favour."""
     return [
         Regression(key=key, recorded=recorded[key], least=least, found=found[key])
         for key in recorded
@@ -36,19 +36,19 @@ def regressions(recorded: Mapping[str, float], found: Mapping[str, float]) -> li
 
 
 def tolerance(key: str) -> float:
-    """By the last word of a key."""
+    """Return the tolerance of a figure by the last word of its key."""
     return TOLERANCES.get(key.rpartition("/")[2], TOLERANCE)
 
 
 def ratios(run: Run) -> dict[str, float]:
-    """Of the figures of which something is asked: the others only stand beside them."""
+    """Return the ratios of all figures with a goal."""
     return {
         each.figure.key: each.ratio for each in all_measured(run) if each.figure.reach is not None
     }
 
 
 def verdict(recorded: Mapping[str, float], found: Mapping[str, float]) -> tuple[bool, str]:
-    """Whether all is well, and what to say.  A check that compared nothing is none."""
+    """Return whether no ratio is worse, and the message.  A check that compared nothing fails."""
     compared = recorded.keys() & found.keys()
     if not compared:
         return False, "no ratio of this run was recorded before"

@@ -1,7 +1,7 @@
-"""What replication costs: throughput with three copies against one, and three idle brokers.
+"""The cost of replication: throughput with three replicas against one, and three idle brokers.
 
-Owns: the loads.  Must not know how a row is shown.  Three brokers share the machine, and both sides
-of a ratio are the same brokers, with the same frames or the same producer but for ``acks``.
+Owns: the loads.  Must not know how a row is shown.  Three brokers share the machine.  Both sides of
+a ratio are the same brokers, with the same frames, or the same producer except for ``acks``.
 """
 
 import tempfile
@@ -28,15 +28,15 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, TopicPartition
 
 BROKERS = 3
-#: Two led by each broker, a connection each.
+#: Each broker leads two partitions; each partition has a connection.
 PARTITIONS = 6
-#: Requests that a connection sends at once; twice as many are under way.
+#: Requests that a connection sends at once.  Twice as many are in flight.
 PIPELINED = 16
 ROUNDS = 7
 IDLE_PARTITIONS = 1_000
 ACKS_ALL = -1
 
-#: Loads of a connection where each request is written three times.
+#: Loads of a connection when each request is written three times.
 _TIMES = 60
 _MESSAGES = 100_000
 _VALUE_BYTES = 1024
@@ -47,7 +47,7 @@ _LOOK_S = 0.01
 
 
 def rows(console: Console) -> list[Row]:
-    """Every row; says on the console what is being measured."""
+    """Return every row.  The console shows what is being measured."""
     with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name:
         folder = Path(name)
         return [*_throughput(folder / "busy", console), *_idle(folder / "idle", console)]
@@ -64,7 +64,7 @@ def _throughput(folder: Path, console: Console) -> Iterator[Row]:
 
         def frames_to(replicas: int, acks: int, meter: CpuMeter) -> float:
             with _topic(client, folder, replicas) as leaders:
-                # Every run leaves as many bytes on the disks.
+                # Every run leaves the same number of bytes on the disks.
                 return _rate(leaders, acks, _TIMES * BROKERS // replicas, folder, meter)
 
         three, one = in_turns(
@@ -115,7 +115,7 @@ def _throughput(folder: Path, console: Console) -> Iterator[Row]:
 
 
 def _rate(leaders: list[Endpoint], acks: int, times: int, folder: Path, meter: CpuMeter) -> float:
-    """Requests a second."""
+    """Return the requests per second."""
     count = PARTITIONS * PIPELINED * times
     frames = [produce_frame(n, batch_of_16_kb(), acks=acks) for n in range(PARTITIONS)]
     answer = accepted(leaders[0], frames[0])
@@ -128,7 +128,10 @@ def _rate(leaders: list[Endpoint], acks: int, times: int, folder: Path, meter: C
 
 @contextmanager
 def _topic(client: BlockingClient, folder: Path, replicas: int) -> Iterator[list[Endpoint]]:
-    """Where each partition of a new topic is led.  At the end it is gone from the disks."""
+    """Create a topic, and yield the leader's address of each partition.
+
+    At the end the topic is gone from the disks.
+    """
     configs = {"min.insync.replicas": str(max(1, replicas - 1))}
     client.admin.create_topic(TOPIC, PARTITIONS, replication_factor=replicas, configs=configs)
     try:

@@ -1,4 +1,4 @@
-"""How much a benchmark beside Kafka moves.
+"""The scale of a benchmark beside Kafka: rows, messages and rounds.
 
 Owns: the numbers.  Must not know what is measured.
 """
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """``rows`` of a DataFrame, ``messages`` of 100 bytes of a client, in so many rounds.
+    """``rows`` of a DataFrame and ``messages`` of 100 bytes of a client, per round.
 
-    They follow a warm-up.  A broker is killed ``kills`` times.
+    The rounds follow a warm-up.  A broker is killed ``kills`` times.
     """
 
     rows: int = 10_000_000
@@ -21,11 +21,11 @@ class Scale:
 
     @property
     def cost_messages(self) -> int:
-        """Of the many runs that tell what partitions and brokers cost."""
+        """Messages per run for the cost of partitions and brokers, which takes many runs."""
         return self.messages // 4
 
     def words(self, *names: str) -> str:
-        """What a part says of the scale that it was measured with: the fields that it looks at."""
+        """The fields of the scale that a part uses, in words."""
         said = {
             "rows": f"{self.rows:,} rows",
             "messages": f"{self.messages:,} messages of 100 bytes, as many bytes of larger ones",

@@ -1,8 +1,8 @@
-"""What one request costs a broker that has many partitions, against one that has ten.
+"""The cost of one request for a broker with many partitions, against a broker with ten.
 
-Owns: the requests and their ratios.  Must not know how a row is shown.  All brokers are up at the
-same time and are measured in turns, by the CPU that their processes use a request; what else runs
-on the machine takes time from all of them alike, but adds nothing to that.
+Owns: the requests and their ratios.  Must not know how a row is shown.  All brokers run at the same
+time and are measured in turns, by the CPU that their processes use per request.  Other load on the
+machine takes time from all of them alike, but adds nothing to this CPU.
 """
 
 import statistics
@@ -43,7 +43,7 @@ from sparklog.wire.protocol.produce import (
 from sparklog.wire.protocol.schema import Request
 from sparklog.wire.records.builder import Record, encode_batch
 
-#: The first is what the others are held against.
+#: The first number is the base of the ratios.
 COUNTS = (10, 100, 1_000, 4_000)
 ASKED = 1.5
 ROUNDS = 5
@@ -51,30 +51,30 @@ ROUNDS = 5
 _REQUESTS = 4_800
 _AT_ONCE = 8
 _CLIENT = "bench"
-#: So many partitions, of which the first is used.
+#: The topic with many partitions, of which the first is used.
 _MANY = "many"
-#: One partition, beside them.
+#: The topic with one partition, beside the large topic.
 _ONE = "one"
 _VERSION = 12
-#: One batch.
+#: Bytes of a fetch: one batch.
 _FETCH_BYTES = 1 << 11
 
 
 @dataclass(frozen=True, slots=True)
 class _Broker:
-    """One of those under test."""
+    """One of the brokers under test."""
 
     partitions: int
     pid: int
     endpoint: Endpoint
 
 
-#: Frames of one run, each answered by as many bytes; made anew for every run.
+#: Makes the frames of one run, whose responses all have the same size.
 _Load = Callable[[_Broker, Caller], Sequence[bytes]]
 
 
 def rows(console: Console) -> list[Row]:
-    """Every row; says on the console what is being measured."""
+    """Return every row.  The console shows what is being measured."""
     loads: Mapping[str, _Load] = {
         "produce to one partition": _produces,
         "fetch of one partition, no session": _fetches,
@@ -114,7 +114,7 @@ def _broker(folder: Path, partitions: int) -> Iterator[_Broker]:
         client.admin.create_topic(_MANY, partitions)
         client.admin.create_topic(_ONE, 1)
         for topic in (_MANY, _ONE):
-            # Retried until the broker has opened all of them.
+            # Retried until the broker has opened all partitions.
             client.produce(TopicPartition(topic, 0), [_batch()], acks=1)
         leader = client.topic(_ONE).partitions[0].leader
         (pid,) = served.broker_pids()
@@ -122,7 +122,7 @@ def _broker(folder: Path, partitions: int) -> Iterator[_Broker]:
 
 
 def _costs(brokers: Sequence[_Broker], load: _Load) -> dict[_Broker, float]:
-    """Microseconds of CPU a request, the median of rounds in turns after a warm-up."""
+    """Microseconds of CPU per request: the median of rounds in turns, after a warm-up."""
     runs: dict[_Broker, list[float]] = {broker: [] for broker in brokers}
     for _ in range(ROUNDS + 1):
         for broker in brokers:
@@ -157,7 +157,7 @@ def _fetches(_: _Broker, caller: Caller) -> Sequence[bytes]:
 
 
 def _session_fetches(broker: _Broker, caller: Caller) -> Sequence[bytes]:
-    """The active partition is sent again and again, because the client does not move on."""
+    """Fetches of a session.  The client does not move on, so it gets the same records each time."""
     first = caller.call(_fetch_frame(partitions=broker.partitions, session=(0, 0)))
     _, response = decode_response(FetchResponse, _VERSION, first)
     assert response.session_id > 0, response.error_code
@@ -182,7 +182,7 @@ def _list_offsets(_: _Broker, caller: Caller) -> Sequence[bytes]:
 
 
 def _fetch_frame(*, partitions: int, session: tuple[int, int] = (0, -1)) -> bytes:
-    """Fetch the first so many partitions of the large topic from their start."""
+    """A fetch of the first partitions of the large topic, each from its start."""
     parts = tuple(
         FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=_FETCH_BYTES)
         for number in range(partitions)
@@ -208,6 +208,6 @@ def _framed(payload: bytes) -> bytes:
 
 
 def _batch() -> bytes:
-    """One record of a kilobyte, stamped so that retention leaves it alone."""
+    """A record of a kilobyte, with a timestamp that retention does not delete."""
     now_ms = time.time_ns() // 1_000_000
     return encode_batch([Record(value=bytes(1000), timestamp=now_ms)])

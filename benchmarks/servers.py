@@ -24,7 +24,7 @@ _BROKER_MODULE = "sparklog.executors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A running cluster: where it is, the process that serves it, and how long it took to start."""
+    """A running cluster: its address, the process that serves it, and its start in seconds."""
 
     bootstrap: Endpoint
     pid: int
@@ -45,7 +45,7 @@ class BareServer:
 
 @contextmanager
 def serve(folder: Path, brokers: int, *options: str, engine: str = "process") -> Iterator[Served]:
-    """A cluster with its data in ``folder``; ``options`` are those of ``sparklog serve``."""
+    """Run a cluster with its data in ``folder``; ``options`` are those of ``sparklog serve``."""
     command = [sys.executable, "-m", "sparklog.cli", "serve", "--engine", engine]
     command += ["--brokers", str(brokers), "--data-dir", str(folder), "--port", "0", *options]
     began = time.perf_counter()
@@ -60,7 +60,7 @@ def serve(folder: Path, brokers: int, *options: str, engine: str = "process") ->
 
 @contextmanager
 def bare(kind: str, path: Path, size: int = 0) -> Iterator[BareServer]:
-    """See ``benchmarks.bare``."""
+    """Run a bare loop; see ``benchmarks.bare``."""
     command = [sys.executable, "-m", "benchmarks.bare", kind, str(path), str(size)]
     with _child(command) as (process, stdout):
         yield BareServer(endpoint=Endpoint("127.0.0.1", int(stdout.readline())), pid=process.pid)
@@ -71,20 +71,20 @@ def resident_megabytes(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far, in its own code and in the kernel for it."""
+    """Return the CPU seconds of a process so far, in its own code and in the kernel."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
 @dataclass(slots=True)
 class CpuMeter:
-    """CPU that servers used a request, all of them together, run by run."""
+    """CPU per request of all servers together, run by run."""
 
     pids: Sequence[int]
     runs_us: list[float] = field(default_factory=list)
 
     def measure(self, requests: int, run: Callable[[], float]) -> float:
-        """Requests a second of a run that tells how long it took."""
+        """Measure a run, which returns its seconds; return its requests per second."""
         before = sum(map(cpu_seconds, self.pids))
         taken = run()
         self.runs_us.append((sum(map(cpu_seconds, self.pids)) - before) / requests * 1e6)
@@ -92,7 +92,7 @@ class CpuMeter:
 
     @property
     def median_us(self) -> float:
-        """Without the warm-up."""
+        """The median in microseconds, without the warm-up."""
         return statistics.median(self.runs_us[1:])
 
 

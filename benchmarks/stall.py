@@ -1,7 +1,7 @@
-"""How long a producer gets no acknowledgement when a broker fails.
+"""The time in which a producer gets no acknowledgement when a broker fails.
 
 Owns: a steady load by librdkafka and the gaps between its acknowledgements.  Must not know whose
-brokers they are, nor what is done to them.
+brokers these are, nor what happens to them.
 """
 
 import threading
@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 TOPIC = "stall"
 PARTITIONS = 6
 REPLICAS = 3
-#: A record to every partition so often.
+#: Seconds between two records to a partition.
 EVERY_S = 0.01
-#: Acknowledgements of later records after which a partition works again.
+#: After this many acknowledgements of later records, a partition works again.
 SETTLED = 20
 WHOLE_SECONDS_MAX = 120.0
 STALL_SECONDS_MAX = 120.0
@@ -28,9 +28,9 @@ _VALUE = bytes(100)
 
 
 def longest_gap(acks: Sequence[float], since: float, until: float) -> float:
-    """The longest time without an acknowledgement that reaches into [since, until].
+    """Return the longest time without an acknowledgement that reaches into [since, until].
 
-    ``acks`` are the times of acknowledgements, ascending.
+    ``acks`` are the times of acknowledgements in ascending order.
     """
     first, last = bisect_left(acks, since), bisect_right(acks, until)
     times = [acks[first - 1] if first else since, *acks[first:last], until]
@@ -38,11 +38,11 @@ def longest_gap(acks: Sequence[float], since: float, until: float) -> float:
 
 
 class SteadyLoad:
-    """One producer with librdkafka's defaults and acks=all, all partitions of a topic in turns."""
+    """A producer with librdkafka's defaults and acks=all, to all partitions of a topic in turns."""
 
     def __init__(self, bootstrap: str, settings: Mapping[str, Any] = {}) -> None:
         self.failures: list[str] = []
-        #: When each record of a partition was sent and acknowledged.
+        #: The times at which each record of a partition was sent and acknowledged.
         self._sent: list[list[float]] = [[] for _ in range(PARTITIONS)]
         self._acked: list[list[float]] = [[] for _ in range(PARTITIONS)]
         self._changed = threading.Condition()
@@ -60,9 +60,9 @@ class SteadyLoad:
         self._producer.flush(30)
 
     def stall(self, partitions: Sequence[int], since: float, broken: float | None = None) -> float:
-        """The longest gap of those partitions from ``since`` on, once all of them work again.
+        """Return the longest gap of the partitions since ``since``, once all of them work again.
 
-        ``broken`` (default: ``since``) is a time at which they certainly did not.
+        ``broken`` (default: ``since``) is a time at which they certainly did not work.
         """
         end = time.monotonic() + STALL_SECONDS_MAX
         after = since if broken is None else broken
@@ -74,13 +74,13 @@ class SteadyLoad:
             return max(longest_gap(self._acked[number], since, now) for number in partitions)
 
     def await_acks(self) -> None:
-        """Until every partition works."""
+        """Wait until every partition works."""
         since = time.monotonic()
         if self.stall(range(PARTITIONS), since) >= STALL_SECONDS_MAX:
             raise RuntimeError("a partition takes no records")
 
     def forget(self) -> None:
-        """What was acknowledged so far is not asked for again."""
+        """Forget the acknowledgements so far."""
         with self._changed:
             for times in (*self._sent, *self._acked):
                 del times[:-1]
@@ -93,7 +93,7 @@ class SteadyLoad:
         due = time.monotonic()
         while not self._over.is_set():
             for number in range(PARTITIONS):
-                with suppress(BufferError):  # full of what waits already
+                with suppress(BufferError):  # the producer's queue is full
                     self._producer.produce(
                         TOPIC, _VALUE, partition=number, on_delivery=self._delivered
                     )
@@ -116,7 +116,7 @@ class SteadyLoad:
 
 
 class Topic:
-    """The topic of the load, as any tool sees it."""
+    """The topic of the load, as an administration tool sees it."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient(_client(bootstrap))
@@ -126,14 +126,14 @@ class Topic:
             future.result(60)
 
     def leaders(self) -> dict[int, list[int]]:
-        """The partitions that each node leads."""
+        """Return the partitions that each node leads."""
         led: dict[int, list[int]] = {}
         for number, state in self._states().items():
             led.setdefault(state.leader, []).append(number)
         return led
 
     def await_whole(self, also: Callable[[], bool] = lambda: True) -> None:
-        """Until every replica is in sync."""
+        """Wait until every replica is in sync."""
         end = time.monotonic() + WHOLE_SECONDS_MAX
         while not (self._is_whole() and also()):
             if time.monotonic() > end:
@@ -152,5 +152,5 @@ class Topic:
 
 
 def _client(bootstrap: str) -> dict[str, Any]:
-    """It would say each lost connection on stderr."""
+    """A client without its log messages, which would report each lost connection on stderr."""
     return {"bootstrap.servers": bootstrap, "log_level": 0}

@@ -1,6 +1,6 @@
-"""The section of RESULTS.md that a run beside Kafka fills.
+"""The section of RESULTS.md for a run beside Kafka.
 
-Owns: its words.  Must not know how anything is measured.
+Owns: the section's words.  Must not know how a value is measured.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _PLOTS = {
 
 
 def section(run: Run, plots: Path) -> str:
-    """Markdown, with links to those plots that lie in ``plots``, a folder beside RESULTS.md."""
+    """Return the section as Markdown, with links to the plots in ``plots`` beside RESULTS.md."""
     parts = [(name, run[name]) for name in TITLES if name in run]
     if not parts:
         return "No run is recorded."
@@ -58,7 +58,7 @@ def cells(measured: Measured) -> tuple[str, ...]:
 
 
 def with_section(text: str, written: str) -> str:
-    """``text`` with another section between the two marks."""
+    """Return ``text`` with ``written`` between the two marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     assert after, "RESULTS.md has lost the marks of its section"

@@ -1,6 +1,6 @@
-"""A batch job that goes on where its last run ended: run it as often as new records shall count.
+"""A batch job that goes on where its last run ended.
 
-Run it with ``python examples/incremental.py``; it needs Java 17 or newer.
+Run this example with ``python examples/incremental.py``; it needs Java 17 or newer.
 """
 
 import json
@@ -13,7 +13,7 @@ from sparklog.session import create_session
 
 
 def run_job(cluster: sparklog.Cluster, ends_file: Path) -> int:
-    """Sum up the orders that came since the last run; how many there were."""
+    """Sum up the orders that arrived since the last run, and return their number."""
     ends = {number: end for number, (_, end) in cluster.topic("orders").offsets.items()}
     options: dict[str, Any] = {"endingOffsets": {"orders": ends}}
     if ends_file.exists():
@@ -25,7 +25,7 @@ def run_job(cluster: sparklog.Cluster, ends_file: Path) -> int:
     sums = orders.groupBy("customer").sum("amount").toDF("customer", "amount")
     cluster.write(sparklog.to_records(sums, key="customer"), "sums")
 
-    ends_file.write_text(json.dumps(ends))  # last: a run that fails is run again
+    ends_file.write_text(json.dumps(ends))  # the last step, so that a failed run is repeated
     return int(orders.count())
 
 

@@ -1,4 +1,4 @@
-"""The same log through a Kafka client that knows nothing of Spark (pip install confluent-kafka).
+"""A topic through a Kafka client that knows nothing of Spark (pip install confluent-kafka).
 
 Start a cluster with ``sparklog serve --data-dir DIR`` and give its address:
 ``python examples/kafka_client.py HOST:PORT``.
@@ -17,7 +17,7 @@ def main(bootstrap: str) -> None:
         producer.produce(TOPIC, key=f"k{number}", value=f"hello {number}", on_delivery=_raise)
     producer.flush(30)
 
-    # There are no consumer groups yet: assign the partition, and commit nothing.
+    # There are no consumer groups yet, so assign the partition and commit nothing.
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(TOPIC, 0, 0)])

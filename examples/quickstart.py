@@ -1,6 +1,6 @@
-"""A log inside Spark in a few lines: start it, write a DataFrame, read it back by time.
+"""A cluster inside Spark in a few lines: start it, write a DataFrame, read it back by time.
 
-Run it with ``python examples/quickstart.py``; it needs Java 17 or newer.
+Run this example with ``python examples/quickstart.py``; it needs Java 17 or newer.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         sparklog.start(spark, brokers=1, data_dir=folder) as cluster,
     ):
-        # These records have times of 2023, which the default retention (seven days) would delete.
+        # The timestamps are of 2023.  The default retention (seven days) would delete the records.
         cluster.create_topic("measurements", partitions=2, configs={"retention.ms": -1})
         measurements = spark.range(1000).selectExpr(
             "concat('sensor-', id % 10) AS key",

