@@ -57,3 +57,17 @@ def test_a_page_mentions_only_modules_that_exist(page: Path) -> None:
 
 def exists(path: str) -> bool:
     return (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/lifecycle.md"])
+def test_the_design_names_only_what_the_code_names(page: str) -> None:
+    quoted = re.findall(r"`([^`\n]+)`", (ROOT / page).read_text())
+    mentioned = {word for text in quoted for word in re.findall(r"[A-Za-z_]\w{3,}", text)}
+    assert sorted(mentioned - words_of_the_code()) == []
+
+
+def words_of_the_code() -> set[str]:
+    words = {word for name in modules() for word in re.findall(r"\w+", name)}
+    for name in (*modules(), "pyproject.toml", "Makefile"):
+        words.update(re.findall(r"[A-Za-z_]\w{3,}", (ROOT / name).read_text()))
+    return words
