@@ -267,9 +267,9 @@ class Cluster:
 
     def _check_open(self) -> None:
         if self.is_stopped:
-            raise ClosedError(self._end())
+            raise ClosedError(self._end_reason())
 
-    def _end(self) -> str:
+    def _end_reason(self) -> str:
         """The reason why a stopped cluster is stopped, and the remedy."""
         if self._launcher is None:
             return (
@@ -306,7 +306,7 @@ class Cluster:
         state, brokers = self._state()
         name = f"<b>sparklog cluster</b> {code(self._bootstrap_servers)}"
         if self.is_stopped:
-            return f"{name}: {message(self._end())}"
+            return f"{name}: {message(self._end_reason())}"
         rows = [
             (str(node.node_id), str(node.endpoint), "fenced" if node.fenced else "alive")
             for node in brokers

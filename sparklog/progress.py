@@ -93,7 +93,7 @@ def show_moves(show: ShowProgress) -> Callable[[MoveProgress], None]:
         words = f"{done}/{counted(seen.partitions_total, 'partition')}"
         if seen.bytes_total:
             copied, total = seen.bytes_copied, seen.bytes_total
-            show(copied, total, f"{words}, {_size(copied)} of {_size(total)}")
+            show(copied, total, f"{words}, {_size_text(copied)} of {_size_text(total)}")
         else:
             show(done, seen.partitions_total, words)
 
@@ -115,7 +115,7 @@ def show_drains(show: ShowProgress) -> Callable[[Sequence[DrainedBroker]], None]
     return show_drained
 
 
-def _size(count: float) -> str:
+def _size_text(count: float) -> str:
     """A number of bytes in words."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:

@@ -145,7 +145,7 @@ class Topic:
         deadline = Deadline(client.timeout_s if timeout_s is None else timeout_s)
         view = client.metadata([self.name], timeout_s=deadline.left_s).topic(self.name)
         tps = {number: TopicPartition(self.name, number) for number in sorted(view.partitions)}
-        held = {
+        offsets = {
             spec: client.list_offsets(
                 dict.fromkeys(tps.values(), int(spec)), timeout_s=deadline.left_s
             )
@@ -158,8 +158,8 @@ class Topic:
                 leader=view.partitions[number].leader,
                 replicas=view.partitions[number].replicas,
                 isr=view.partitions[number].isr,
-                earliest=held[OffsetSpec.EARLIEST][tp].offset,
-                latest=held[OffsetSpec.LATEST][tp].offset,
+                earliest=offsets[OffsetSpec.EARLIEST][tp].offset,
+                latest=offsets[OffsetSpec.LATEST][tp].offset,
                 size_bytes=sizes.get((view.partitions[number].leader, tp)),
             )
             for number, tp in tps.items()
@@ -199,9 +199,9 @@ class Topic:
         try:
             states = self.partitions(LOOK_SECONDS_MAX)
         except (SparklogError, TimeoutError) as error:
-            return f"{name}: {message(_message(error))}"
+            return f"{name}: {message(_error_text(error))}"
         known = [state.size_bytes for state in states if state.size_bytes is not None]
-        size = f", {_bytes(sum(known))}" if known else ""
+        size = f", {_size_text(sum(known))}" if known else ""
         records = counted(sum(state.records for state in states), "record")
         partitions = counted(len(states), "partition")
         return (
@@ -234,7 +234,7 @@ class Topic:
         try:
             return _records_html(self._newest(states, RECORDS_SHOWN, LOOK_SECONDS_MAX))
         except (SparklogError, TimeoutError) as error:
-            return f"the newest records cannot be read: {message(_message(error))}"
+            return f"the newest records cannot be read: {message(_error_text(error))}"
 
     def _sizes(
         self, client: BlockingClient, deadline: Deadline
@@ -271,7 +271,7 @@ def _partitions_html(states: Sequence[TopicPartitionState]) -> str:
             _replicas_text(state),
             f"{state.earliest:,}",
             f"{state.latest:,}",
-            "" if state.size_bytes is None else _bytes(state.size_bytes),
+            "" if state.size_bytes is None else _size_text(state.size_bytes),
         )
         for state in states[:PARTITIONS_SHOWN_MAX]
     ]
@@ -292,7 +292,7 @@ def _records_html(records: Sequence[ConsumedRecord]) -> str:
         (
             str(record.partition),
             str(record.offset),
-            _moment(record.timestamp),
+            _timestamp_text(record.timestamp),
             bytes_text(record.key),
             bytes_text(record.value),
         )
@@ -301,12 +301,12 @@ def _records_html(records: Sequence[ConsumedRecord]) -> str:
     return "newest records" + table(("partition", "offset", "timestamp", "key", "value"), rows)
 
 
-def _message(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """The text of an error; the name of its class when it has no text."""
     return str(error) or type(error).__name__
 
 
-def _moment(timestamp_ms: int) -> str:
+def _timestamp_text(timestamp_ms: int) -> str:
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -314,7 +314,7 @@ def _moment(timestamp_ms: int) -> str:
     return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
-def _bytes(size: int) -> str:
+def _size_text(size: int) -> str:
     number, unit = float(size), "B"
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if number < 1000 or unit == "TB":

@@ -47,7 +47,8 @@ def to_records(
 ) -> DataFrame:
     """Turn the rows of any DataFrame into records that ``format("sparklog")`` can write.
 
-    All columns of ``frame`` go into the column ``value`` of the result.
+    All columns of ``frame`` go into the column ``value`` of the result, also the columns that
+    become ``key``, ``topic``, ``partition`` and ``timestamp``.
 
     Args:
         frame: The rows.
@@ -56,7 +57,7 @@ def to_records(
         topic: The column, or its name, that names the record's topic.
         partition: The column, or its name, that gives the record's partition.
         timestamp: The column, or its name, that becomes the record's timestamp.  Default: the time
-            of arrival.  These four columns stay in the value too.
+            of arrival.
         format: ``json``: one record per row, a JSON object without nulls.  ``arrow``: up to 1,000
             rows per record, as an Arrow IPC stream, which is smaller and faster, keeps every type,
             and is read by ``from_records``, Arrow and pandas.  Arrow records have no key, topic,

@@ -34,12 +34,12 @@ def test_options_as_values() -> None:
     [(0, "0 B"), (999, "999 B"), (1_500, "1.5 KB"), (2**60, "1152921.5 TB")],
 )
 def test_sizes_are_shown_with_a_unit(size: int, shown: str) -> None:
-    assert topic._bytes(size) == shown
+    assert topic._size_text(size) == shown
 
 
 def test_times_that_no_calendar_has_are_shown_as_numbers() -> None:
-    assert topic._moment(1_700_000_000_123) == "2023-11-14 22:13:20.123"
-    assert topic._moment(2**62) == str(2**62)
+    assert topic._timestamp_text(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert topic._timestamp_text(2**62) == str(2**62)
 
 
 def test_replicas_that_are_not_in_sync_stand_in_brackets() -> None:
