@@ -1,9 +1,10 @@
-"""docs/files.md, from the modules' docstrings.
+"""docs/files.md, from the docstrings of modules and the first comments of Java files.
 
 ``python tests/lint/file_map.py`` writes the page, and a test beside it fails when that is due.
 """
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -12,7 +13,7 @@ DOCUMENT = ROOT / "docs" / "files.md"
 _INTRODUCTION = """\
 # Files
 
-This page is made from the modules' docstrings by `python tests/lint/file_map.py`.
+This page is made from the first sentences of the files by `python tests/lint/file_map.py`.
 [ARCHITECTURE.md](../ARCHITECTURE.md) says what each package owns, what it must not know, and how
 the packages work together.
 
@@ -39,7 +40,7 @@ _GENERATED = "sparklog/wire/protocol/messages"
 
 
 def due() -> str:
-    """The document as the modules' docstrings make it."""
+    """The page as the files make it."""
     top_level = _table([ROOT / "pyspark_sparklog.py"])
     return "\n".join((_INTRODUCTION, "## Top level\n", top_level, *map(_section, _folders())))
 
@@ -49,17 +50,19 @@ def _folders() -> list[str]:
     found = {
         str(path.parent.relative_to(ROOT))
         for room in _ROOMS
-        for path in (ROOT / room).rglob("*.py")
-        if path.name != "__init__.py"
+        for path in (ROOT / room).rglob("*")
+        if path.suffix in _SUMMARIES and path.name != "__init__.py"
     } - {_GENERATED}
     placed = [folder for folder in _FOLDERS if folder in found]
     return placed + sorted(found.difference(placed))
 
 
 def _section(folder: str) -> str:
-    package = _summary(ROOT / folder / "__init__.py")
-    modules = [path for path in (ROOT / folder).glob("*.py") if path.name != "__init__.py"]
-    return f"## `{folder}/`\n\n{package}.\n\n{_table(sorted(modules))}"
+    package = ROOT / folder / "__init__.py"
+    introduction = f"{_summary(package)}.\n\n" if package.exists() else ""
+    found = [path for path in (ROOT / folder).iterdir() if path.suffix in _SUMMARIES]
+    files = sorted(path for path in found if path != package)
+    return f"## `{folder}/`\n\n{introduction}{_table(files)}"
 
 
 def _table(paths: list[Path]) -> str:
@@ -68,10 +71,23 @@ def _table(paths: list[Path]) -> str:
 
 
 def _summary(path: Path) -> str:
-    """The first paragraph of a module's docstring, on one line, without a final period."""
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-    text = " ".join(docstring.split("\n\n")[0].split())
-    return text.removesuffix(".").replace("|", "\\|")
+    """The first paragraph that a file says of itself, on one line, without a final period."""
+    paragraph = _SUMMARIES[path.suffix](path.read_text()).split("\n\n")[0]
+    return " ".join(paragraph.split()).removesuffix(".").replace("|", "\\|")
+
+
+def _docstring(text: str) -> str:
+    return ast.get_docstring(ast.parse(text)) or ""
+
+
+def _java_comment(text: str) -> str:
+    """The first block comment, without its stars."""
+    comment = re.search(r"/\*+(.*?)\*/", text, re.DOTALL)
+    return re.sub(r"(?m)^ \* ?", "", comment.group(1)).strip() if comment else ""
+
+
+#: How files are read, by their suffix.
+_SUMMARIES = {".py": _docstring, ".java": _java_comment}
 
 
 if __name__ == "__main__":

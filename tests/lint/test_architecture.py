@@ -20,7 +20,7 @@ PAGES = sorted(
 )
 #: The folders below which a page may name a module without its leading folders.
 TREES = ("sparklog", "driver", "executors", "storage_backends", "tests", "benchmarks", "examples")
-MENTION = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
+MENTION = re.compile(r"(?<![\w./-])[\w./-]*\w\.(?:py|java)\b")
 #: A path in backticks from the top of the repository on, with or without an extension.
 PATH = re.compile(rf"`((?:{'|'.join(TREES)}|docs)/[\w./-]*)`")
 #: Names of modules that belong to the reader, not to this tree.
@@ -30,8 +30,8 @@ READERS_OWN = {"job.py"}
 def modules() -> set[str]:
     found = {path.name for path in ROOT.glob("*.py")}
     for tree in TREES:
-        paths = (path.relative_to(ROOT) for path in (ROOT / tree).rglob("*.py"))
-        found |= {path.as_posix() for path in paths}
+        paths = (path for path in (ROOT / tree).rglob("*") if path.suffix in (".py", ".java"))
+        found |= {path.relative_to(ROOT).as_posix() for path in paths}
     return found
 
 
