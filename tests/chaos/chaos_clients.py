@@ -21,7 +21,7 @@ from confluent_kafka import (
     Producer,
 )
 from confluent_kafka import TopicPartition as Place
-from history import Consumed, EndListed, LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
+from events import Consumed, EndListed, LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
 from shared_history import SharedHistory
 
 from sparklog.client.blocking import BlockingClient

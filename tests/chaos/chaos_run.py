@@ -24,8 +24,7 @@ from pathlib import Path
 from chaos_clients import CLIENTS, Load, probe, run_client
 from checkers import violations
 from cluster_processes import ClusterProcesses
-from final_state import FinalState, JournalCommit
-from history import (
+from events import (
     ClusterBegun,
     Committed,
     Healed,
@@ -35,6 +34,7 @@ from history import (
     TopicCreated,
     TopicCreateInvoked,
 )
+from final_state import FinalState, JournalCommit
 from journal_watch import JournalWatch
 from remains import folders_of, read_logs, replicas_of
 from shared_history import SharedHistory

@@ -8,8 +8,8 @@ from pathlib import Path
 from uuid import UUID
 from zlib import crc32
 
+from events import LogId, ReplicaSeen, SeenBatch
 from final_state import FinalLog
-from history import LogId, ReplicaSeen, SeenBatch
 from log_reading import read_log
 
 from sparklog.client.blocking import BlockingClient

@@ -6,7 +6,8 @@ Owns: the order of its events.  Must not know what they mean.
 import threading
 import time
 
-from history import Event, History
+from events import Event
+from history import History
 
 
 class SharedHistory(History):

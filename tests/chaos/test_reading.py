@@ -5,7 +5,7 @@ from uuid import UUID
 
 from chaos_clients import Load, Reading
 from confluent_kafka import KafkaError
-from history import Consumed, LogId
+from events import Consumed, LogId
 from shared_history import SharedHistory
 
 ONE, TWO = (LogId("t", UUID(int=1), number) for number in (0, 1))

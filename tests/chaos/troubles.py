@@ -16,8 +16,8 @@ from threading import Event
 import psutil
 from cluster_processes import ClusterProcesses, nobody_in, send, stopped
 from disk_damage import cut_to_flushed, lose_folder
+from events import BrokerDied
 from fault_bound import FaultBound
-from history import BrokerDied
 from journal_watch import JournalWatch
 from shared_history import SharedHistory
 

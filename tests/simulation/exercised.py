@@ -6,7 +6,8 @@ Owns: the names, and counting in the commits of a history.  Must not know how an
 from collections import Counter
 
 from checkers.promises import promises_of
-from history import Committed, History
+from events import Committed
+from history import History
 
 from sparklog.metadata import BrokerFenced, PartitionImage
 from sparklog.types import NO_NODE

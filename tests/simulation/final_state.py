@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from history import LogId, ReplicaSeen
+from events import LogId, ReplicaSeen
 
 from sparklog.metadata import ClusterImage, Record
 

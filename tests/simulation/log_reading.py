@@ -3,8 +3,8 @@
 Owns: the reading.  Must not know what the log should hold, nor what world the cluster is in.
 """
 
+from events import LogId
 from final_state import FinalBatch, FinalLog
-from history import LogId
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient

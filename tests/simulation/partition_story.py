@@ -6,7 +6,7 @@ Owns: the partition and how its states are told.  Must not know a checker.
 from dataclasses import replace
 from uuid import UUID
 
-from history import BrokerDied, Committed, LogId
+from events import BrokerDied, Committed, LogId
 
 from sparklog.metadata import (
     BrokerImage,

@@ -15,9 +15,10 @@ from unittest.mock import patch
 
 from bugs import planted
 from checkers import violations
+from events import ClusterBegun
 from exercised import count_journal
 from final_state import FinalState
-from history import ClusterBegun, History
+from history import History
 from workloads import (
     closest,
     collect,

@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 from checkers import CHECKERS, journal, metadata, progress, violations
-from final_state import FinalLog, FinalState, JournalCommit, NodeImage
-from history import (
+from events import (
     ConfigChangeEnded,
     ConfigChangeInvoked,
     Drained,
     Healed,
-    History,
     InSync,
     Probed,
     TopicCreated,
@@ -17,6 +15,8 @@ from history import (
     TopicDeleteInvoked,
     TopicSeen,
 )
+from final_state import FinalLog, FinalState, JournalCommit, NodeImage
+from history import History
 from partition_story import LOG, TOPIC_ID
 
 from sparklog.metadata import (

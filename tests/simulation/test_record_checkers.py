@@ -15,8 +15,7 @@ from checkers import (
     read_bounds,
     same_record,
 )
-from final_state import FinalBatch, FinalLog, FinalState
-from history import (
+from events import (
     BrokerDied,
     BrokerStopped,
     Committed,
@@ -26,7 +25,6 @@ from history import (
     Event,
     FetchDamaged,
     Fetched,
-    History,
     LogId,
     ProduceAcked,
     ProduceInvoked,
@@ -37,6 +35,8 @@ from history import (
     TopicCreateInvoked,
     TopicDeleteInvoked,
 )
+from final_state import FinalBatch, FinalLog, FinalState
+from history import History
 from partition_story import LOG, NAME, TOPIC_ID
 
 from sparklog.metadata import (

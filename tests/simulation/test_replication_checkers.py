@@ -12,14 +12,12 @@ from checkers import (
     replicas,
 )
 from checkers import committed as committed_check
-from final_state import FinalLog, FinalState
-from history import (
+from events import (
     BrokerDied,
     EndListed,
     Event,
     Fetched,
     HighWatermarkSeen,
-    History,
     MayStop,
     ProduceAcked,
     ProduceInvoked,
@@ -29,6 +27,8 @@ from history import (
     StopAsked,
     UncleanElectionAsked,
 )
+from final_state import FinalLog, FinalState
+from history import History
 from partition_story import LOG, NAME, STATE, Told, committed, created, lost_power, registered
 
 from sparklog.metadata import (

@@ -9,8 +9,7 @@ from checkers import (
     read_bounds,
 )
 from checkers.promises import promises_of
-from final_state import FinalState
-from history import (
+from events import (
     BrokerDied,
     ClusterBegun,
     Committed,
@@ -18,7 +17,6 @@ from history import (
     EndListed,
     Event,
     Fetched,
-    History,
     ImageTaken,
     LogId,
     LogLost,
@@ -26,6 +24,8 @@ from history import (
     ReplicasOffline,
     UncleanElectionAsked,
 )
+from final_state import FinalState
+from history import History
 from partition_story import (
     LOG,
     NAME,

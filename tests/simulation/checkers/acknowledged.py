@@ -5,8 +5,9 @@ See ``promises`` for what an acknowledgement promises.
 
 from collections.abc import Iterator
 
+from events import TopicDeleteInvoked
 from final_state import FinalLog, FinalState
-from history import History, TopicDeleteInvoked, Write
+from history import History, Write
 
 from checkers.promises import promises_of
 from sparklog.types import NO_OFFSET

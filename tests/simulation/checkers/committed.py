@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
+from events import Fetched, HighWatermarkSeen, LogId
 from final_state import FinalState
-from history import Fetched, HighWatermarkSeen, History, LogId
+from history import History
 
 from checkers.promises import ACKS_ALL, Promises, promises_of
 

@@ -22,18 +22,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from history import (
-    NEVER,
+from events import (
     BrokerDied,
     ClusterBegun,
     Committed,
-    History,
     ImageTaken,
     LogId,
     LogLost,
     ReplicasOffline,
     UncleanElectionAsked,
 )
+from history import NEVER, History
 
 from sparklog.metadata import (
     BrokerFenced,

@@ -3,15 +3,9 @@
 from collections.abc import Iterator
 from uuid import UUID
 
+from events import ConfigChangeInvoked, DeleteRecordsInvoked, LogId, RecordsDeleted
 from final_state import FinalState
-from history import (
-    NEVER,
-    ConfigChangeInvoked,
-    DeleteRecordsInvoked,
-    History,
-    LogId,
-    RecordsDeleted,
-)
+from history import NEVER, History
 
 from checkers.promises import Promises, promises_of
 from sparklog.types import NO_OFFSET

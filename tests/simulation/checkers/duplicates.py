@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+from events import LogId
 from final_state import FinalLog, FinalState
-from history import History, LogId
+from history import History
 
 from checkers.promises import promises_of
 

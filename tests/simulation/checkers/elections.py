@@ -8,8 +8,9 @@ recovery it was so when the ISR last had its size or a leader last lived, and ha
 from collections.abc import Iterator
 from uuid import UUID
 
+from events import Committed
 from final_state import FinalState
-from history import Committed, History
+from history import History
 
 from checkers.copies import Copies
 from checkers.promises import promises_of

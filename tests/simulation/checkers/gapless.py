@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from events import Consumed, Fetched, LogId
 from final_state import FinalLog, FinalState
-from history import Consumed, Fetched, History, LogId
+from history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from events import LogId
 from final_state import FinalState
-from history import History, LogId, Write
+from history import History, Write
 
 
 def check(history: History, final: FinalState) -> list[str]:

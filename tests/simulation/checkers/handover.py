@@ -7,8 +7,9 @@ answer still; it knows what has been so since before that.
 
 from collections.abc import Container, Iterator
 
+from events import Committed, MayStop, StopAsked
 from final_state import FinalState
-from history import Committed, History, MayStop, StopAsked
+from history import History
 
 from checkers.copies import Copies
 from checkers.promises import Promises, promises_of

@@ -4,8 +4,9 @@ another one than the journal gave it.
 
 from collections.abc import Iterator
 
+from events import ReplicaSeen
 from final_state import FinalState
-from history import History, ReplicaSeen
+from history import History
 
 from checkers.copies import Copies
 from checkers.promises import promises_of

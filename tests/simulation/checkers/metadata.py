@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from uuid import UUID
 
-from final_state import FinalState
-from history import (
+from events import (
     ConfigChangeEnded,
     ConfigChangeInvoked,
-    History,
     TopicCreated,
     TopicDeleted,
     TopicDeleteInvoked,
     TopicSeen,
 )
+from final_state import FinalState
+from history import History
 
 from sparklog.metadata import TopicCreated as TopicCreatedRecord
 

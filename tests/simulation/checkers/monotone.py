@@ -16,8 +16,9 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
+from events import EndListed, Fetched, LogId, TopicDeleteInvoked
 from final_state import FinalState
-from history import NEVER, EndListed, Fetched, History, LogId, TopicDeleteInvoked
+from history import NEVER, History
 
 from checkers.promises import Promises, promises_of
 

@@ -7,8 +7,9 @@ sequence numbers of an idempotent producer ascend without a gap.
 from collections import defaultdict
 from collections.abc import Iterator
 
+from events import LogId
 from final_state import FinalLog, FinalState
-from history import History, LogId, Write
+from history import History, Write
 
 from checkers.promises import promises_of
 from sparklog.types import MAX_INT32

@@ -11,20 +11,18 @@ power counts too.  What the leader alone acknowledged may be gone with its leade
 from bisect import bisect_left
 from functools import lru_cache
 
-from history import (
-    NEVER,
+from events import (
     BrokerDied,
     BrokerStopped,
     Committed,
     Consumed,
     EndListed,
     Fetched,
-    History,
     LogId,
     TopicCreated,
     TopicCreateInvoked,
-    Write,
 )
+from history import NEVER, History, Write
 
 from checkers.copies import follow
 from sparklog.metadata import BrokerFenced, BrokerUnfenced

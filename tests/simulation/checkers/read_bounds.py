@@ -5,8 +5,9 @@ And what is within the bounds is there: a read below the high watermark gives so
 
 from collections.abc import Iterator
 
+from events import DeleteRecordsInvoked, FetchDamaged, Fetched, LogId, RecordsDeleted
 from final_state import FinalState
-from history import DeleteRecordsInvoked, FetchDamaged, Fetched, History, LogId, RecordsDeleted
+from history import History
 
 from checkers.promises import promises_of
 

@@ -5,8 +5,9 @@ And at the end, when all are in sync, each holds the whole partition.
 
 from collections.abc import Iterator
 
+from events import LogId, ReplicaSeen
 from final_state import FinalState
-from history import History, LogId, ReplicaSeen
+from history import History
 
 from checkers.promises import promises_of
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from events import LogId
 from final_state import FinalState
-from history import History, LogId
+from history import History
 
 from checkers.promises import Promises, promises_of
 

@@ -6,7 +6,7 @@ histories.  Topics are named by their ids, so an answer is about that very topic
 
 from collections.abc import Iterator, Mapping
 
-from history import LogId
+from events import LogId
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection

@@ -7,7 +7,7 @@ when that replica refuses, or now and then.  Must not know how reads are checked
 import random
 from dataclasses import dataclass
 
-from history import Fetched, LogId
+from events import Fetched, LogId
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check

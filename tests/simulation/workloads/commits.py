@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from history import Committed
+from events import Committed
 
 from sparklog.metadata import (
     BrokerFenced,

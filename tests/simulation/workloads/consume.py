@@ -7,7 +7,7 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass
 
-from history import EndListed, FetchDamaged, Fetched, LogId
+from events import EndListed, FetchDamaged, Fetched, LogId
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient

@@ -5,7 +5,7 @@ Owns: up to where, and what an answer says.  Must not know how it is checked.
 
 import random
 
-from history import DeleteRecordsInvoked, LogId, RecordsDeleted
+from events import DeleteRecordsInvoked, LogId, RecordsDeleted
 
 from sparklog.client.admin import Admin
 from sparklog.errors import SparklogError

@@ -8,7 +8,7 @@ import random
 from contextlib import suppress
 
 from checkers.copies import follow
-from history import (
+from events import (
     Healed,
     InSync,
     LogId,

@@ -5,7 +5,7 @@ Owns: where a consumer is, and what its records say.  Must not know how they are
 
 import random
 
-from history import Consumed, LogId
+from events import Consumed, LogId
 
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
 from sparklog.errors import SparklogError

@@ -8,7 +8,7 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass
 
-from history import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
+from events import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient, ProducerIdentity

@@ -7,7 +7,7 @@ import asyncio
 import random
 from contextlib import suppress
 
-from history import LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
+from events import LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
 
 from sparklog.client.producer import Delivered, Producer, ProducerOptions
 from sparklog.errors import SparklogError

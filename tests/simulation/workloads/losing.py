@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from checkers.copies import Copies, follow
-from history import NEVER, LogLost
+from events import LogLost
+from history import NEVER
 from network import DELAY_S
 
 from sparklog.storage_backends.memory_nodes import FileNode, FolderNode

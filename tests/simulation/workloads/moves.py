@@ -5,7 +5,7 @@ Owns: which replicas a partition is to have.  Must not know how they get there.
 
 import random
 
-from history import LogId
+from events import LogId
 
 from sparklog.client.admin import Admin
 from sparklog.errors import SparklogError

@@ -11,7 +11,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from checkers.copies import follow
-from history import NEVER, BrokerDied, BrokerStopped
+from events import BrokerDied, BrokerStopped
+from history import NEVER
 from hosts import BrokerHost, Loss
 
 from sparklog.errors import SparklogError

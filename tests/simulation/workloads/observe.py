@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 from uuid import UUID
 
-from history import (
+from events import (
     HighWatermarkSeen,
     ImageTaken,
     LogId,

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from history import SeenBatch
+from events import SeenBatch
 
 from sparklog.storage_backends.memory_disk import MemoryDisk
 from sparklog.storage_backends.memory_nodes import FileNode, FolderNode

@@ -9,7 +9,7 @@ Owns: what such a client may conclude from an answer.  Must not know how it is c
 import asyncio
 import random
 
-from history import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
+from events import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection

@@ -9,7 +9,7 @@ import asyncio
 import random
 from contextlib import suppress
 
-from history import LogId
+from events import LogId
 from hosts import Loss
 
 from sparklog.errors import SparklogError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from history import Drained
+from events import Drained
 from hosts import Loss
 
 from sparklog.client.admin import Admin

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from history import History, LogId
+from events import LogId
+from history import History
 from world import EPOCH_MS, World
 
 from sparklog.driver.control_plane.control_plane import ControlPlane

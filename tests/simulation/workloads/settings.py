@@ -5,7 +5,7 @@ Owns: which settings, and what an answer says.  Must not know how it is checked.
 
 import random
 
-from history import ConfigChangeEnded, ConfigChangeInvoked
+from events import ConfigChangeEnded, ConfigChangeInvoked
 
 from sparklog.client.admin import Admin
 from sparklog.errors import ErrorCode, KafkaError, SparklogError

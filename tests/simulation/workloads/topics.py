@@ -7,13 +7,7 @@ import random
 from contextlib import suppress
 from uuid import UUID
 
-from history import (
-    TopicCreated,
-    TopicCreateInvoked,
-    TopicDeleted,
-    TopicDeleteInvoked,
-    TopicSeen,
-)
+from events import TopicCreated, TopicCreateInvoked, TopicDeleted, TopicDeleteInvoked, TopicSeen
 
 from sparklog.client.admin import Admin
 from sparklog.client.cluster_client import ClusterClient
