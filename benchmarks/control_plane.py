@@ -147,7 +147,7 @@ class _Plane:
         snapshot = tuple(self.image.snapshot_records())
         writing = self.cpu_of(lambda: self._journal.write_checkpoint(header, snapshot))
         loading = self.cpu_of_start()
-        self._journal.begin_tail()
+        self._journal.reset_tail()
         while self._journal.tail_bytes < TAIL_BYTES_MAX:
             self._commit(self._largest)
         replaying = self.cpu_of_start()

@@ -38,14 +38,14 @@ _LAG_GROWTH: Final = 2
 
 #: The direct way may take so many times as long: it leaves the memory to others, and the kernel
 #: nothing to write later.
-_WORTH: Final = 1.5
+_DIRECT_COST_MAX: Final = 1.5
 #: Appends of either way before they are compared.
 _SAMPLES: Final = 4
 #: One in so many appends takes the other way, to know how long it takes now; one in up to so many
 #: when it was so many times as slow whenever somebody looked.
 _OTHER_EVERY: Final = 64
 _OTHER_EVERY_MAX: Final = 4096
-_HOPELESS: Final = 4.0
+_CLEAR_RATIO: Final = 4.0
 #: What of the measurements before still counts when the next comes.
 _KEPT: Final = 0.9
 #: No measurement is shorter, whatever the clock says.
@@ -61,12 +61,12 @@ _PAGE: Final = max(4096, mmap.PAGESIZE)
 #: Written with one call; memory of every thread that writes so.
 _STEP_BYTES: Final = 1024 * 1024
 #: Says nothing about the file system.
-_SHORT_OF: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 #: The file system, or its disk, does not write like this after all.
-_UNABLE: Final = (errno.EINVAL, errno.EOPNOTSUPP)
+_UNSUPPORTED: Final = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
-class Readers:
+class TailReaders:
     """How far behind the end of a file those who read it come; sizes in bytes."""
 
     __slots__ = ("_lag", "_read_to")
@@ -76,7 +76,7 @@ class Readers:
         #: Behind it nobody has asked for anything yet.
         self._read_to = size
 
-    def asked(self, end: int, size: int) -> None:
+    def record_read(self, end: int, size: int) -> None:
         """Somebody reads up to ``end``."""
         if end > self._read_to:
             self._lag = max(self._lag, _LAG_GROWTH * (size - self._read_to))
@@ -85,45 +85,45 @@ class Readers:
     def cut(self, size: int) -> None:
         self._read_to = min(self._read_to, size)
 
-    def are_gone(self, size: int) -> bool:
+    def have_gone(self, size: int) -> bool:
         """Nobody reads along: the unread end is longer than readers have let it become."""
         return size - self._read_to >= self._lag
 
 
-class Way(Protocol):
+class WritePath(Protocol):
     """Which way the next large append takes; told in seconds what it took."""
 
     def is_direct(self) -> bool: ...
 
-    def took(self, direct: bool, size: int, seconds: float) -> None: ...
+    def record_write(self, direct: bool, size: int, seconds: float) -> None: ...
 
 
-class FasterWay:
-    """The one that was faster lately (``Way``)."""
+class FasterWritePath:
+    """The one that was faster lately (``WritePath``)."""
 
     def __init__(self) -> None:
-        self._direct = _Pace()
-        self._cached = _Pace()
+        self._direct = _Throughput()
+        self._cached = _Throughput()
         self._until_other = self._other_every = _OTHER_EVERY
 
     def is_direct(self) -> bool:
         if min(self._direct.samples, self._cached.samples) < _SAMPLES:
             return self._direct.samples <= self._cached.samples
         ratio = self._direct.seconds_per_byte / self._cached.seconds_per_byte
-        direct = ratio <= _WORTH
+        direct = ratio <= _DIRECT_COST_MAX
         self._until_other -= 1
         if self._until_other:
             return direct
-        hopeless = not 1 / _HOPELESS < ratio < _HOPELESS
+        hopeless = not 1 / _CLEAR_RATIO < ratio < _CLEAR_RATIO
         doubled = min(2 * self._other_every, _OTHER_EVERY_MAX)
         self._until_other = self._other_every = doubled if hopeless else _OTHER_EVERY
         return not direct
 
-    def took(self, direct: bool, size: int, seconds: float) -> None:
+    def record_write(self, direct: bool, size: int, seconds: float) -> None:
         (self._direct if direct else self._cached).add(size, seconds)
 
 
-class _Pace:
+class _Throughput:
     def __init__(self) -> None:
         self.samples = 0
         self.seconds_per_byte = 0.0
@@ -146,29 +146,29 @@ class LargeWrites:
         self,
         large_bytes: int = LARGE_BYTES,
         *,
-        way: Way | None = None,
+        write_path: WritePath | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``large_bytes``: smaller ones are none; 0: there are none."""
         self._large_bytes = large_bytes
         self._clock = clock
-        self._way = FasterWay() if way is None else way
-        self._able = _DIRECT is not None and large_bytes > 0
+        self._write_path = FasterWritePath() if write_path is None else write_path
+        self._supported = _DIRECT is not None and large_bytes > 0
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         """As ``write_at``, of what nobody reads along."""
-        size = sum(map(len, buffers)) if self._able else 0
-        if not self._able or size < self._large_bytes:
+        size = sum(map(len, buffers)) if self._supported else 0
+        if not self._supported or size < self._large_bytes:
             return write_at(descriptor, buffers, position)
-        direct = self._way.is_direct()
+        direct = self._write_path.is_direct()
         began = self._clock()
         refusal = _write_directly(descriptor, buffers, position, size) if direct else None
         if not direct or refusal is not None:
             write_at(descriptor, buffers, position)
         if refusal is None:
-            self._way.took(direct, size, self._clock() - began)
-        elif refusal.errno not in _SHORT_OF:
-            self._able = False
+            self._write_path.record_write(direct, size, self._clock() - began)
+        elif refusal.errno not in _OUT_OF_RESOURCES:
+            self._supported = False
             log.info("large appends go through the page cache: %s", refusal)
         return size
 
@@ -185,7 +185,7 @@ def _write_directly(
     try:
         return _write_pages(descriptor, pages.number, memory, buffers, position, position + size)
     except OSError as error:
-        if error.errno not in _UNABLE:
+        if error.errno not in _UNSUPPORTED:
             raise
         return error
 

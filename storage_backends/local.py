@@ -68,7 +68,7 @@ class LocalBackend(FileHalf):
 
     def append(self, path: str, data: Buffer) -> None:
         full = self._full(path)
-        with _told("append to", full):
+        with _storage_errors("append to", full):
             descriptor, created = self._open_to_append(full)
             try:
                 before = os.fstat(descriptor).st_size
@@ -84,14 +84,14 @@ class LocalBackend(FileHalf):
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
         full = self._full(path)
-        with _told("read", full), _descriptor(full, os.O_RDONLY) as descriptor:
+        with _storage_errors("read", full), _descriptor(full, os.O_RDONLY) as descriptor:
             end = os.fstat(descriptor).st_size
             wanted = end - offset if size is None else min(size, end - offset)
             return read_at(descriptor, offset, wanted)
 
     def size(self, path: str) -> int:
         full = self._full(path)
-        with _told("look up", full):
+        with _storage_errors("look up", full):
             if os.path.isdir(full):
                 raise IsADirectoryError(errno.EISDIR, "", full)
             return os.stat(full).st_size
@@ -106,7 +106,7 @@ class LocalBackend(FileHalf):
     def remove_leftovers(self, folder: str) -> int:
         full = self._full_folder(folder)
         names = [n for n in self._all_names(folder) if n.startswith(TEMPORARY_PREFIX)]
-        with _told("tidy up", full):
+        with _storage_errors("tidy up", full):
             for name in names:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(full, name))
@@ -114,7 +114,7 @@ class LocalBackend(FileHalf):
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         full = self._full(path)
-        with _told("create", full), self._temporary(full, data) as temporary:
+        with _storage_errors("create", full), self._temporary(full, data) as temporary:
             created = _link(temporary, full)
             # Also when the name was taken: whoever acts on what is there must find it again.
             flush_names(os.path.dirname(full))
@@ -122,20 +122,20 @@ class LocalBackend(FileHalf):
 
     def put(self, path: str, data: Buffer) -> None:
         full = self._full(path)
-        with _told("write", full), self._temporary(full, data) as temporary:
+        with _storage_errors("write", full), self._temporary(full, data) as temporary:
             os.replace(temporary, full)
             flush_names(os.path.dirname(full))
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._full(source), self._full(target)
-        with _told(f"rename to {new} the file", old):
+        with _storage_errors(f"rename to {new} the file", old):
             if os.path.isdir(old):
                 raise IsADirectoryError(errno.EISDIR, "", old)
             os.rename(old, new)
 
     def delete(self, path: str) -> None:
         full = self._full(path)
-        with _told("delete", full), suppress(FileNotFoundError, NotADirectoryError):
+        with _storage_errors("delete", full), suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(full)
 
     def truncate(self, path: str, size: int) -> None:
@@ -147,7 +147,7 @@ class LocalBackend(FileHalf):
 
     def flush(self, path: str) -> None:
         full = self._full(path)
-        with _told("flush", full):
+        with _storage_errors("flush", full):
             with _descriptor(full, os.O_RDONLY) as descriptor:
                 os.fsync(descriptor)
             flush_names(os.path.dirname(full))
@@ -155,22 +155,22 @@ class LocalBackend(FileHalf):
     def open(self, path: str, create: bool = False) -> LocalFile:
         full = self._full(path)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        with _told("open", full):
+        with _storage_errors("open", full):
             return LocalFile(full, os.open(full, flags, FILE_MODE), self._large_writes)
 
     def make_folder(self, path: str) -> None:
         full = self._full_folder(path)
-        with _told("make the folder", full):
+        with _storage_errors("make the folder", full):
             _make_folders(full)
 
     def remove_folder(self, path: str) -> None:
         full = self._full_folder(path)
-        with _told("remove the folder", full), suppress(FileNotFoundError):
+        with _storage_errors("remove the folder", full), suppress(FileNotFoundError):
             shutil.rmtree(full)
 
     def rename_folder(self, source: str, target: str) -> None:
         old, new = self._full_folder(source), self._full_folder(target)
-        with _told(f"rename to {new} the folder", old):
+        with _storage_errors(f"rename to {new} the folder", old):
             if not os.path.isdir(old) and os.path.exists(old):
                 raise NotADirectoryError(errno.ENOTDIR, "", old)
             if os.path.exists(new):
@@ -196,17 +196,17 @@ class LocalBackend(FileHalf):
 
     def flush_folder(self, path: str) -> None:
         full = self._full_folder(path)
-        with _told("flush the folder", full):
+        with _storage_errors("flush the folder", full):
             flush_names(full)
 
     def lock(self, path: str) -> "FileLock":
         full = self._full(path)
-        with _told("lock", full):
+        with _storage_errors("lock", full):
             return FileLock(full)
 
     def _all_names(self, folder: str) -> Sequence[str]:
         full = self._full_folder(folder)
-        with _told("list", full):
+        with _storage_errors("list", full):
             try:
                 return os.listdir(full)
             except (FileNotFoundError, NotADirectoryError):
@@ -215,7 +215,7 @@ class LocalBackend(FileHalf):
     def _status(self, path: str) -> os.stat_result | None:
         """None when it is missing.  What cannot be looked at is an error, not missing."""
         full = self._full_folder(path)
-        with _told("look up", full):
+        with _storage_errors("look up", full):
             try:
                 return os.stat(full)
             except (FileNotFoundError, NotADirectoryError):
@@ -336,7 +336,7 @@ def _descriptor(full: str, flags: int) -> Iterator[int]:
 
 
 @contextmanager
-def _told(action: str, where: str) -> Iterator[None]:
+def _storage_errors(action: str, where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from sparklog.errors import ChangedFileError, StorageError
 from sparklog.storage_backends.base import Buffer, FileIdentity, shrunk_error, storage_error
 from sparklog.storage_backends.descriptors import Descriptor, read_at, write_at
-from sparklog.storage_backends.large_writes import LargeWrites, Readers
+from sparklog.storage_backends.large_writes import LargeWrites, TailReaders
 
 FILE_MODE = 0o600
 #: Maps get disk space in steps of this many bytes.
@@ -49,7 +49,7 @@ class LocalFile:
         status = os.fstat(descriptor)
         self.identity: FileIdentity = status.st_dev, status.st_ino
         self._size = status.st_size
-        self._readers = Readers(self._size)
+        self._readers = TailReaders(self._size)
         self._tail_to_cut = False
         self._failed_flush = False
 
@@ -128,14 +128,14 @@ class LocalFile:
 
     def _write(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         """At the end."""
-        if self._readers.are_gone(self._size):
+        if self._readers.have_gone(self._size):
             return self._large_writes.write(descriptor, buffers, self._size)
         return write_at(descriptor, buffers, self._size)
 
     def _asked(self, offset: int, size: int) -> int:
         """What is there of a range that somebody wants to read."""
         there = min(size, self._size - offset)
-        self._readers.asked(offset + there, self._size)
+        self._readers.record_read(offset + there, self._size)
         return there
 
     def _open(self) -> Descriptor:

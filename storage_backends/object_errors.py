@@ -14,7 +14,7 @@ from sparklog.storage_backends.base import storage_error
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoreResponse:
     """What a store said: HTTP status and its own word; 0 and nothing when it said nothing."""
 
     status: int = 0
@@ -22,55 +22,60 @@ class Answer:
     message: str = ""
 
 
-def answer(error: BaseException) -> Answer:
+def store_response(error: BaseException) -> StoreResponse:
     """The store's answer behind an error, wherever the libraries have put it."""
     for link in _chain(error):
         response: Any = getattr(link, "response", None)
         if isinstance(response, dict) and isinstance(response.get("Error"), dict):
-            told = response["Error"]
+            details = response["Error"]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return Answer(int(status), str(told.get("Code", "")), str(told.get("Message", "")))
-    return Answer()
+            code, message = details.get("Code", ""), details.get("Message", "")
+            return StoreResponse(int(status), str(code), str(message))
+    return StoreResponse()
 
 
 def is_missing(error: BaseException) -> bool:
     """Whether a name is not there.  A missing bucket is another matter: nothing can be there."""
-    return isinstance(error, FileNotFoundError) and answer(error).code != "NoSuchBucket"
+    return isinstance(error, FileNotFoundError) and store_response(error).code != "NoSuchBucket"
 
 
 def is_taken(error: BaseException) -> bool:
     """Whether a conditional create met an object (stores differ in how they say it)."""
-    return isinstance(error, FileExistsError) or answer(error).status == 412
+    return isinstance(error, FileExistsError) or store_response(error).status == 412
 
 
 def is_conflict(error: BaseException) -> bool:
     """Whether another write to the same name was under way, and this one was not done."""
-    told = answer(error)
-    return told.status == 409 and told.code not in _NAMES_IN_THE_WAY
+    response = store_response(error)
+    return response.status == 409 and response.code not in _NAMES_IN_THE_WAY
 
 
 def object_error(action: str, where: str, error: Exception) -> StorageError:
     """What was tried, on which object, why it failed, what to do."""
-    told = answer(error)
-    reason = _reason(told, error)
+    response = store_response(error)
+    reason = _reason(response, error)
     if reason is not None:
         return StorageError(f"cannot {action} {where}: {reason}")
-    if told.code in _NAMES_IN_THE_WAY:
-        return storage_error(action, where, OSError(_NAMES_IN_THE_WAY[told.code], told.message))
+    if response.code in _NAMES_IN_THE_WAY:
+        return storage_error(
+            action, where, OSError(_NAMES_IN_THE_WAY[response.code], response.message)
+        )
     if is_missing(error):
         return storage_error(action, where, FileNotFoundError(errno.ENOENT, ""))
-    if isinstance(error, OSError) and not told.code and error.errno is not None:
+    if isinstance(error, OSError) and not response.code and error.errno is not None:
         return storage_error(action, where, error)
-    if told.code:
-        return StorageError(f"cannot {action} {where}: the store says {told.code}: {told.message}")
+    if response.code:
+        return StorageError(
+            f"cannot {action} {where}: the store says {response.code}: {response.message}"
+        )
     return StorageError(f"cannot {action} {where}: {type(error).__name__}: {error}")
 
 
-def _reason(told: Answer, error: Exception) -> str | None:
-    if told.code == "NoSuchBucket":
+def _reason(response: StoreResponse, error: Exception) -> str | None:
+    if response.code == "NoSuchBucket":
         return "the bucket does not exist; create it, or correct the URL"
-    if told.code in _UNKNOWN_CREDENTIALS or isinstance(error, PermissionError):
-        said = told.code if told.code and not told.code.isdigit() else "access denied"
+    if response.code in _UNKNOWN_CREDENTIALS or isinstance(error, PermissionError):
+        said = response.code if response.code and not response.code.isdigit() else "access denied"
         return (
             f"the store refuses the credentials ({said}); check key and secret "
             "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) and what they may do in this bucket"

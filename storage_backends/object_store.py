@@ -22,7 +22,7 @@ from sparklog.storage_backends.base import (
     file_parts,
     path_parts,
 )
-from sparklog.storage_backends.object_errors import answer, is_missing, object_error
+from sparklog.storage_backends.object_errors import is_missing, object_error, store_response
 
 #: A request, its retries included, plus the time that the data itself may take.
 OPERATION_SECONDS_MAX = 30.0
@@ -63,13 +63,13 @@ class ObjectStore(StorageBackend):
 
     def append(self, path: str, data: Buffer) -> None:
         key = self._file_key(path)
-        with self._told("append to", key):
+        with self._storage_errors("append to", key):
             before = b"" if self._kind(key) is None else self._read(key)
             self._put(key, before + bytes(data))
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
         key = self._file_key(path)
-        with self._told("read", key):
+        with self._storage_errors("read", key):
             if size is not None and size <= 0:
                 self._file_size(key)
                 return b""
@@ -87,7 +87,7 @@ class ObjectStore(StorageBackend):
 
     def read_if_there(self, path: str) -> bytes | None:
         key = self._file_key(path)
-        with self._told("read", key):
+        with self._storage_errors("read", key):
             try:
                 return bytes(self._call("cat_file", key))
             except Exception as error:
@@ -97,17 +97,17 @@ class ObjectStore(StorageBackend):
 
     def size(self, path: str) -> int:
         key = self._file_key(path)
-        with self._told("look up", key):
+        with self._storage_errors("look up", key):
             return self._file_size(key)
 
     def exists(self, path: str) -> bool:
         key = self._folder_key(path)
-        with self._told("look up", key):
+        with self._storage_errors("look up", key):
             return self._kind(key) is not None
 
     def list(self, folder: str) -> list[str]:
         key = self._folder_key(folder)
-        with self._told("list", key):
+        with self._storage_errors("list", key):
             try:
                 entries = self._call("ls", key, detail=True, refresh=True)
             except Exception as error:
@@ -120,18 +120,18 @@ class ObjectStore(StorageBackend):
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         key = self._file_key(path)
-        with self._told("create", key):
+        with self._storage_errors("create", key):
             self._check_folders_above(key)
             return self._create(key, bytes(data))
 
     def put(self, path: str, data: Buffer) -> None:
         key = self._file_key(path)
-        with self._told("write", key):
+        with self._storage_errors("write", key):
             self._put(key, bytes(data))
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._file_key(source), self._file_key(target)
-        with self._told(f"rename to {self._where(new)} the file", old):
+        with self._storage_errors(f"rename to {self._where(new)} the file", old):
             self._file_size(old)
             self._check_writable(new)
             self._call("cp_file", old, new)
@@ -139,7 +139,7 @@ class ObjectStore(StorageBackend):
 
     def delete(self, path: str) -> None:
         key = self._file_key(path)
-        with self._told("delete", key):
+        with self._storage_errors("delete", key):
             kind = self._kind(key)
             if kind == "directory":
                 raise IsADirectoryError(errno.EISDIR, "", key)
@@ -148,7 +148,7 @@ class ObjectStore(StorageBackend):
 
     def truncate(self, path: str, size: int) -> None:
         key = self._file_key(path)
-        with self._told("cut", key):
+        with self._storage_errors("cut", key):
             data = self._read(key)
             if not 0 <= size <= len(data):
                 raise StorageError(
@@ -180,7 +180,7 @@ class ObjectStore(StorageBackend):
         try:
             return bytes(self._call("cat_file", key, **limits))
         except Exception as error:
-            if answer(error).status == 416:
+            if store_response(error).status == 416:
                 return b""  # the range begins behind the end
             if is_missing(error) and self._kind(key) == "directory":
                 raise IsADirectoryError(errno.EISDIR, "", key) from None
@@ -245,7 +245,7 @@ class ObjectStore(StorageBackend):
         return sync(self._file_system.loop, work, *arguments, timeout=seconds_max, **named)
 
     @contextmanager
-    def _told(self, action: str, key: str) -> Iterator[None]:
+    def _storage_errors(self, action: str, key: str) -> Iterator[None]:
         """The libraries' errors as ours; they have nothing in common but ``Exception``."""
         try:
             yield

@@ -18,7 +18,6 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.config import BrokerConfig
-from sparklog.driver.control_plane.committer import Committer
 from sparklog.driver.control_plane.controller import (
     BrokenImageError,
     Controller,
@@ -28,7 +27,7 @@ from sparklog.driver.control_plane.controller import (
     TimePassed,
     WarnOperator,
 )
-from sparklog.driver.control_plane.feed import MetadataFeed
+from sparklog.driver.control_plane.group_commit import GroupCommitter
 from sparklog.driver.control_plane.handlers import handlers
 from sparklog.driver.control_plane.journal import (
     SECRET_BYTES,
@@ -36,7 +35,8 @@ from sparklog.driver.control_plane.journal import (
     Journal,
     JournalConflict,
 )
-from sparklog.driver.control_plane.spare_desk import SpareDesk
+from sparklog.driver.control_plane.metadata_feed import MetadataFeed
+from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
 from sparklog.errors import ConfigError, ErrorCode, KafkaError, StartError, StorageError
 from sparklog.metadata import (
     ClusterCreated,
@@ -94,7 +94,7 @@ class ControlPlane:
         self.config = BrokerConfig.resolve(options.settings)
         self.secret = b""
         self.unclean_recoveries = 0
-        self.spare_desk = SpareDesk(runtime.monotonic_ms)
+        self.spare_supervisors = SpareSupervisors(runtime.monotonic_ms)
         self.suspected_brokers = SuspectedBrokers(runtime.monotonic_ms)
         self._journal = Journal(open_backend(options.journal_dir, options.storage_options))
         self._end: asyncio.Future[None]
@@ -103,8 +103,8 @@ class ControlPlane:
         self._dispatcher: Dispatcher | None = None
         self._server: Server
         self._controller: Controller
-        self._committer: Committer
-        self._feed: MetadataFeed
+        self._committer: GroupCommitter
+        self._metadata_feed: MetadataFeed
 
     @property
     def image(self) -> ClusterImage:
@@ -120,8 +120,8 @@ class ControlPlane:
         return self._journal.url
 
     @property
-    def feed(self) -> MetadataFeed:
-        return self._feed
+    def metadata_feed(self) -> MetadataFeed:
+        return self._metadata_feed
 
     @property
     def port(self) -> int:
@@ -152,17 +152,17 @@ class ControlPlane:
         except BaseException:
             await self._server.close(0)
             raise
-        self._committer = Committer(
+        self._committer = GroupCommitter(
             self._journal,
             image,
             wall_ms=self.runtime.wall_ms,
             new_nonce=self._new_nonce,
             on_commit=self._publish,
-            on_give_up=self._begin_again,
+            on_give_up=self._reset_controller,
         )
-        self._feed = MetadataFeed(lambda: self.image)
-        self._feed.publish(first_commit)  # all that brokers of the former controller lack
-        self._begin_again()
+        self._metadata_feed = MetadataFeed(lambda: self.image)
+        self._metadata_feed.publish(first_commit)  # all that brokers of the former controller lack
+        self._reset_controller()
         self._apply_settings()
         self._dispatcher = Dispatcher(handlers(self))
 
@@ -197,8 +197,8 @@ class ControlPlane:
             self._end.set_result(None)
 
     async def _drain(self, committing: "asyncio.Task[None]") -> None:
-        self._feed.close()
-        self.spare_desk.close()
+        self._metadata_feed.close()
+        self.spare_supervisors.close()
         await self._server.close()
         self._committer.stop()
         await committing
@@ -217,12 +217,12 @@ class ControlPlane:
             config = changed_config(self.config, changed)
             self._server.set_limits(server_limits(config, descriptors_max()))
 
-    def _begin_again(self) -> None:
+    def _reset_controller(self) -> None:
         """A controller that knows what is durable, and nothing else."""
         image = self.image.copy()
-        around = self.runtime
+        runtime = self.runtime
         self._controller = Controller(
-            image, self.config, new_id=around.new_id, now_ms=around.monotonic_ms()
+            image, self.config, new_id=runtime.new_id, now_ms=runtime.monotonic_ms()
         )
 
     # -- taking over
@@ -230,7 +230,7 @@ class ControlPlane:
     def _take_over(self) -> tuple[ClusterImage, bytes]:
         """Become the journal's head with a controller epoch above all others'; the image, and the
         records of the commit that did it."""
-        self._journal.tidy_up()
+        self._journal.remove_leftovers()
         image = self._journal.load()
         for _ in range(TAKEOVERS_MAX):
             self._check_cluster(image)
@@ -268,9 +268,9 @@ class ControlPlane:
     def _first_records(self, image: ClusterImage) -> tuple[Record, ...]:
         created: tuple[Record, ...] = ()
         if image.version == 0:
-            around = self.runtime
-            cluster_id = _new_cluster_id(around.new_id)
-            created = (ClusterCreated(cluster_id=cluster_id, created_ms=around.wall_ms()),)
+            runtime = self.runtime
+            cluster_id = _new_cluster_id(runtime.new_id)
+            created = (ClusterCreated(cluster_id=cluster_id, created_ms=runtime.wall_ms()),)
         changed = ControllerChanged(
             controller_epoch=image.controller_epoch + 1,
             host=self.options.advertised_host or self._server.host,
@@ -320,11 +320,11 @@ class ControlPlane:
             return self._outcome(decision, refusal)
         future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
         self._committer.add(
-            records, lambda failure: self._settle(future, decision, _refusal(failure) or refusal)
+            records, lambda failure: self._complete(future, decision, _refusal(failure) or refusal)
         )
         return future
 
-    def _settle(
+    def _complete(
         self,
         future: "asyncio.Future[Response | None]",
         decision: Decision | None,
@@ -354,7 +354,7 @@ class ControlPlane:
 
     def _publish(self, encoded_records: bytes) -> None:
         self._apply_settings()
-        self._feed.publish(encoded_records)
+        self._metadata_feed.publish(encoded_records)
 
     def status(self) -> dict[str, Any]:
         """Counters, for tests and the command line."""
@@ -368,8 +368,8 @@ class ControlPlane:
             "version": image.version,
             "commits": self._committer.commits,
             "unclean_recoveries": self.unclean_recoveries,
-            "watchers": self._feed.watchers,
-            "spares": self.spare_desk.spares,
+            "watchers": self._metadata_feed.watchers,
+            "spares": self.spare_supervisors.spares,
             "brokers": len(image.brokers),
             "brokers_alive": len(image.alive_brokers()),
             "topics": len(image.topics),

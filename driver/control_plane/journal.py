@@ -51,7 +51,7 @@ CHECKPOINT_EVERY = 1_000
 #: Commits are not left to grow beyond this without a checkpoint: who starts replays them all.
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 #: Commits that are asked for together: one at a time takes a round trip each.
-READ_TOGETHER = 256
+COMMITS_PER_READ = 256
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Journal:
     def __init__(self, backend: StorageBackend, *, keep_ms: int = KEEP_MS) -> None:
         self._backend = backend
         self.keep_ms = keep_ms
-        #: Bytes of the commits that were read or written here since ``begin_tail``, or since the
+        #: Bytes of the commits that were read or written here since ``reset_tail``, or since the
         #: checkpoint that was loaded.
         self.tail_bytes = 0
 
@@ -101,9 +101,9 @@ class Journal:
         since = [number for number in commits if number > image.version]
         if damage is not None and not _reaches(image.version, since, checkpoints[-1]):
             raise damage
-        self.begin_tail()
-        for start in range(0, len(since), READ_TOGETHER):
-            self._replay_commits(image, since[start : start + READ_TOGETHER])
+        self.reset_tail()
+        for start in range(0, len(since), COMMITS_PER_READ):
+            self._replay_commits(image, since[start : start + COMMITS_PER_READ])
         if damage is not None:
             logger.warning(
                 "%s; the image was built from commits instead, up to %d", damage, image.version
@@ -129,7 +129,7 @@ class Journal:
         while (data := self._backend.read_if_there(commit_name(image.version + 1))) is not None:
             self._replay(image, commit_name(image.version + 1), image.version + 1, data)
 
-    def holds(self, version: int) -> bool:
+    def has_commit(self, version: int) -> bool:
         """Whether a commit of this number was written."""
         return self._backend.exists(commit_name(version))
 
@@ -199,7 +199,7 @@ class Journal:
             )
         self.tail_bytes += len(document)
 
-    def begin_tail(self) -> None:
+    def reset_tail(self) -> None:
         """A checkpoint holds everything so far."""
         self.tail_bytes = 0
 
@@ -208,7 +208,7 @@ class Journal:
         document = encode_file(header, encode_records(records))
         self._backend.put_if_absent(checkpoint_name(header.version), document)
 
-    def tidy_up(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove half-written files of controllers that were killed.  To one that lives this is a
         write that failed; it tries again."""
         self._backend.remove_leftovers("")

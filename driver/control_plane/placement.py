@@ -38,7 +38,7 @@ class Candidate:
     alive: bool = True
     leads: int = 0
     replicas: int = 0
-    seconds: Mapping[int, int] = field(default_factory=dict)
+    second_counts: Mapping[int, int] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
 
 
@@ -51,7 +51,7 @@ class _Load:
     replicas: int
     given: int = 0
     led: int = 0
-    seconds: dict[int, int] = field(default_factory=dict)
+    second_counts: dict[int, int] = field(default_factory=dict)
 
 
 def place(
@@ -65,7 +65,7 @@ def place(
     The caller sees to it that there are ``factor`` candidates, one of them alive.
     """
     loads = [
-        _Load(candidate=c, place=n, replicas=c.replicas, seconds=dict(c.seconds))
+        _Load(candidate=c, place=n, replicas=c.replicas, second_counts=dict(c.second_counts))
         for n, c in enumerate(sorted(candidates, key=lambda c: c.broker_id))
     ]
     assert 0 < factor <= len(loads), "the caller refuses factors that cannot be"
@@ -138,22 +138,22 @@ def _take(chosen: Sequence[_Load], load: _Load) -> None:
     load.given += 1
     load.replicas += 1
     if len(chosen) == 2:
-        seconds = chosen[0].seconds
-        seconds[load.candidate.broker_id] = seconds.get(load.candidate.broker_id, 0) + 1
+        second_counts = chosen[0].second_counts
+        second_counts[load.candidate.broker_id] = second_counts.get(load.candidate.broker_id, 0) + 1
 
 
 def _next_replica(loads: Sequence[_Load], chosen: Sequence[_Load]) -> _Load:
     leader = chosen[0]
     taken = {load.place for load in chosen}
     used = _used_domains(chosen)
-    seconds = leader.seconds if len(chosen) == 1 else {}
+    second_counts = leader.second_counts if len(chosen) == 1 else {}
     ring = len(loads)
 
     def rank(load: _Load) -> tuple[object, ...]:
         return (
             not load.candidate.alive,
             _shared(load, used),
-            seconds.get(load.candidate.broker_id, 0),
+            second_counts.get(load.candidate.broker_id, 0),
             load.given,
             load.replicas,
             (load.place - leader.place) % ring,

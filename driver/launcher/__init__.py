@@ -11,7 +11,7 @@ from sparklog.driver.launcher.member_calls import ClusterMemberCalls
 from sparklog.driver.launcher.racks import Racks
 from sparklog.driver.launcher.sigint import SigintGuard
 from sparklog.driver.launcher.spark_engine import SparkEngine, spark_context
-from sparklog.driver.launcher.spark_jobs import is_stopped
+from sparklog.driver.launcher.spark_internals import is_stopped
 from sparklog.driver.launcher.worker_python import require_worker_python
 
 __all__ = [

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparklog.driver.launcher.engines import Engine, Job, JobLost
-from sparklog.driver.launcher.executor_choice import Placer
+from sparklog.driver.launcher.slot_allocator import SlotAllocator
 from sparklog.driver.launcher.spares import Spare, SparePool
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.wire.protocol.private import AssignedBroker
 
 log = logging.getLogger(__name__)
 
 #: How long an executor's host may take to come back before others are asked.
-HOST_SECONDS_MAX = 15.0
-LOOK_SECONDS = 0.25
+HOST_RETURN_SECONDS_MAX = 15.0
+POLL_SECONDS = 0.25
 RETRY_SECONDS_MAX = 15.0
 
 
@@ -56,7 +56,7 @@ class BrokerKeeper:
         options: KeeperOptions,
         *,
         engine: Engine,
-        placer: Placer,
+        slot_allocator: SlotAllocator,
         spares: SparePool,
     ) -> None:
         self.broker_id = broker.broker_id
@@ -65,16 +65,16 @@ class BrokerKeeper:
         self._new = broker.new
         self._options = options
         self._engine = engine
-        self._placer = placer
+        self._slot_allocator = slot_allocator
         self._spares = spares
         self._spare: Spare | None = None
         self._registered = False
-        self._lasting = False
+        self._is_permanent = False
         self._executor: ExecutorSlots | None = None
         self._stopping = threading.Event()
         self._retries = 0
         self._refused_by: frozenset[str] = frozenset()
-        self._seen: frozenset[str] = frozenset()
+        self._known_executors: frozenset[str] = frozenset()
         self._missing = False
         self._replacing = False
         self._last_ran = time.monotonic()
@@ -98,7 +98,7 @@ class BrokerKeeper:
         return self._missing
 
     @property
-    def absence(self) -> str:
+    def absence_message(self) -> str:
         """What to say of that."""
         return (
             f"no executor has the directory of broker {self.broker_id}, which was last on "
@@ -113,17 +113,17 @@ class BrokerKeeper:
     def start(self) -> None:
         self._thread.start()
 
-    def note_registered(self) -> None:
+    def mark_registered(self) -> None:
         """The broker has been seen alive: it has a directory, and losses are to be mended."""
         executor = self._executor
         if executor is not None:
             self._host = executor.host
-        self._registered = self._lasting = True
+        self._registered = self._is_permanent = True
         self._missing = False
 
     def accept_absence(self) -> None:
         """The others can do without it until its directory is back or replaced."""
-        self._lasting = True
+        self._is_permanent = True
 
     def ask_to_stop(self) -> None:
         """From now on an end of the job is final."""
@@ -160,7 +160,7 @@ class BrokerKeeper:
         if self._stopping.is_set():
             return
         log.exception("the keeper of broker %s failed", self.broker_id)
-        if self._lasting:
+        if self._is_permanent:
             self._pause()  # a broker that has run is brought back
         else:
             self.failure = f"{type(error).__name__}: {error}"
@@ -172,9 +172,9 @@ class BrokerKeeper:
                 self.failure = "the Spark application has ended"
                 return None
             executors = self._engine.executors()
-            self._forgive(executors)
-            if self._is_worth_waiting(executors):
-                self._stopping.wait(LOOK_SECONDS)
+            self._clear_refusals(executors)
+            if self._should_wait_for_host(executors):
+                self._stopping.wait(POLL_SECONDS)
                 continue
             if self._stopping.is_set():
                 break
@@ -189,28 +189,28 @@ class BrokerKeeper:
                 self._refused_by = frozenset()
             else:
                 self._replacing = False  # who leads its records now may not when there is room
-            self._stopping.wait(LOOK_SECONDS)
+            self._stopping.wait(POLL_SECONDS)
         return None
 
     def _choose_place(self, executors: Iterable[ExecutorSlots]) -> ExecutorSlots | Spare | None:
         """Its host comes first, and there a spare, which need not queue."""
         spares, excluded = self._spares, self._refused_by
-        spare = spares.take(self._host, excluded, self._payload) if self._lasting else None
+        spare = spares.take(self._host, excluded, self._payload) if self._is_permanent else None
         if spare is not None:
             return spare
-        chosen = self._placer.take(executors, self._host, excluded)
-        if self._lasting and (chosen is None or chosen.host != self._host):
+        chosen = self._slot_allocator.take(executors, self._host, excluded)
+        if self._is_permanent and (chosen is None or chosen.host != self._host):
             spare = spares.take(None, excluded, self._payload)
         if spare is not None and chosen is not None:
-            self._placer.give_back(chosen)
+            self._slot_allocator.release(chosen)
         return spare or chosen
 
     def _is_due_for_replacement(self) -> bool:
         waited = time.monotonic() - self._last_ran
-        if not self._lasting or waited < self._options.replacement_delay:
+        if not self._is_permanent or waited < self._options.replacement_delay:
             return False
         if not self._options.may_replace(self.broker_id):
-            log.warning("%s, and it has records that nobody else can lead", self.absence)
+            log.warning("%s, and it has records that nobody else can lead", self.absence_message)
             return False
         log.warning(
             "broker %s gets a new, empty directory: that on %s has not come back for %.0f s",
@@ -220,16 +220,16 @@ class BrokerKeeper:
         )
         return True
 
-    def _forgive(self, executors: Iterable[ExecutorSlots]) -> None:
+    def _clear_refusals(self, executors: Iterable[ExecutorSlots]) -> None:
         """A changed list of executors makes refusals worth asking again."""
         ids = frozenset(executor.executor_id for executor in executors)
-        if ids - self._seen and self._lasting:
+        if ids - self._known_executors and self._is_permanent:
             self._refused_by = frozenset()
-        self._seen |= ids
+        self._known_executors |= ids
 
-    def _is_worth_waiting(self, executors: Iterable[ExecutorSlots]) -> bool:
+    def _should_wait_for_host(self, executors: Iterable[ExecutorSlots]) -> bool:
         """After a loss the cluster manager usually starts an executor on the same host again."""
-        recent = time.monotonic() - self._last_ran < HOST_SECONDS_MAX
+        recent = time.monotonic() - self._last_ran < HOST_RETURN_SECONDS_MAX
         away = self._host not in {executor.host for executor in executors}
         return self._registered and recent and away
 
@@ -252,7 +252,7 @@ class BrokerKeeper:
         except JobLost as error:
             report = {"outcome": "lost", "error": str(error)}
         finally:
-            self._placer.give_back(executor)
+            self._slot_allocator.release(executor)
         self._handle_end(report, executor)
 
     def _run_in(self, spare: Spare) -> None:
@@ -278,7 +278,7 @@ class BrokerKeeper:
         if outcome == "refused" and self._is_elsewhere(report):
             self._refused_by |= {executor.executor_id}
             return
-        if not self._lasting:
+        if not self._is_permanent:
             self.failure = error or f"its supervisor ended ({outcome})"
             return
         if outcome != "refused":
@@ -293,7 +293,7 @@ class BrokerKeeper:
     def _is_elsewhere(self, report: Mapping[str, Any]) -> bool:
         """Whether the directory has to be looked for on other executors."""
         kind = report.get("kind")
-        return kind == "not_here" or (kind == "storage" and self._lasting)
+        return kind == "not_here" or (kind == "storage" and self._is_permanent)
 
     def _pause(self) -> None:
         self._retries += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.errors import SparklogError
 from sparklog.process import Child, ChildError, describe_end, python_command, start_child
 

@@ -17,18 +17,18 @@ from typing import Any, Protocol
 from sparklog.client.replica_admin import ReplicasDescription
 from sparklog.driver.launcher.broker_keeper import BrokerKeeper, KeeperOptions
 from sparklog.driver.launcher.engines import Engine
-from sparklog.driver.launcher.executor_choice import Placer
-from sparklog.driver.launcher.loss_batch import LossBatch
+from sparklog.driver.launcher.loss_report_batcher import LossReportBatcher
 from sparklog.driver.launcher.racks import NO_RACKS, Racks
+from sparklog.driver.launcher.slot_allocator import SlotAllocator
 from sparklog.driver.launcher.spares import MakeSparePayload, SparePool
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.errors import SparklogError, StartError
 from sparklog.types import NO_NODE, Endpoint
 from sparklog.wire.protocol.private import AssignedBroker
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 #: How long a broker that is just being restarted may take until it can be asked to stop.
 ASK_SECONDS_MAX = 5.0
 ASK_AGAIN_SECONDS = 0.2
@@ -82,17 +82,17 @@ class Fleet:
         self._options = options
         self._engine = engine
         self._calls = calls
-        self._placer = Placer(options.racks)
-        self._losses = LossBatch(calls.report_losses)
+        self._slot_allocator = SlotAllocator(options.racks)
+        self._losses = LossReportBatcher(calls.report_losses)
         self._spares = SparePool(
             options.spares,
             engine=engine,
-            placer=self._placer,
+            slot_allocator=self._slot_allocator,
             make_payload=options.make_spare_payload,
             give_work=calls.give_work,
         )
         self._keepers: dict[int, BrokerKeeper] = {}
-        self._seen: dict[int, Endpoint] = {}
+        self._last_endpoints: dict[int, Endpoint] = {}
         self._lock = threading.Lock()
         self._stopping = False
 
@@ -129,7 +129,7 @@ class Fleet:
         waiting = {broker_id: self._keepers[broker_id] for broker_id in broker_ids}
         while waiting:
             for broker_id in self._alive().keys() & waiting.keys():
-                waiting.pop(broker_id).note_registered()
+                waiting.pop(broker_id).mark_registered()
             self._require_running()
             for keeper in waiting.values():
                 if keeper.failure is not None:
@@ -137,17 +137,17 @@ class Fleet:
             if waiting and self._can_do_without(waiting.values()):
                 return
             if waiting and time.monotonic() > end:
-                raise StartError(self._why_not(waiting, seconds))
+                raise StartError(self._not_registered_message(waiting, seconds))
             if waiting:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
 
-    def _why_not(self, waiting: Mapping[int, BrokerKeeper], seconds: float) -> str:
+    def _not_registered_message(self, waiting: Mapping[int, BrokerKeeper], seconds: float) -> str:
         names = ", ".join(map(str, sorted(waiting)))
         missing = next((keeper for keeper in waiting.values() if keeper.is_missing), None)
         return f"broker {names} did not register within {seconds:g} s; " + (
             f"see {self._options.log_folder}; a slot may be held by another job"
             if missing is None
-            else f"{missing.absence}, because there are partitions that only it can lead"
+            else f"{missing.absence_message}, because there are partitions that only it can lead"
         )
 
     def _can_do_without(self, waiting: Collection[BrokerKeeper]) -> bool:
@@ -159,11 +159,13 @@ class Fleet:
             partitions = self._partitions_of(keeper.broker_id)
             dark = [each for each in partitions or () if each.leader == NO_NODE]
             if not alive or any(alive.isdisjoint(each.replicas) for each in dark):
-                raise StartError(f"broker {keeper.broker_id} does not start: {keeper.absence}")
+                raise StartError(
+                    f"broker {keeper.broker_id} does not start: {keeper.absence_message}"
+                )
             if partitions is None or dark:
                 return False  # others are about to lead them
         for keeper in waiting:
-            log.warning("%s; the other brokers lead all that it had", keeper.absence)
+            log.warning("%s; the other brokers lead all that it had", keeper.absence_message)
             keeper.accept_absence()
         return True
 
@@ -248,7 +250,7 @@ class Fleet:
         end = time.monotonic() + ASK_SECONDS_MAX
         asked: set[int] = set()
         for broker_id in self._alive().keys() & self._keepers.keys():
-            self._keepers[broker_id].note_registered()  # it may have come after the start
+            self._keepers[broker_id].mark_registered()  # it may have come after the start
         while time.monotonic() < end:
             waiting = {
                 keeper.broker_id
@@ -257,7 +259,7 @@ class Fleet:
             }
             if not waiting:
                 break
-            alive = self._alive() or self._seen
+            alive = self._alive() or self._last_endpoints
             nodes = {alive[broker_id]: broker_id for broker_id in waiting & alive.keys()}
             with suppress(SparklogError):
                 asked |= {nodes[node] for node in self._calls.stop_nodes(tuple(nodes), reason)}
@@ -276,7 +278,7 @@ class Fleet:
         except SparklogError as error:  # it may be restarting
             log.warning("the control plane does not answer: %s", error)
             return {}
-        self._seen |= alive
+        self._last_endpoints |= alive
         return alive
 
     def _keeper(self, broker: AssignedBroker) -> BrokerKeeper:
@@ -291,7 +293,11 @@ class Fleet:
             replacement_delay=self._options.replacement_delay,
         )
         return BrokerKeeper(
-            broker, options, engine=self._engine, placer=self._placer, spares=self._spares
+            broker,
+            options,
+            engine=self._engine,
+            slot_allocator=self._slot_allocator,
+            spares=self._spares,
         )
 
     def _report_loss(self, broker_id: int, reason: str) -> None:

@@ -24,7 +24,7 @@ from sparklog.driver.launcher.engines import Engine
 from sparklog.driver.launcher.fleet import Fleet, FleetCalls, FleetOptions
 from sparklog.driver.launcher.racks import NO_RACKS, Racks
 from sparklog.driver.launcher.removal import RemovalCalls, keep_brokers, remove_brokers
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.errors import (
     ErrorCode,
     KafkaError,
@@ -200,7 +200,7 @@ class Launcher:
         brokers = self._assign_brokers(self._calls)
         fleet_options = FleetOptions(
             make_payload=self._payload,
-            on_failure=self._look_at_failure,
+            on_failure=self._handle_keeper_failure,
             log_folder=self.data_folder / "logs",
             replacement_delay=self._config.broker_replacement_delay_ms / 1000,
             make_spare_payload=self._spare_payload,
@@ -211,9 +211,9 @@ class Launcher:
         self._fleet.add(brokers)
         self._fleet.await_registered(self._fleet.broker_ids, self._options.start_seconds)
         self._fleet.start_spares()
-        self._tell_of_removals()
+        self._warn_of_interrupted_removals()
 
-    def _tell_of_removals(self) -> None:
+    def _warn_of_interrupted_removals(self) -> None:
         try:
             draining = self.draining_brokers()
         except SparklogError as error:
@@ -310,7 +310,7 @@ class Launcher:
         known = {"controller": str(control.endpoint), "secret": control.secret.hex()}
         return {"broker": known, "executor_id": executor.executor_id, "spare": name}
 
-    def _look_at_failure(self) -> None:
+    def _handle_keeper_failure(self) -> None:
         """After ``spark.stop()`` nothing can run again: the rest is put away."""
         if self._engine.is_over() and not self._stopped:
             log.warning("the Spark application has ended without Cluster.stop()")

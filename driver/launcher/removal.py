@@ -19,7 +19,7 @@ from sparklog.wire.protocol.private import DrainedBroker
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 #: How long a stopped broker may take to be known as such.
 FORGET_SECONDS_MAX = 30.0
 
@@ -91,7 +91,7 @@ def _drain(
             watch(drained)
             if not any(broker.partitions_left for broker in drained):
                 return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _forget(calls: RemovalCalls, broker_id: int) -> None:
@@ -105,4 +105,4 @@ def _forget(calls: RemovalCalls, broker_id: int) -> None:
             if time.monotonic() > end:
                 log.warning("broker %s is stopped and still known: %s", broker_id, error)
                 return
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)

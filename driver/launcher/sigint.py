@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from sparklog.driver.launcher.spark_jobs import abandon_call
+from sparklog.driver.launcher.spark_internals import abandon_call
 
 CANCEL_SECONDS_MAX = 5.0
 

@@ -17,17 +17,17 @@ from contextlib import suppress
 from typing import Any
 
 from sparklog.driver.launcher.engines import Engine, Job, JobLost
-from sparklog.driver.launcher.executor_choice import Placer
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.slot_allocator import SlotAllocator
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.errors import SparklogError
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 RETRY_SECONDS = 1.0
 GIVE_AGAIN_SECONDS = 1.0
 #: So often a spare that does not ask any more is taken to have its work.
-SILENT_MAX = 3
+UNANSWERED_MAX = 3
 STOP_WORK: Mapping[str, Any] = {}
 
 #: Makes the payload of a spare with this name on an executor.
@@ -35,7 +35,7 @@ MakeSparePayload = Callable[[str, ExecutorSlots], dict[str, Any]]
 #: Gives a spare its work; whether it was asking for some.  Raises SparklogError.
 GiveWork = Callable[[str, bytes], bool]
 #: A supervisor's payload on an executor.
-WorkOn = Callable[[ExecutorSlots], Mapping[str, Any]]
+MakeWork = Callable[[ExecutorSlots], Mapping[str, Any]]
 
 
 class Spare:
@@ -76,7 +76,7 @@ class Spare:
         A control plane that dies forgets what was given, so it is given until the spare is quiet.
         """
         silent = 0
-        while not self._ended.wait(GIVE_AGAIN_SECONDS if silent < SILENT_MAX else None):
+        while not self._ended.wait(GIVE_AGAIN_SECONDS if silent < UNANSWERED_MAX else None):
             with suppress(SparklogError):
                 silent = 0 if self._pool.give_work(self.name, self._work) else silent + 1
         if isinstance(self._report, JobLost):
@@ -94,7 +94,7 @@ class Spare:
             except Exception as error:  # a lost connection to the JVM
                 self._report = JobLost(f"{type(error).__name__}: {error}")
         self._ended.set()
-        self._pool.note_end(self)
+        self._pool.handle_end(self)
 
 
 class SparePool:
@@ -105,14 +105,14 @@ class SparePool:
         count: int,
         *,
         engine: Engine,
-        placer: Placer,
+        slot_allocator: SlotAllocator,
         make_payload: MakeSparePayload,
         give_work: GiveWork,
     ) -> None:
         self.count = count
         self.give_work = give_work
         self._engine = engine
-        self._placer = placer
+        self._slot_allocator = slot_allocator
         self._make_payload = make_payload
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -130,10 +130,10 @@ class SparePool:
         for _ in range(self.count):
             self._add()
 
-    def take(self, host: str | None, excluded: frozenset[str], work_on: WorkOn) -> Spare | None:
+    def take(self, host: str | None, excluded: frozenset[str], make_work: MakeWork) -> Spare | None:
         """Hand over a spare on this host (None: on any); None when there is none.
 
-        ``work_on`` makes the work for an executor: the payload of a supervisor.
+        ``make_work`` makes the work for an executor: the payload of a supervisor.
         """
         candidates = [
             (spare, spare.executor)
@@ -147,7 +147,7 @@ class SparePool:
                 if spare.taken:
                     continue
                 spare.taken = True
-            if spare.give(work_on(executor)):
+            if spare.give(make_work(executor)):
                 self._add()
                 return spare
             with self._lock:
@@ -173,10 +173,10 @@ class SparePool:
             with suppress(Exception):  # a lost connection to the JVM
                 if self._engine.is_over():
                     return None
-                chosen = self._placer.take(self._engine.executors(), None, frozenset())
+                chosen = self._slot_allocator.take(self._engine.executors(), None, frozenset())
                 if chosen is not None:
                     return chosen
-            self._stopping.wait(LOOK_SECONDS)
+            self._stopping.wait(POLL_SECONDS)
         return None
 
     def run(self, name: str, executor: ExecutorSlots) -> dict[str, Any]:
@@ -194,9 +194,9 @@ class SparePool:
                 )
             )
         finally:
-            self._placer.give_back(executor)
+            self._slot_allocator.release(executor)
 
-    def note_end(self, spare: Spare) -> None:
+    def handle_end(self, spare: Spare) -> None:
         """A spare's job has ended; one that nobody had taken is replaced."""
         with self._lock:
             self._spares.remove(spare)

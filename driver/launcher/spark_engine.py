@@ -16,7 +16,7 @@ from sparklog.driver.launcher import python_probe
 from sparklog.driver.launcher.engines import Job, JobLost
 from sparklog.driver.launcher.needed_modules import needed_modules
 from sparklog.driver.launcher.shipping import fingerprint
-from sparklog.driver.launcher.spark_jobs import (
+from sparklog.driver.launcher.spark_internals import (
     ExecutorSlots,
     JobLabel,
     PinnedJob,
@@ -26,7 +26,7 @@ from sparklog.driver.launcher.spark_jobs import (
     is_local,
     is_stopped,
 )
-from sparklog.driver.launcher.worker_python import complaint, remedy, ship
+from sparklog.driver.launcher.worker_python import problem, remedy, ship
 from sparklog.errors import StartError
 from sparklog.plurals import counted
 
@@ -163,7 +163,7 @@ def _too_few_slots(brokers: int, spares: int, wanted: int, found: int, master: s
 
 
 def _check_python(answer: dict[str, Any]) -> None:
-    found = complaint(answer)
+    found = problem(answer)
     if found is not None:
         raise StartError(
             f"the executors' Python ({answer['executable']} on {answer['host']}) {found}; "

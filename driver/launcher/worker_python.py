@@ -28,7 +28,14 @@ from weakref import WeakKeyDictionary
 from sparklog.driver.launcher import python_probe
 from sparklog.driver.launcher.needed_modules import needed_modules
 from sparklog.driver.launcher.shipping import fingerprint, write_archive
-from sparklog.driver.launcher.spark_jobs import as_text, is_local, temporary_folder
+from sparklog.driver.launcher.spark_internals import (
+    as_text,
+    is_local,
+    session_python,
+    set_workers_python,
+    temporary_folder,
+    workers_python,
+)
 from sparklog.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -44,20 +51,9 @@ _CONFS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 #: What interpreters that had everything told, by program, PATH and PYTHONPATH.  A failure is not
 #: kept, because the user may install what is missing.
-_serving: Final[dict[tuple[str, str, str], "Interpreter"]] = {}
+_working: Final[dict[tuple[str, str, str], "Interpreter"]] = {}
 #: Sessions with the data source registered, and the interpreter that runs it there.
 _registered: "Final[WeakKeyDictionary[Any, str]]" = WeakKeyDictionary()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPython:
-    """The interpreters of a session, and where they look for programs and modules."""
-
-    workers: str
-    planner: str
-    path: str
-    planner_modules: str
-    worker_modules: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +69,7 @@ class Interpreter:
     has_another_sparklog: bool = False
 
     @property
-    def complaint(self) -> str | None:
+    def problem(self) -> str | None:
         if self.lacks is None and self.lacks_sparklog:
             return f"{self.name} lacks sparklog"
         return self.lacks
@@ -92,28 +88,28 @@ def require_worker_python(spark: Any) -> None:
     Raises StartError with one line to copy.
     """
     context = _context_of(spark)
-    found = None if context is None else _session_python(context)
+    found = None if context is None else session_python(context)
     if found is None:
         return
-    planner = ask(found.planner, found.path, found.planner_modules)
-    if planner.complaint is None:
+    planner = probe_interpreter(found.planner, found.path, found.planner_modules)
+    if planner.problem is None:
         if planner.has_another_sparklog:
             log.warning(
                 "%s has another version of sparklog than this process; install the same in both",
                 planner.name,
             )
         return
-    workers = ask(found.workers, found.path, found.worker_modules)
+    workers = probe_interpreter(found.workers, found.path, found.worker_modules)
     if workers.lacks is None:
         _register(spark, context, workers)
         return
     failure = f"Spark cannot run format('sparklog'): {workers.lacks}"
     if not is_local(context) or is_configured(os.environ, _confs(context)):
         raise StartError(f"{failure}; {remedy()}")
-    own = ask(sys.executable, found.path, found.worker_modules)
+    own = probe_interpreter(sys.executable, found.path, found.worker_modules)
     if own.lacks is not None:
         raise StartError(f"{failure}, and {own.lacks}; {remedy()}")
-    context.pythonExec = sys.executable
+    set_workers_python(context, sys.executable)
     log.info("%s; Spark's workers of this session run %s instead", workers.lacks, sys.executable)
     _register(spark, context, own)
 
@@ -133,7 +129,7 @@ def ship(context: Any) -> None:
     log.info("sparklog's code was sent to the executors")
 
 
-def complaint(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
+def problem(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
     """What an interpreter lacks, by its ``python_probe.look``; None if it has everything.
 
     Modules of ``own`` do not count by themselves.
@@ -145,12 +141,12 @@ def complaint(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
     return f"lacks {', '.join(report['missing'])}"
 
 
-def ask(program: str, path: str, modules: str) -> Interpreter:
+def probe_interpreter(program: str, path: str, modules: str) -> Interpreter:
     """Look at an interpreter of this host; ``path`` and ``modules`` are PATH and PYTHONPATH as
     Spark sets them."""
     key = (program, path, modules)
-    if key in _serving:
-        return _serving[key]
+    if key in _working:
+        return _working[key]
     try:
         report = _run(program, path, modules)
     except subprocess.TimeoutExpired:
@@ -160,17 +156,17 @@ def ask(program: str, path: str, modules: str) -> Interpreter:
         return Interpreter(name=program, lacks=f"{program} cannot be run ({error})")
     executable = report["executable"]
     name = program if program == executable else f"{program} ({executable})"
-    found = complaint(report, OWN_MODULES)
+    missing = problem(report, OWN_MODULES)
     lacks_sparklog = not set(OWN_MODULES).isdisjoint(report["missing"])
-    told = Interpreter(
+    interpreter = Interpreter(
         name=name,
-        lacks=found and f"{name} {found}",
+        lacks=missing and f"{name} {missing}",
         lacks_sparklog=lacks_sparklog,
         has_another_sparklog=not lacks_sparklog and report["sparklog"] != fingerprint(),
     )
-    if told.complaint is None:
-        _serving[key] = told
-    return told
+    if interpreter.problem is None:
+        _working[key] = interpreter
+    return interpreter
 
 
 def is_configured(environment: Mapping[str, str], confs: Sequence[str | None]) -> bool:
@@ -210,40 +206,6 @@ def _context_of(spark: Any) -> Any:
         return None
 
 
-def _session_python(context: Any) -> SessionPython | None:
-    """None where another version of Spark tells nothing of them."""
-    try:
-        jvm = context._jvm
-        utils = getattr(getattr(jvm.org.apache.spark.api.python, "PythonUtils$"), "MODULE$")
-        getenv = jvm.java.lang.System.getenv
-        inherited = getenv("PYTHONPATH") or ""
-        spark_modules = utils.sparkPythonPath()
-        return SessionPython(
-            workers=context.pythonExec,
-            planner=utils.defaultPythonExec(),
-            path=getenv("PATH") or os.defpath,
-            planner_modules=_joined(spark_modules, inherited),
-            worker_modules=_joined(*_included(context), spark_modules, inherited),
-        )
-    except Exception as error:
-        log.debug("the interpreters of this session are not looked at: %s", error)
-        return None
-
-
-def _included(context: Any) -> list[str]:
-    """Files that ``addPyFile`` sends along with tasks."""
-    names = context._python_includes or ()
-    if not names:
-        return []
-    from pyspark import SparkFiles
-
-    return [os.path.join(SparkFiles.getRootDirectory(), name) for name in names]
-
-
-def _joined(*paths: str) -> str:
-    return os.pathsep.join(path for path in paths if path)
-
-
 def _confs(context: Any) -> list[str | None]:
     conf = context.getConf()
     return [conf.get(name, None) for name in _CONFS]
@@ -254,7 +216,7 @@ def _register(spark: Any, context: Any, workers: Interpreter) -> None:
     from pyspark_sparklog import DefaultSource
 
     sent = workers.lacks_sparklog or workers.has_another_sparklog
-    if _registered.get(spark) == context.pythonExec and not sent:
+    if _registered.get(spark) == workers_python(context) and not sent:
         return  # Spark warns of a source that is registered again
     if sent:
         ship(context)
@@ -264,4 +226,4 @@ def _register(spark: Any, context: Any, workers: Interpreter) -> None:
         raise StartError(
             f"Spark does not take format('sparklog') ({as_text(error)}); {remedy()}"
         ) from error
-    _registered[spark] = context.pythonExec
+    _registered[spark] = workers_python(context)

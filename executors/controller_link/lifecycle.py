@@ -58,7 +58,7 @@ _FATAL = (
     ErrorCode.INVALID_REGISTRATION,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 )
-_FORGOTTEN = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+_MUST_REGISTER_AGAIN = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ class BrokerLifecycle:
 
     async def watch(self, changed: Callable[[ClusterImage], Awaitable[None]]) -> None:
         """Follow the image for ever; ``changed`` is awaited after every change."""
-        pauses, told = retry_pauses(), None
+        pauses, logged = retry_pauses(), None
         while True:
             try:
                 if await self._watch_once(max_wait_ms=WATCH_WAIT_MS):
@@ -202,13 +202,13 @@ class BrokerLifecycle:
                 if pauses.begun:
                     logger.info("the control plane answers again")
                     pauses.reset()
-                told = None
+                logged = None
                 continue
             except (ConnectError, KafkaError) as error:
                 kind = error.code if isinstance(error, KafkaError) else type(error)
-                if kind != told:  # say it once, not at every try
+                if kind != logged:  # say it once, not at every try
                     logger.warning("the image stays at version %d: %s", self.image.version, error)
-                told = kind
+                logged = kind
             await pauses.wait()
 
     async def heartbeat(self) -> None:
@@ -221,7 +221,7 @@ class BrokerLifecycle:
                 await self._beat()
             except KafkaError as error:
                 logger.info("heartbeat refused: %s", error)
-                if error.code in _FORGOTTEN:
+                if error.code in _MUST_REGISTER_AGAIN:
                     session_s = self._config.broker_session_timeout_ms / 1000
                     await self._until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
                     continue
@@ -373,8 +373,10 @@ class BrokerLifecycle:
         A controller's epoch is a commit.  One that this broker was never told has the number of a
         commit that it was told: the journal has lost that commit, and goes on without it.
         """
-        told = [r.controller_epoch for c in commits for r in c if isinstance(r, ControllerChanged)]
-        if controller_epoch != max(told, default=self.image.controller_epoch):
+        epochs = [
+            r.controller_epoch for c in commits for r in c if isinstance(r, ControllerChanged)
+        ]
+        if controller_epoch != max(epochs, default=self.image.controller_epoch):
             raise KafkaError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"the journal of controller epoch {controller_epoch} does not go on from commit "

@@ -17,8 +17,8 @@ from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.handlers.connection_waits import owner_of
 from sparklog.executors.purgatory import Owner
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.service.error_responses import refuse_delete_records
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
-from sparklog.service.refusals import refuse_delete_records
 from sparklog.slices import SLICE_UNITS, Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET, TopicPartition
 from sparklog.wire.protocol.messages.delete_records import (

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sparklog.errors import KafkaError
-from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
-from sparklog.service.refusals import (
+from sparklog.service.error_responses import (
     refuse_alter_configs,
     refuse_create_partitions,
     refuse_create_topics,
@@ -20,6 +19,7 @@ from sparklog.service.refusals import (
     refuse_reassignments,
     refuse_unregister_broker,
 )
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import Slices
 from sparklog.transport import Reply
 from sparklog.wire.protocol.codec import (

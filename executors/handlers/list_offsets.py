@@ -15,8 +15,8 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import run_through
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.service.error_responses import refuse_list_offsets
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_list_offsets
 from sparklog.slices import SLICE_UNITS, Slices, in_groups
 from sparklog.transport import ServerConnection
 from sparklog.types import Isolation, OffsetSpec, OffsetTimestamp, TopicPartition

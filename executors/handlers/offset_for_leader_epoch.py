@@ -6,8 +6,8 @@ from typing import Final
 
 from sparklog.errors import KafkaError
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.service.error_responses import refuse_offset_for_leader_epoch
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
-from sparklog.service.refusals import refuse_offset_for_leader_epoch
 from sparklog.slices import Slices, in_groups
 from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,

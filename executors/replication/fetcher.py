@@ -137,9 +137,9 @@ class ReplicaFetcher:
             raise ConnectError(f"it is not known where broker {self.leader_id} listens")
         connection = await self._tools.connect(leader.endpoint)
         suspected_brokers = self._tools.suspected_brokers
-        suspected_brokers.heard(self.leader_id)
+        suspected_brokers.mark_alive(self.leader_id)
         connection.call_on_loss(
-            partial(suspected_brokers.lost, self.leader_id, leader.broker_epoch)
+            partial(suspected_brokers.connection_lost, self.leader_id, leader.broker_epoch)
         )
         try:
             await self._converse(connection)

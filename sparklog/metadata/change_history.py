@@ -29,7 +29,7 @@ class ChangeHistory:
         while len(touched) > TOUCHED_MAX:
             self.since = touched.popleft()[0]
 
-    def begin_again(self, version: int) -> None:
+    def reset(self, version: int) -> None:
         """What came before this version is not known any more."""
         self._touched.clear()
         self.since = version

@@ -73,7 +73,7 @@ class ClusterImage:
         for record in records:
             self.replay(record)
         if version != self.version + 1:
-            self._history.begin_again(version)
+            self._history.reset(version)
         self.version = version
 
     @classmethod
@@ -250,10 +250,10 @@ class ClusterImage:
         mapping changes with the image."""
         return self._index.led(broker_id)
 
-    def seconds_of(self, broker_id: int) -> Mapping[int, int]:
+    def second_replica_counts(self, broker_id: int) -> Mapping[int, int]:
         """How many partitions that prefer a broker each other one is second in line for; those
         with one replica count for ``NO_NODE``."""
-        return self._index.seconds(broker_id)
+        return self._index.second_replica_counts(broker_id)
 
     def touched_after(self, version: int) -> list[TopicPartition] | None:
         """The partitions that were made, changed, configured or deleted after a version, each once;

@@ -52,7 +52,7 @@ class ReplicaIndex:
         """The partitions that a broker leads."""
         return self._led.get(broker_id, {})
 
-    def seconds(self, broker_id: int) -> Mapping[int, int]:
+    def second_replica_counts(self, broker_id: int) -> Mapping[int, int]:
         """How many partitions that prefer a broker each other one is second in line for; alone
         (``NO_NODE``) for those with one replica."""
         return self._seconds.get(broker_id, {})
@@ -71,7 +71,7 @@ class ReplicaIndex:
         if before is not None and after is not None and before.replicas == after.replicas:
             return
         if before is not None:
-            leader, second = before.replicas[0], second_of(before.replicas)
+            leader, second = before.replicas[0], second_replica(before.replicas)
             counts = self._seconds[leader]
             counts[second] -= 1
             if not counts[second]:
@@ -80,10 +80,10 @@ class ReplicaIndex:
                 del self._seconds[leader]
         if after is not None:
             counts = self._seconds.setdefault(after.replicas[0], Counter())
-            counts[second_of(after.replicas)] += 1
+            counts[second_replica(after.replicas)] += 1
 
 
-def second_of(replicas: tuple[int, ...]) -> int:
+def second_replica(replicas: tuple[int, ...]) -> int:
     """Who leads when the preferred leader cannot."""
     return replicas[1] if len(replicas) > 1 else NO_NODE
 

@@ -63,7 +63,7 @@ def handler(
         if context.version < _IDS_FROM:
             yield from _check_names(request)
         wait_ms = (
-            suspected_brokers.hesitation_ms(context.connection.state)
+            suspected_brokers.answer_delay_ms(context.connection.state)
             if suspected_brokers is not None
             else 0
         )
@@ -166,10 +166,10 @@ class _View:
             TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
         )
         #: Nobody is told to write to a leader whose connections have just ended.
-        self._doubted = {
+        self._suspected = {
             broker_id
             for broker_id, broker in (image.brokers.items() if suspected_brokers else ())
-            if suspected_brokers is not None and suspected_brokers.about(broker)
+            if suspected_brokers is not None and suspected_brokers.is_suspected(broker)
         }
 
     def wanted(self, wanted: MetadataRequestTopic) -> "TopicImage | MetadataResponseTopic":
@@ -204,7 +204,7 @@ class _View:
         """A partition by its number and state."""
         number, state = entry
         is_alive = self.image.is_alive
-        led = is_alive(state.leader) and state.leader not in self._doubted
+        led = is_alive(state.leader) and state.leader not in self._suspected
         return MetadataResponsePartition(
             error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=number,

@@ -14,11 +14,11 @@ from typing import Any, Final
 from sparklog.metadata import BrokerImage
 
 #: A death is reported sooner; who lives on is heard of again sooner.
-DOUBT_MS_MAX = 1_000
+SUSPICION_MS_MAX = 1_000
 #: Who has not asked for so long asks because something happened.
 QUIET_MS = 500
 #: What is between the ends of a dead broker's connections, on a busy machine.
-HESITATION_MS = 20
+ANSWER_DELAY_MS = 20
 _ASKED: Final = "metadata asked, answered"
 
 
@@ -32,21 +32,21 @@ class SuspectedBrokers:
         #: Broker epoch and time, by broker id.
         self._lost: dict[int, tuple[int, int]] = {}
 
-    def lost(self, broker_id: int, broker_epoch: int) -> None:
+    def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
         """A connection to or of this broker, with this registration, has ended by itself."""
         self._lost[broker_id] = (broker_epoch, self._now_ms())
 
-    def heard(self, broker_id: int) -> None:
+    def mark_alive(self, broker_id: int) -> None:
         """It lives."""
         self._lost.pop(broker_id, None)
 
-    def hesitation_ms(self, asker: dict[str, Any]) -> int:
+    def answer_delay_ms(self, asker: dict[str, Any]) -> int:
         """How long the answer to a question waits; ``asker`` is what a connection remembers."""
         now_ms = self._now_ms()
         known: tuple[int, int] = asker.get(_ASKED, (now_ms, now_ms))
         asked_ms, answer_ms = known
         if now_ms - asked_ms >= QUIET_MS:
-            answer_ms = now_ms + HESITATION_MS
+            answer_ms = now_ms + ANSWER_DELAY_MS
         asker[_ASKED] = (now_ms, answer_ms)
         return max(0, answer_ms - now_ms)
 
@@ -54,12 +54,12 @@ class SuspectedBrokers:
         """Whether there may be any."""
         return bool(self._lost)
 
-    def about(self, broker: BrokerImage | None) -> bool:
+    def is_suspected(self, broker: BrokerImage | None) -> bool:
         """Whether to doubt that it lives; a new registration dispels what was before."""
         if broker is None or broker.broker_id not in self._lost:
             return False
         epoch, since_ms = self._lost[broker.broker_id]
-        if epoch == broker.broker_epoch and self._now_ms() - since_ms <= DOUBT_MS_MAX:
+        if epoch == broker.broker_epoch and self._now_ms() - since_ms <= SUSPICION_MS_MAX:
             return True
         del self._lost[broker.broker_id]
         return False

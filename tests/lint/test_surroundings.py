@@ -28,7 +28,7 @@ OUTSIDE = frozenset(
         ),
         *(
             "driver/launcher/engines.py",
-            "driver/launcher/executor_choice.py",
+            "driver/launcher/slot_allocator.py",
             "driver/launcher/fleet.py",
         ),
         *(
@@ -39,10 +39,10 @@ OUTSIDE = frozenset(
         ),
         *(
             "driver/launcher/spark_engine.py",
-            "driver/launcher/spark_jobs.py",
+            "driver/launcher/spark_internals.py",
             "driver/launcher/removal.py",
         ),
-        *("driver/launcher/loss_batch.py", "driver/launcher/worker_python.py"),
+        *("driver/launcher/loss_report_batcher.py", "driver/launcher/worker_python.py"),
         *(
             "executors/__main__.py",
             "executors/supervisor/supervisor.py",

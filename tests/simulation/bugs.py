@@ -18,7 +18,7 @@ import sparklog.executors.log.log as log_module
 import sparklog.executors.log.recovery as recovery_module
 import sparklog.executors.log_dirs.stray_dirs as stray_folders_module
 import sparklog.executors.replica_manager.replica_manager as partitions_module
-from sparklog.driver.control_plane.committer import Committer, Settle
+from sparklog.driver.control_plane.group_commit import GroupCommitter, OnOutcome
 from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalConflict
 from sparklog.errors import KafkaError, StorageError
 from sparklog.executors.log.flush import FlushJob, FlushState
@@ -280,10 +280,10 @@ def stale_controller_keeps_deciding() -> list[Patch]:
 @bug
 def answer_before_the_commit() -> list[Patch]:
     """What the controller decides is answered before it is in the journal."""
-    real = Committer.add
+    real = GroupCommitter.add
 
-    def add(self: Committer, records: tuple[Record, ...], settle: Settle) -> None:
+    def add(self: GroupCommitter, records: tuple[Record, ...], on_outcome: OnOutcome) -> None:
         real(self, records, lambda failure: None)
-        settle(None)
+        on_outcome(None)
 
-    return [(Committer, "add", add)]
+    return [(GroupCommitter, "add", add)]

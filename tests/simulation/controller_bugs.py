@@ -136,12 +136,12 @@ def drain_before_it_has_arrived() -> list[Patch]:
     """A draining broker loses its replica when the one in its place is begun, not when it is in
     sync."""
 
-    def begun(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
+    def begin(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
         isr = tuple(b for b in before.isr if b in targets) or targets[:1]
         moved = replace(before, replicas=targets, isr=isr, last_known=isr, eligible=())
         return elections_module.settle(moved, rules, before=before)
 
-    return [(draining_module, "begun", begun)]
+    return [(draining_module, "begin_reassignment", begin)]
 
 
 @bug
@@ -204,7 +204,7 @@ def let_stop_before_others_lead() -> list[Patch]:
         broker: BrokerImage,
         now_ms: int,
     ) -> Decision:
-        sessions.hear(broker.broker_id, now_ms)
+        sessions.record_contact(broker.broker_id, now_ms)
         return Decision(response=BrokerHeartbeatResponse(may_stop=True))
 
     return [(sessions_module, "_prepare_stop", prepare_stop)]

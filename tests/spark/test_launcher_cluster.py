@@ -21,7 +21,7 @@ from running import ours, wait_for, waiting_spares
 
 from sparklog.cluster import Cluster, start
 from sparklog.driver.launcher.fleet import Fleet
-from sparklog.driver.launcher.spark_jobs import active_executors
+from sparklog.driver.launcher.spark_internals import active_executors
 from sparklog.session import create_session
 
 pytestmark = pytest.mark.spark
@@ -61,9 +61,9 @@ def fleet_of(cluster: Cluster) -> Fleet:
 
 
 def test_brokers_and_spares_spread_over_the_executors(cluster: Cluster, spark: Any) -> None:
-    placer = fleet_of(cluster)._placer
+    slot_allocator = fleet_of(cluster)._slot_allocator
     executors = [executor.executor_id for executor in active_executors(spark.sparkContext)]
-    wait_for(lambda: sorted(placer.used(executor) for executor in executors) == [2, 2])
+    wait_for(lambda: sorted(slot_allocator.used(executor) for executor in executors) == [2, 2])
     assert values(cluster, 600) == set(range(600))
 
 

@@ -26,7 +26,7 @@ from running import ours, wait_for
 from s3_server import S3Server
 
 from sparklog.cluster import Cluster, connect, start
-from sparklog.driver.launcher.spark_jobs import active_executors
+from sparklog.driver.launcher.spark_internals import active_executors
 from sparklog.errors import StartError
 from sparklog.session import create_session
 

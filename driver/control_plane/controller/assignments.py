@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from sparklog.driver.control_plane.placement import Candidate, Replicas, place, substitute
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from sparklog.metadata.replica_index import second_of
+from sparklog.metadata.replica_index import second_replica
 
 #: Partitions of one topic.
 TOPIC_PARTITIONS_MAX = 10_000
@@ -32,7 +32,7 @@ class PlacementDraft:
         self._preferred: dict[int, Counter[int]] = {}
         for broker_id in image.brokers:
             self._replicas[broker_id] = len(image.partitions_of(broker_id))
-            self._preferred[broker_id] = Counter(image.seconds_of(broker_id))
+            self._preferred[broker_id] = Counter(image.second_replica_counts(broker_id))
 
     def place(
         self, partitions: int, factor: int, topic: TopicImage | None = None
@@ -88,7 +88,7 @@ class PlacementDraft:
             alive=not broker.fenced and not broker.draining,
             leads=self._preferred[broker.broker_id].total(),
             replicas=self._replicas[broker.broker_id],
-            seconds=self._preferred[broker.broker_id],
+            second_counts=self._preferred[broker.broker_id],
             domains=failure_domains(broker),
         )
 
@@ -101,7 +101,7 @@ class PlacementDraft:
     def _count(self, replicas: Replicas, change: int = 1) -> None:
         for broker_id in replicas:
             self._replicas[broker_id] += change
-        self._preferred[replicas[0]][second_of(replicas)] += change
+        self._preferred[replicas[0]][second_replica(replicas)] += change
 
     def _check_limits(self, added: int, present: int) -> None:
         if added + present > TOPIC_PARTITIONS_MAX:

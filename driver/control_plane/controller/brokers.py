@@ -104,7 +104,7 @@ def register_broker(
     )
     loss = Loss.ALL if new_directory else Loss.NONE if clean else Loss.TAIL
     sessions.begin(broker.broker_id, now_ms)
-    news = sessions.note_failed(broker.broker_id, request.offline)
+    newly_lost = sessions.set_offline_replicas(broker.broker_id, request.offline)
     partitions = PartitionChanges(
         image,
         config,
@@ -116,7 +116,7 @@ def register_broker(
         partitions.returned(broker.broker_id)
     else:
         partitions.left((broker.broker_id,), loss)
-    apply_failures(image, partitions, broker.broker_id, request.offline, news)
+    apply_failures(image, partitions, broker.broker_id, request.offline, newly_lost)
     return Decision(
         records=(
             BrokerRegistered(broker=broker, clean=clean),
@@ -166,7 +166,9 @@ def _check_registration(
     if former.incarnation == request.incarnation or former.fenced:
         return
     same_directory = former.directory_id == request.directory_id
-    is_successor = former.executor_host == request.executor_host or broker_id not in sessions.met
+    is_successor = (
+        former.executor_host == request.executor_host or broker_id not in sessions.contacted
+    )
     if not (same_directory and is_successor):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,

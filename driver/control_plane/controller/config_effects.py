@@ -19,7 +19,7 @@ from sparklog.types import ResourceType, TopicPartition
 _MIN_ISR = "min.insync.replicas"
 
 
-def settle_configured(
+def apply_config_effects(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, records: Iterable[Record]
 ) -> Decision:
     """What follows from ``records``, which ``image`` and ``config`` hold already."""

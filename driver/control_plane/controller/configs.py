@@ -24,7 +24,7 @@ from sparklog.driver.control_plane.controller.decision import Decision
 from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
 from sparklog.metadata.topic_names import check_topic_name
-from sparklog.service.refusals import AnyAlterConfigsRequest, answer_alter_configs
+from sparklog.service.error_responses import AnyAlterConfigsRequest, answer_alter_configs
 from sparklog.types import CONTROLLER_NODE_ID, ResourceType
 from sparklog.wire.protocol.messages import alter_configs, incremental_alter_configs
 from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest

@@ -12,13 +12,13 @@ from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.brokers import assign_brokers, register_broker
-from sparklog.driver.control_plane.controller.config_effects import settle_configured
+from sparklog.driver.control_plane.controller.config_effects import apply_config_effects
 from sparklog.driver.control_plane.controller.configs import change_configs
 from sparklog.driver.control_plane.controller.decision import Decision
 from sparklog.driver.control_plane.controller.draining import (
     Absences,
+    continue_draining,
     drain_brokers,
-    go_on_draining,
     unregister_broker,
 )
 from sparklog.driver.control_plane.controller.isr_changes import alter_partitions
@@ -32,7 +32,7 @@ from sparklog.driver.control_plane.controller.reassignments import alter_reassig
 from sparklog.driver.control_plane.controller.recoveries import Recoveries, recover, report_log_ends
 from sparklog.driver.control_plane.controller.sessions import (
     Sessions,
-    fence_silent,
+    fence_expired,
     heartbeat,
     report_loss,
 )
@@ -114,7 +114,7 @@ class Controller:
         self._config_changes: Mapping[str, str] = {}
         self._new_id = new_id
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
-        self._sessions.grant_grace(image, now_ms)
+        self._sessions.start_grace_period(image, now_ms)
         self._recoveries = Recoveries(self._sessions)
         self._absences = Absences()
         self._balance = LeaderBalance(
@@ -126,7 +126,7 @@ class Controller:
         """Decide, and run the image ahead.  Raises KafkaError, changing nothing, to refuse."""
         decision = self._decide(event, now_ms)
         self._replay(decision.records)
-        follows = settle_configured(
+        follows = apply_config_effects(
             self.image, self._sessions, self._present_config(), decision.records
         )
         self._replay(follows.records)
@@ -150,8 +150,8 @@ class Controller:
     def check_invariants(self) -> None:
         self.image.check_invariants()
         alive = {broker.broker_id for broker in self.image.alive_brokers()}
-        assert self._sessions.last_heard_ms.keys() == alive
-        assert self._sessions.met <= alive
+        assert self._sessions.last_contact_ms.keys() == alive
+        assert self._sessions.contacted <= alive
         assert self._sessions.stopping <= alive
         assert self._sessions.failed.keys() <= alive
         for tp, state in self.image.partitions():
@@ -201,12 +201,12 @@ class Controller:
     def _pass_time(self, now_ms: int) -> Decision:
         """One kind of change at a time; the others follow at the next ticks."""
         image, sessions, config = self.image, self._sessions, self._present_config()
-        self._absences.look(image, now_ms)
-        decision = fence_silent(image, sessions, config, now_ms)
+        self._absences.update(image, now_ms)
+        decision = fence_expired(image, sessions, config, now_ms)
         if not decision.records:
             decision = recover(image, sessions, self._recoveries, config, now_ms)
         if not decision.records:
-            moved_on = go_on_draining(image, sessions, self._absences, config, now_ms)
+            moved_on = continue_draining(image, sessions, self._absences, config, now_ms)
             decision = replace(decision, records=moved_on)
         if not decision.records:
             moved = self._balance.rebalance(image, sessions, config, now_ms)

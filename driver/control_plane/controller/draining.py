@@ -20,7 +20,7 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.assignments import PlacementDraft, targets
 from sparklog.driver.control_plane.controller.decision import Decision
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
-from sparklog.driver.control_plane.controller.reassignments import begun
+from sparklog.driver.control_plane.controller.reassignments import begin_reassignment
 from sparklog.driver.control_plane.controller.sessions import Sessions, require_broker
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
@@ -47,12 +47,12 @@ class Absences:
 
     since_ms: dict[int, int] = field(default_factory=dict)
 
-    def look(self, image: ClusterImage, now_ms: int) -> None:
+    def update(self, image: ClusterImage, now_ms: int) -> None:
         """At every tick."""
         away = [broker.broker_id for broker in image.brokers.values() if broker.fenced]
         self.since_ms = {broker_id: self.since_ms.get(broker_id, now_ms) for broker_id in away}
 
-    def as_long_as(self, delay_ms: int, now_ms: int) -> frozenset[int]:
+    def at_least(self, delay_ms: int, now_ms: int) -> frozenset[int]:
         return frozenset(
             b for b, since_ms in self.since_ms.items() if now_ms - since_ms >= delay_ms
         )
@@ -82,7 +82,7 @@ def drain_brokers(
     )
 
 
-def go_on_draining(
+def continue_draining(
     image: ClusterImage,
     sessions: Sessions,
     absences: Absences,
@@ -94,7 +94,7 @@ def go_on_draining(
     if not leaving:
         return ()
     moves = _Moves(image, sessions, config, leaving)
-    gone = absences.as_long_as(config.broker_replacement_delay_ms, now_ms)
+    gone = absences.at_least(config.broker_replacement_delay_ms, now_ms)
     moves.begin(gone | (leaving & absences.since_ms.keys()))
     return moves.changes.records()
 
@@ -152,7 +152,7 @@ class _Moves:
     def _move(self, tp: TopicPartition, chosen: tuple[int, ...]) -> bool:
         """False: what the former move has copied is needed."""
         with suppress(KafkaError):
-            self.changes.change(tp, lambda state, rules: begun(state, chosen, rules))
+            self.changes.change(tp, lambda state, rules: begin_reassignment(state, chosen, rules))
             return True
         return False
 

@@ -104,17 +104,17 @@ def replica_failed(before: PartitionImage, broker_id: int, rules: Rules) -> Sett
 
 
 def replica_lost(
-    before: PartitionImage, broker_id: int, rules: Rules, *, is_news: bool = False
+    before: PartitionImage, broker_id: int, rules: Rules, *, is_newly_lost: bool = False
 ) -> Settled:
-    """A living broker's log of this partition is gone: the broker will copy the leader's.
+    """A living broker has lost its log of this partition; the broker will copy the leader's log.
 
-    As ``replica_failed``, and the replica is not among the last known ones any more.  When the loss
-    ``is_news``, the leader epoch rises even under the same leader: what the leader knows of this
-    follower, and what it has proposed because of that, was about the log that is gone.
+    The transition is that of ``replica_failed``; in addition the replica leaves ``last_known``.
+    For a loss that ``is_newly_lost`` the leader epoch rises even under the same leader: the
+    leader's knowledge of this follower, and its pending ISR proposals, are about the lost log.
     """
     settled = _failed(before, broker_id, Loss.ALL, rules)
     state = settled.state
-    if not is_news or state.leader in (NO_NODE, broker_id) or state.leader != before.leader:
+    if not is_newly_lost or state.leader in (NO_NODE, broker_id) or state.leader != before.leader:
         return settled
     if state.leader_epoch > before.leader_epoch:
         return settled
@@ -133,7 +133,7 @@ def _failed(before: PartitionImage, broker_id: int, loss: Loss, rules: Rules) ->
     return Settled(state=before) if kept else settled
 
 
-def could_move(state: PartitionImage, broker_id: int, rules: Rules) -> bool:
+def could_hand_over(state: PartitionImage, broker_id: int, rules: Rules) -> bool:
     """Whether a leader that is about to stop may wait for another replica to catch up."""
     others = _without(state.replicas, (broker_id,))
     return state.leader == broker_id and any(map(rules.may_lead, others))
@@ -153,7 +153,7 @@ def isr_changed(before: PartitionImage, isr: Collection[int], rules: Rules) -> S
     return settle(_shrunk(joined, left, rules), rules, before=before)
 
 
-def prefer_first(before: PartitionImage, rules: Rules) -> Settled:
+def elect_preferred(before: PartitionImage, rules: Rules) -> Settled:
     """The preferred leader, the first replica, leads if it may without a loss."""
     first = before.replicas[0]
     if first not in before.isr or not rules.may_lead(first):

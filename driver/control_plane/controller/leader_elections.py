@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.decision import Decision
-from sparklog.driver.control_plane.controller.elections import elect_unclean, prefer_first
+from sparklog.driver.control_plane.controller.elections import elect_preferred, elect_unclean
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
 from sparklog.driver.control_plane.controller.recoveries import Recoveries
 from sparklog.driver.control_plane.controller.sessions import Sessions
@@ -124,7 +124,7 @@ class _Elections:
             raise KafkaError(
                 ErrorCode.ELECTION_NOT_NEEDED, f"broker {preferred} leads {tp} already"
             )
-        if self.changes.change(tp, prefer_first).leader != preferred:
+        if self.changes.change(tp, elect_preferred).leader != preferred:
             raise KafkaError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
                 f"broker {preferred}, the preferred leader of {tp}, is not alive and in sync",
@@ -173,5 +173,5 @@ class LeaderBalance:
             astray = [tp for tp, state in own.items() if state.leader != broker.broker_id]
             if len(astray) * 100 > config.leader_imbalance_per_broker_percentage * len(own):
                 for tp in astray:
-                    changes.change(tp, prefer_first)
+                    changes.change(tp, elect_preferred)
         return Decision(records=changes.records(), effects=changes.effects())

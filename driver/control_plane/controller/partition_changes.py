@@ -84,16 +84,19 @@ class PartitionChanges:
                 self.change(tp, lambda state, rules: replica_failed(state, broker_id, rules))
 
     def lost(
-        self, broker_id: int, partitions: Iterable[TopicPartition], news: Container[TopicPartition]
+        self,
+        broker_id: int,
+        partitions: Iterable[TopicPartition],
+        newly_lost: Container[TopicPartition],
     ) -> None:
-        """The broker lives, but its logs of these are gone; of ``news`` since just now."""
+        """The broker lives, but its logs of these are gone; of ``newly_lost`` since just now."""
         hosted = self._image.partitions_of(broker_id)
         for tp in partitions:
             if tp in hosted:
-                state = self.change(tp, _losing(broker_id, is_news=tp in news))
+                state = self.change(tp, _losing(broker_id, is_newly_lost=tp in newly_lost))
                 if state.leader == broker_id:
                     self.unclean.pop(tp, None)  # it leads only to say that it cannot serve
-                    if tp in news:
+                    if tp in newly_lost:
                         self.stuck[tp] = broker_id
 
     def stops(self, broker_id: int) -> None:
@@ -174,8 +177,8 @@ class PartitionChanges:
         return broker_id == self._also_alive or self._image.is_alive(broker_id)
 
 
-def _losing(broker_id: int, *, is_news: bool) -> Step:
-    return lambda state, rules: replica_lost(state, broker_id, rules, is_news=is_news)
+def _losing(broker_id: int, *, is_newly_lost: bool) -> Step:
+    return lambda state, rules: replica_lost(state, broker_id, rules, is_newly_lost=is_newly_lost)
 
 
 def named(names: Iterable[object]) -> str:

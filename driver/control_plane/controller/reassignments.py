@@ -53,7 +53,7 @@ def alter_reassignments(
     )
 
 
-def begun(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
+def begin_reassignment(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
     """The partition is to have these replicas, the first of them preferred.
 
     Raises KafkaError when the former move cannot be given up for it.
@@ -71,7 +71,7 @@ def begun(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Set
     return settle(moving, rules, before=before)
 
 
-def cancelled(before: PartitionImage, rules: Rules) -> Settled:
+def cancel_reassignment(before: PartitionImage, rules: Rules) -> Settled:
     """The partition keeps the replicas that it had.  Raises KafkaError when it cannot."""
     if not before.adding and not before.removing:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replicas of it are moving")
@@ -156,11 +156,11 @@ class _Moves:
         if self._times[tp.topic, tp.partition] > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
         if replicas is None:
-            self.changes.change(tp, cancelled)
+            self.changes.change(tp, cancel_reassignment)
             return
         targets = replicas
         self._check(tp, before, targets)
-        self.changes.change(tp, lambda state, rules: begun(state, targets, rules))
+        self.changes.change(tp, lambda state, rules: begin_reassignment(state, targets, rules))
 
     def _check(self, tp: TopicPartition, before: PartitionImage, targets: tuple[int, ...]) -> None:
         check_replicas(self._image, tp.partition, targets, before.replicas)

@@ -46,7 +46,7 @@ class _Report(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Lost:
+class _OfflinePartition:
     """A partition without a leader: what was reported of it, and who is waited for since when."""
 
     reports: dict[int, _Report] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Recoveries:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._lost: dict[PartitionKey, _Lost] = {}
+        self._offline: dict[PartitionKey, _OfflinePartition] = {}
 
     def add(self, image: ClusterImage, broker_id: int, broker_epoch: int, end: LogEnd) -> None:
         found = _find_offline(image, end.topic_id, end.partition)
@@ -69,8 +69,8 @@ class Recoveries:
         if end.current_leader_epoch != found[1].leader_epoch:
             return
         assert end.topic_id is not None
-        lost = self._lost.setdefault((end.topic_id, end.partition), _Lost())
-        lost.reports[broker_id] = _Report(
+        offline = self._offline.setdefault((end.topic_id, end.partition), _OfflinePartition())
+        offline.reports[broker_id] = _Report(
             (end.leader_epoch, end.log_end_offset), broker_epoch, end.current_leader_epoch
         )
 
@@ -80,8 +80,8 @@ class Recoveries:
         topic = image.topics[tp.topic]
         state = topic.partitions[tp.partition]
         key = topic.topic_id, tp.partition
-        lost = self._lost.get(key)
-        best = _best(self._valid(image, key, state, lost), state.replicas) if lost else None
+        offline = self._offline.get(key)
+        best = _best(self._valid(image, key, state, offline), state.replicas) if offline else None
         if best is None:
             by_hope = sorted(state.replicas, key=lambda b: b not in state.last_known)
             best = next((b for b in by_hope if self._works(image, key, b)), None)
@@ -100,35 +100,39 @@ class Recoveries:
         The partitions whose wait begins.
         """
         waiting: list[TopicPartition] = []
-        for key in list(self._lost) if only is None else self._lost.keys() & only:
-            lost, found = self._lost[key], _find_offline(image, *key)
+        for key in list(self._offline) if only is None else self._offline.keys() & only:
+            offline, found = self._offline[key], _find_offline(image, *key)
             if found is None:
-                del self._lost[key]
+                del self._offline[key]
                 continue
             tp, state = found
-            reports = self._valid(image, key, state, lost)
+            reports = self._valid(image, key, state, offline)
             works = partial(self._works, image, key)
             rules = replace(changes.rules(tp.topic), is_alive=works)
             wanted = _wanted(state, rules, reports)
-            begins = wanted != lost.wanted
+            begins = wanted != offline.wanted
             if begins:
-                lost.wanted, lost.since_ms = wanted, now_ms
-            if wanted <= reports.keys() or now_ms - lost.since_ms >= timeout_ms:
+                offline.wanted, offline.since_ms = wanted, now_ms
+            if wanted <= reports.keys() or now_ms - offline.since_ms >= timeout_ms:
                 leader = _best(reports, [b for b in state.replicas if b in wanted])
                 if leader is not None:
                     changes.change(tp, _electing(leader))
-                    del self._lost[key]
+                    del self._offline[key]
             elif begins:
                 waiting.append(tp)
         return waiting
 
     def _valid(
-        self, image: ClusterImage, key: PartitionKey, state: PartitionImage, lost: _Lost
+        self,
+        image: ClusterImage,
+        key: PartitionKey,
+        state: PartitionImage,
+        offline: _OfflinePartition,
     ) -> dict[int, _Report]:
         """Reports of processes that still run, of logs that still work, since nobody leads."""
         return {
             broker_id: report
-            for broker_id, report in lost.reports.items()
+            for broker_id, report in offline.reports.items()
             if self._works(image, key, broker_id)
             and image.brokers[broker_id].broker_epoch == report.broker_epoch
             and report.current_leader_epoch == state.leader_epoch

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.decision import Decision, WarnOperator
-from sparklog.driver.control_plane.controller.elections import Loss, could_move
+from sparklog.driver.control_plane.controller.elections import Loss, could_hand_over
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerFenced, BrokerImage, BrokerUnfenced, ClusterImage
@@ -33,36 +33,36 @@ class Sessions:
     gone."""
 
     timeout_ms: int
-    last_heard_ms: dict[int, int] = field(default_factory=dict)
-    met: set[int] = field(default_factory=set)
+    last_contact_ms: dict[int, int] = field(default_factory=dict)
+    contacted: set[int] = field(default_factory=set)
     stopping: set[int] = field(default_factory=set)
     failed: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
     lost: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
     last_tick_ms: int | None = None
 
-    def grant_grace(self, image: ClusterImage, now_ms: int) -> None:
-        self.last_heard_ms = {broker.broker_id: now_ms for broker in image.alive_brokers()}
+    def start_grace_period(self, image: ClusterImage, now_ms: int) -> None:
+        self.last_contact_ms = {broker.broker_id: now_ms for broker in image.alive_brokers()}
 
-    def hear(self, broker_id: int, now_ms: int) -> None:
-        self.last_heard_ms[broker_id] = now_ms
-        self.met.add(broker_id)
+    def record_contact(self, broker_id: int, now_ms: int) -> None:
+        self.last_contact_ms[broker_id] = now_ms
+        self.contacted.add(broker_id)
 
     def begin(self, broker_id: int, now_ms: int) -> None:
         """A process has registered."""
         self.stopping.discard(broker_id)
-        self.note_failed(broker_id, ())
-        self.hear(broker_id, now_ms)
+        self.set_offline_replicas(broker_id, ())
+        self.record_contact(broker_id, now_ms)
 
     def end(self, broker_id: int) -> None:
-        self.last_heard_ms.pop(broker_id, None)
-        self.met.discard(broker_id)
+        self.last_contact_ms.pop(broker_id, None)
+        self.contacted.discard(broker_id)
         self.stopping.discard(broker_id)
-        self.note_failed(broker_id, ())
+        self.set_offline_replicas(broker_id, ())
 
-    def note_failed(
+    def set_offline_replicas(
         self, broker_id: int, replicas: Collection[OfflineReplica]
     ) -> list[OfflineReplica]:
-        """All that does not work there now.  Returns those whose loss is news."""
+        """Replace the broker's offline replicas.  Returns those not known as lost until now."""
         failed = frozenset((replica.topic_id, replica.partition) for replica in replicas)
         lost = frozenset((each.topic_id, each.partition) for each in replicas if each.lost)
         known = self.lost.get(broker_id, frozenset())
@@ -89,19 +89,21 @@ class Sessions:
         key = topic_id, partition
         return frozenset(broker for broker, failed in self.failed.items() if key in failed)
 
-    def forgive_stall(self, now_ms: int) -> None:
+    def extend_after_stall(self, now_ms: int) -> None:
         """When this process stood still itself, nobody could be heard: sessions last longer."""
         if self.last_tick_ms is not None:
             passed_ms = now_ms - self.last_tick_ms
             if passed_ms > self.timeout_ms // 2:
-                for broker_id in self.last_heard_ms:
-                    self.last_heard_ms[broker_id] += passed_ms
+                for broker_id in self.last_contact_ms:
+                    self.last_contact_ms[broker_id] += passed_ms
         self.last_tick_ms = now_ms
 
-    def silent(self, now_ms: int) -> list[int]:
+    def expired(self, now_ms: int) -> list[int]:
         """Brokers whose session has run out."""
         oldest = now_ms - self.timeout_ms
-        return [broker_id for broker_id, heard in self.last_heard_ms.items() if heard <= oldest]
+        return [
+            broker_id for broker_id, last_ms in self.last_contact_ms.items() if last_ms <= oldest
+        ]
 
 
 def heartbeat(
@@ -118,8 +120,8 @@ def heartbeat(
         return Decision(records=fencing.records, response=BrokerHeartbeatResponse(fenced=True))
     if request.wants_stop:
         return _prepare_stop(image, sessions, config, broker, now_ms)
-    sessions.hear(broker.broker_id, now_ms)
-    news = sessions.note_failed(broker.broker_id, request.offline)
+    sessions.record_contact(broker.broker_id, now_ms)
+    newly_lost = sessions.set_offline_replicas(broker.broker_id, request.offline)
     if not broker.fenced and not request.offline:
         return Decision(response=BrokerHeartbeatResponse(fenced=False))
     partitions = PartitionChanges(
@@ -133,7 +135,7 @@ def heartbeat(
     if broker.fenced:
         unfenced = (BrokerUnfenced(broker_id=broker.broker_id),)
         partitions.returned(broker.broker_id)
-    apply_failures(image, partitions, broker.broker_id, request.offline, news)
+    apply_failures(image, partitions, broker.broker_id, request.offline, newly_lost)
     return Decision(
         records=(*unfenced, *partitions.records()),
         response=BrokerHeartbeatResponse(fenced=False),
@@ -146,13 +148,13 @@ def apply_failures(
     partitions: PartitionChanges,
     broker_id: int,
     offline: Collection[OfflineReplica],
-    news: Iterable[OfflineReplica],
+    newly_lost: Iterable[OfflineReplica],
 ) -> None:
-    """Replicas of a living broker do not work; the loss of ``news`` among them was just told."""
+    """Apply a living broker's offline replicas; ``newly_lost`` are those it reports first now."""
     failed = [replica for replica in offline if not replica.lost]
     lost = [replica for replica in offline if replica.lost]
     partitions.failed(broker_id, _known(image, failed))
-    partitions.lost(broker_id, _known(image, lost), frozenset(_known(image, news)))
+    partitions.lost(broker_id, _known(image, lost), frozenset(_known(image, newly_lost)))
 
 
 def _known(image: ClusterImage, replicas: Iterable[OfflineReplica]) -> Iterator[TopicPartition]:
@@ -176,14 +178,14 @@ def _prepare_stop(
     """
     if broker.fenced:  # it leads nothing
         return Decision(response=BrokerHeartbeatResponse(fenced=True, may_stop=True))
-    sessions.hear(broker.broker_id, now_ms)
+    sessions.record_contact(broker.broker_id, now_ms)
     sessions.stopping.add(broker.broker_id)
     partitions = PartitionChanges(
         image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
     )
     partitions.stops(broker.broker_id)
     may_stop = not any(
-        could_move(partitions.state(tp), broker.broker_id, partitions.rules(tp.topic))
+        could_hand_over(partitions.state(tp), broker.broker_id, partitions.rules(tp.topic))
         for tp in image.partitions_led_by(broker.broker_id)
     )
     return Decision(
@@ -208,11 +210,11 @@ def report_loss(
     return replace(decision, response=ReportLossResponse())
 
 
-def fence_silent(
+def fence_expired(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, now_ms: int
 ) -> Decision:
-    sessions.forgive_stall(now_ms)
-    silent = [image.brokers[broker_id] for broker_id in sessions.silent(now_ms)]
+    sessions.extend_after_stall(now_ms)
+    silent = [image.brokers[broker_id] for broker_id in sessions.expired(now_ms)]
     reason = f"silent for {sessions.timeout_ms} ms"
     return _fence(image, sessions, config, silent, reason)
 

@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparklog.driver.control_plane.handlers.node import Decide
-from sparklog.driver.control_plane.handlers.parts import by_topic, decide_parts, divided, is_short
+from sparklog.driver.control_plane.handlers.request_parts import (
+    decide_parts,
+    fits_one_part,
+    group_by_topic,
+    split_into_parts,
+)
 from sparklog.errors import KafkaError
+from sparklog.service.error_responses import refuse_reassignments
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_reassignments
 from sparklog.slices import Slices, run_through
 from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -23,10 +28,10 @@ def handler(decide: Decide) -> ApiHandler:
     def handle(
         _context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> Slices[Handled]:
-        if is_short(request.topics):
+        if fits_one_part(request.topics):
             return decide(request)
         named = ((topic.name, part) for topic in request.topics for part in topic.partitions)
-        parts = yield from divided(named, _partition, _replicas)
+        parts = yield from split_into_parts(named, _partition, _replicas)
         requests = [replace(request, topics=_asked(part)) for part in parts]
         return (yield from decide_parts(decide, requests, refuse=_refuse_all, merge=_merged))
 
@@ -51,7 +56,7 @@ def _replicas(named: tuple[str, ReassignablePartition]) -> int:
 
 def _asked(part: Sequence[tuple[str, ReassignablePartition]]) -> tuple[ReassignableTopic, ...]:
     return run_through(
-        by_topic(part, lambda topic, parts: ReassignableTopic(name=topic, partitions=parts))
+        group_by_topic(part, lambda topic, parts: ReassignableTopic(name=topic, partitions=parts))
     )
 
 
@@ -87,7 +92,7 @@ def _merged(
         for topic in response.responses
         for result in topic.partitions
     )
-    topics = yield from by_topic(
+    topics = yield from group_by_topic(
         results, lambda topic, parts: ReassignableTopicResponse(name=topic, partitions=parts)
     )
     return replace(responses[0], responses=topics)

@@ -16,7 +16,7 @@ _LAST: Final = "last heartbeat"
 
 def handler(decide: Decide, suspected_brokers: SuspectedBrokers) -> ApiHandler:
     def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> Handled:
-        suspected_brokers.heard(request.broker_id)
+        suspected_brokers.mark_alive(request.broker_id)
         connection = context.connection
         if _LAST not in connection.state:
             connection.call_on_eof(partial(_lost, connection.state))
@@ -27,6 +27,6 @@ def handler(decide: Decide, suspected_brokers: SuspectedBrokers) -> ApiHandler:
     def _lost(state: dict[str, Any]) -> None:
         last = state.pop(_LAST, None)
         if last is not None:
-            suspected_brokers.lost(last.broker_id, last.broker_epoch)
+            suspected_brokers.connection_lost(last.broker_id, last.broker_epoch)
 
     return member_handler(BrokerHeartbeatRequest, handle)

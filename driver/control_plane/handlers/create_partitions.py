@@ -5,9 +5,13 @@ from dataclasses import replace
 
 from sparklog.driver.control_plane.controller.assignments import TOPIC_PARTITIONS_MAX
 from sparklog.driver.control_plane.handlers.node import Decide
-from sparklog.driver.control_plane.handlers.parts import decide_parts, divided, joined
+from sparklog.driver.control_plane.handlers.request_parts import (
+    concatenated,
+    decide_parts,
+    split_into_parts,
+)
+from sparklog.service.error_responses import refuse_create_partitions
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_create_partitions
 from sparklog.slices import Slices
 from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -18,7 +22,7 @@ from sparklog.wire.protocol.messages.create_partitions import (
 
 def handler(decide: Decide) -> ApiHandler:
     def handle(_context: RequestContext, request: CreatePartitionsRequest) -> Slices[Handled]:
-        parts = yield from divided(request.topics, _name, _partitions)
+        parts = yield from split_into_parts(request.topics, _name, _partitions)
         requests = [replace(request, topics=part) for part in parts]
         decided = decide_parts(decide, requests, refuse=refuse_create_partitions, merge=_merged)
         return (yield from decided)
@@ -43,4 +47,6 @@ def _partitions(topic: CreatePartitionsTopic) -> int:
 
 
 def _merged(responses: Sequence[CreatePartitionsResponse]) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(results=joined(response.results for response in responses))
+    return CreatePartitionsResponse(
+        results=concatenated(response.results for response in responses)
+    )

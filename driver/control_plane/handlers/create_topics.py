@@ -14,10 +14,14 @@ from typing import Final
 
 from sparklog.driver.control_plane.controller.assignments import TOPIC_PARTITIONS_MAX
 from sparklog.driver.control_plane.handlers.node import Decide
-from sparklog.driver.control_plane.handlers.parts import decide_parts, divided, joined
+from sparklog.driver.control_plane.handlers.request_parts import (
+    concatenated,
+    decide_parts,
+    split_into_parts,
+)
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.service.error_responses import refuse_create_topics
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_create_topics
 from sparklog.slices import Slices
 from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
@@ -31,7 +35,7 @@ REQUEST_PARTITIONS_MAX: Final = 10_000
 
 def handler(decide: Decide) -> ApiHandler:
     def handle(_context: RequestContext, request: CreateTopicsRequest) -> Slices[Handled]:
-        parts = yield from divided(request.topics, _name, _partitions)
+        parts = yield from split_into_parts(request.topics, _name, _partitions)
         if sum(_partitions(topic) for part in parts for topic in part) > REQUEST_PARTITIONS_MAX:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -62,4 +66,4 @@ def _partitions(topic: CreatableTopic) -> int:
 
 
 def _merged(responses: Sequence[CreateTopicsResponse]) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=joined(response.topics for response in responses))
+    return CreateTopicsResponse(topics=concatenated(response.topics for response in responses))

@@ -9,9 +9,13 @@ from dataclasses import replace
 from uuid import UUID
 
 from sparklog.driver.control_plane.handlers.node import Decide
-from sparklog.driver.control_plane.handlers.parts import decide_parts, divided, joined
+from sparklog.driver.control_plane.handlers.request_parts import (
+    concatenated,
+    decide_parts,
+    split_into_parts,
+)
+from sparklog.service.error_responses import refuse_delete_topics, topics_to_delete
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_delete_topics, topics_to_delete
 from sparklog.slices import Slices
 from sparklog.wire.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -23,7 +27,7 @@ from sparklog.wire.protocol.messages.delete_topics import (
 def handler(decide: Decide) -> ApiHandler:
     def handle(_context: RequestContext, request: DeleteTopicsRequest) -> Slices[Handled]:
         topics = yield from topics_to_delete(request)
-        parts = yield from divided(topics, _identity, lambda _: 1)
+        parts = yield from split_into_parts(topics, _identity, lambda _: 1)
         requests = [replace(request, topics=part, topic_names=()) for part in parts]
         decided = decide_parts(decide, requests, refuse=refuse_delete_topics, merge=_merged)
         return (yield from decided)
@@ -43,4 +47,6 @@ def _identity(topic: DeleteTopicState) -> tuple[str | None, UUID | None]:
 
 
 def _merged(responses: Sequence[DeleteTopicsResponse]) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=joined(response.responses for response in responses))
+    return DeleteTopicsResponse(
+        responses=concatenated(response.responses for response in responses)
+    )

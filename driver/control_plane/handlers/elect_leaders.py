@@ -7,11 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sparklog.driver.control_plane.handlers.node import Decide
-from sparklog.driver.control_plane.handlers.parts import by_topic, decide_parts, divided, is_short
+from sparklog.driver.control_plane.handlers.request_parts import (
+    decide_parts,
+    fits_one_part,
+    group_by_topic,
+    split_into_parts,
+)
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ClusterImage
+from sparklog.service.error_responses import refuse_elect_leaders
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_elect_leaders
 from sparklog.slices import Slices, run_through
 from sparklog.wire.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -30,10 +35,10 @@ def handler(decide: Decide, image: Callable[[], ClusterImage]) -> ApiHandler:
                 TopicPartitions(topic=topic.name, partitions=tuple(topic.partitions))
                 for topic in image().topics.values()
             )
-        if is_short(wanted):
+        if fits_one_part(wanted):
             return decide(request)
         named = ((topic.topic, number) for topic in wanted for number in topic.partitions)
-        parts = yield from divided(named, _same, lambda _: 1)
+        parts = yield from split_into_parts(named, _same, lambda _: 1)
         requests = [replace(request, topic_partitions=_asked(part)) for part in parts]
         merge = _merged if request.topic_partitions is not None else _merged_and_needed
         decided = decide_parts(decide, requests, refuse=refuse_elect_leaders, merge=merge)
@@ -55,7 +60,7 @@ def _same(partition: tuple[str, int]) -> tuple[str, int]:
 
 def _asked(partitions: Sequence[tuple[str, int]]) -> tuple[TopicPartitions, ...]:
     return run_through(
-        by_topic(
+        group_by_topic(
             partitions, lambda topic, numbers: TopicPartitions(topic=topic, partitions=numbers)
         )
     )
@@ -83,7 +88,7 @@ def _results(
 
 
 def _response(results: Iterable[tuple[str, PartitionResult]]) -> Slices[ElectLeadersResponse]:
-    topics = yield from by_topic(
+    topics = yield from group_by_topic(
         results, lambda topic, found: ReplicaElectionResult(topic=topic, partition_result=found)
     )
     return ElectLeadersResponse(replica_election_results=topics)

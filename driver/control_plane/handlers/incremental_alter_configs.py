@@ -5,9 +5,9 @@ that can change while they run; the others are refused.
 """
 
 from sparklog.driver.control_plane.handlers.node import Decide
-from sparklog.driver.control_plane.handlers.parts import decide_config_parts
+from sparklog.driver.control_plane.handlers.request_parts import decide_config_parts
+from sparklog.service.error_responses import refuse_alter_configs
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_alter_configs
 from sparklog.slices import Slices
 from sparklog.wire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

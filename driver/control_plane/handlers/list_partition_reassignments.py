@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.metadata import ClusterImage, TopicImage
+from sparklog.service.error_responses import refuse_listed_reassignments
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
-from sparklog.service.refusals import refuse_listed_reassignments
 from sparklog.slices import SLICE_UNITS, Slices
 from sparklog.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller import Event
-from sparklog.driver.control_plane.feed import MetadataFeed
-from sparklog.driver.control_plane.spare_desk import SpareDesk
+from sparklog.driver.control_plane.metadata_feed import MetadataFeed
+from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
 from sparklog.metadata import ClusterImage
 from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.service.handler import MANY_ITEMS, ApiHandler
@@ -44,10 +44,10 @@ class Node(Protocol):
     def runtime(self) -> RuntimeEnvironment: ...
 
     @property
-    def feed(self) -> MetadataFeed: ...
+    def metadata_feed(self) -> MetadataFeed: ...
 
     @property
-    def spare_desk(self) -> SpareDesk: ...
+    def spare_supervisors(self) -> SpareSupervisors: ...
 
     @property
     def suspected_brokers(self) -> SuspectedBrokers: ...

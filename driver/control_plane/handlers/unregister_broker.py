@@ -1,8 +1,8 @@
 """UnregisterBroker (key 64) v0: forgets a broker that is stopped and has no replicas (KIP-631)."""
 
 from sparklog.driver.control_plane.handlers.node import Decide
+from sparklog.service.error_responses import refuse_unregister_broker
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import refuse_unregister_broker
 from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 

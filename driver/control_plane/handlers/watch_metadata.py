@@ -1,7 +1,7 @@
 """WatchMetadata (key 20004): the commits after a version, or a snapshot; waits for the next."""
 
-from sparklog.driver.control_plane.feed import MetadataFeed
 from sparklog.driver.control_plane.handlers.node import member_handler
+from sparklog.driver.control_plane.metadata_feed import MetadataFeed
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.wire.protocol.private import WatchMetadataRequest
 

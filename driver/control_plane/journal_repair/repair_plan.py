@@ -246,23 +246,23 @@ class _Draft:
         self._raise_leader_epochs(seen)
 
     def _raise_broker_epochs(self, seen: list[Record]) -> None:
-        told: dict[int, list[int]] = {}
+        reported: dict[int, list[int]] = {}
         for record in seen:
             if isinstance(record, BrokerRegistered):
-                told.setdefault(record.broker.broker_id, []).append(record.broker.broker_epoch)
+                reported.setdefault(record.broker.broker_id, []).append(record.broker.broker_epoch)
         for broker in list(self.image.brokers.values()):
             if broker.registered:
-                epochs = told.get(broker.broker_id, ())
+                epochs = reported.get(broker.broker_id, ())
                 epoch = _highest(broker.broker_epoch, epochs, EPOCHS_AHEAD_MAX) + EPOCHS_SKIPPED
                 raised = replace(broker, broker_epoch=epoch, fenced=True)
                 self._add(BrokerRegistered(broker=raised, clean=False))
 
     def _raise_leader_epochs(self, seen: list[Record]) -> None:
-        told: dict[TopicPartition, list[PartitionImage]] = {}
+        reported: dict[TopicPartition, list[PartitionImage]] = {}
         for tp, state in _states(seen):
-            told.setdefault(tp, []).append(state)
+            reported.setdefault(tp, []).append(state)
         for tp, state in list(self.image.partitions()):
-            states = told.get(tp, ())
+            states = reported.get(tp, ())
             leader = _highest(
                 state.leader_epoch, [each.leader_epoch for each in states], EPOCHS_AHEAD_MAX
             )
@@ -302,18 +302,20 @@ def _is_setting(record: ConfigChanged) -> bool:
     return True
 
 
-def _highest(known: int, told: Iterable[int], ahead_max: int) -> int:
+def _highest(known: int, reported: Iterable[int], ahead_max: int) -> int:
     """The highest of a number that is known and those that lost commits tell, without any that
     cannot be true."""
-    return max([known, *(number for number in told if number <= known + ahead_max)])
+    return max([known, *(number for number in reported if number <= known + ahead_max)])
 
 
 def _controller_epoch(survey: Survey, seen: Iterable[Record]) -> int:
     assert survey.image is not None
-    told = [lost.controller_epoch for lost in survey.lost]
-    told += [record.controller_epoch for record in seen if isinstance(record, ControllerChanged)]
+    reported = [lost.controller_epoch for lost in survey.lost]
+    reported += [
+        record.controller_epoch for record in seen if isinstance(record, ControllerChanged)
+    ]
     unread = sum(lost.state is not State.READABLE for lost in survey.lost)
-    highest = _highest(survey.image.controller_epoch, told, EPOCHS_AHEAD_MAX)
+    highest = _highest(survey.image.controller_epoch, reported, EPOCHS_AHEAD_MAX)
     return min(highest + unread + CONTROLLER_EPOCHS_SKIPPED, MAX_INT32)
 
 

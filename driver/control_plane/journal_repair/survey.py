@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from sparklog.driver.control_plane.journal import READ_TOGETHER, SECRET_BYTES, SECRET_NAME
+from sparklog.driver.control_plane.journal import COMMITS_PER_READ, SECRET_BYTES, SECRET_NAME
 from sparklog.driver.control_plane.journal_files import (
     FILE_BYTES_MAX,
     CommitHeader,
@@ -208,7 +208,7 @@ class _Files:
     def _read_together(self, first: int) -> None:
         """Of an object store, where every request takes a round trip."""
         start = bisect_left(self._numbers, first)
-        numbers = self._numbers[start : start + READ_TOGETHER]
+        numbers = self._numbers[start : start + COMMITS_PER_READ]
         found = self._backend.read_many([commit_name(number) for number in numbers])
         for number, data in zip(numbers, found, strict=True):
             content = self._commits[number] = read_content(data, number)

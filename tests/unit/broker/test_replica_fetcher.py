@@ -281,9 +281,11 @@ def test_a_leader_whose_connection_breaks_is_doubted_until_it_is_reached_again()
     async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
         await until(lambda: len(leader.asked) == 2)
         suspected_brokers = follower.replication.suspected_brokers
-        assert not suspected_brokers.about(follower.replica_manager.image.broker(LEADER))
+        assert not suspected_brokers.is_suspected(follower.replica_manager.image.broker(LEADER))
         await leader.server.close(0)
-        await until(lambda: suspected_brokers.about(follower.replica_manager.image.broker(LEADER)))
+        await until(
+            lambda: suspected_brokers.is_suspected(follower.replica_manager.image.broker(LEADER))
+        )
         other = await ScriptedLeader([IDLE]).start()
         follower.locate(other)
         await until(lambda: not suspected_brokers)

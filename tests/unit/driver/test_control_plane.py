@@ -279,7 +279,7 @@ def test_a_member_stops_it_and_watchers_are_answered(request: pytest.FixtureRequ
         other = await under_test.connect(member=True)
         wait = WatchMetadataRequest(since=1, max_wait_ms=10_000)
         waiting = asyncio.create_task(other.request(wait))
-        while under_test.control_plane.feed.watchers == 0:
+        while under_test.control_plane.metadata_feed.watchers == 0:
             await asyncio.sleep(0.01)
         assert (await under_test.tell(StopNodeRequest(reason="done"))).error_code == 0
         assert (await waiting).commits == ()

@@ -14,11 +14,11 @@ from sparklog.driver.control_plane.controller.elections import (
     Settled,
     broker_stops,
     brokers_left,
-    could_move,
+    could_hand_over,
+    elect_preferred,
     elect_unclean,
     isr_changed,
     new_partition,
-    prefer_first,
     replica_failed,
     settle,
 )
@@ -219,9 +219,9 @@ def test_a_broker_that_stops_hands_over_and_leaves_the_isr() -> None:
 def test_it_keeps_what_nobody_else_could_lead() -> None:
     alone = replace(THREE, isr=(1,), last_known=(1,))
     assert broker_stops(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1}))).state == alone
-    assert could_move(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1})))
-    assert not could_move(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1, 2, 3})))
-    assert not could_move(alone, 1, rules(1, 1))
+    assert could_hand_over(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1})))
+    assert not could_hand_over(alone, 1, rules(1, 1, 2, 3, stopping=frozenset({1, 2, 3})))
+    assert not could_hand_over(alone, 1, rules(1, 1))
     all_stop = rules(1, 1, 2, 3, stopping=frozenset({1, 2, 3}))
     assert broker_stops(THREE, 1, all_stop).state == THREE
 
@@ -234,14 +234,14 @@ def test_a_stopping_broker_is_elected_only_when_there_is_no_other() -> None:
 
 def test_the_first_replica_is_preferred_when_it_is_in_sync() -> None:
     led_by_2 = replace(THREE, leader=2)
-    assert prefer_first(led_by_2, rules(2, 1, 2, 3)).state == replace(
+    assert elect_preferred(led_by_2, rules(2, 1, 2, 3)).state == replace(
         THREE, leader_epoch=1, partition_epoch=1
     )
     out = replace(led_by_2, isr=(2, 3))
     stopping = rules(2, 1, 2, 3, stopping=frozenset({1}))
-    assert prefer_first(out, rules(2, 1, 2, 3)).state == out
-    assert prefer_first(led_by_2, stopping).state == led_by_2
-    assert prefer_first(THREE, rules(2, 1, 2, 3)).state == THREE
+    assert elect_preferred(out, rules(2, 1, 2, 3)).state == out
+    assert elect_preferred(led_by_2, stopping).state == led_by_2
+    assert elect_preferred(THREE, rules(2, 1, 2, 3)).state == THREE
 
 
 # -- reassignments

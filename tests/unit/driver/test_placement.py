@@ -43,7 +43,7 @@ def test_the_leaders_of_small_topics_get_different_seconds_too() -> None:
                 broker_id=n,
                 leads=sum(r[0] == n for r in placed),
                 replicas=sum(n in r for r in placed),
-                seconds=Counter(r[1] for r in placed if r[0] == n),
+                second_counts=Counter(r[1] for r in placed if r[0] == n),
             )
             for n in (1, 2, 3)
         ]

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from sparklog.driver.control_plane.controller.elections import Loss as LogLoss
 from sparklog.driver.control_plane.controller.elections import Rules, brokers_left, isr_changed
-from sparklog.driver.control_plane.controller.reassignments import begun, cancelled
+from sparklog.driver.control_plane.controller.reassignments import (
+    begin_reassignment,
+    cancel_reassignment,
+)
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerDraining, PartitionChanged, PartitionImage
 from sparklog.types import NO_NODE
@@ -323,9 +326,9 @@ def test_no_move_ever_gives_up_the_records(data: st.DataObject) -> None:
             if step == "move":
                 size = data.draw(st.integers(1, 4))
                 targets = data.draw(st.permutations([1, 2, 3, 4, 5]))[:size]
-                state = begun(state, tuple(targets), rules).state
+                state = begin_reassignment(state, tuple(targets), rules).state
             elif step == "cancel":
-                state = cancelled(state, rules).state
+                state = cancel_reassignment(state, rules).state
             elif step == "leave":
                 living.discard(broker_id)
                 state = brokers_left(state, {broker_id}, LogLoss.NONE, rules).state

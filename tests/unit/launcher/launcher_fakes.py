@@ -8,7 +8,7 @@ from typing import Any
 
 from sparklog.client.replica_admin import ReplicasDescription
 from sparklog.driver.launcher.engines import Job, JobLost
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, StartError
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.private import AssignedBroker, DrainedBroker

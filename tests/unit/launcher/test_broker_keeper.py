@@ -10,9 +10,9 @@ from running import wait_for
 from sparklog.driver.launcher import broker_keeper
 from sparklog.driver.launcher.broker_keeper import BrokerKeeper, KeeperOptions
 from sparklog.driver.launcher.engines import Job, JobLost
-from sparklog.driver.launcher.executor_choice import Placer
+from sparklog.driver.launcher.slot_allocator import SlotAllocator
 from sparklog.driver.launcher.spares import SparePool
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.wire.protocol.private import AssignedBroker
 
 NAME = "broker-1"
@@ -20,7 +20,7 @@ NAME = "broker-1"
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_keeper, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(broker_keeper, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(broker_keeper, "RETRY_SECONDS_MAX", 0.01)
 
 
@@ -51,12 +51,12 @@ class Case:
         self.spares = SparePool(
             spares,
             engine=engine,
-            placer=(placer := Placer()),
+            slot_allocator=(slot_allocator := SlotAllocator()),
             make_payload=lambda name, executor: {"host": executor.host, "spare": name},
             give_work=self.calls.give_work,
         )
         self.keeper = BrokerKeeper(
-            broker, options, engine=engine, placer=placer, spares=self.spares
+            broker, options, engine=engine, slot_allocator=slot_allocator, spares=self.spares
         )
 
     def may_replace(self, broker_id: int) -> bool:
@@ -90,7 +90,7 @@ def running(case: Case) -> Iterator[Case]:
 def test_after_an_executor_loss_it_goes_back_to_the_same_host() -> None:
     with running(Case(FakeEngine(executor("1", "a"), executor("2", "b")), host="b")) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         case.engine.present = [executor("1", "a")]
         case.engine.end(NAME, JobLost("executor 2 died"))
         wait_for(lambda: case.losses == [(1, "lost executor 2 died")])
@@ -101,10 +101,10 @@ def test_after_an_executor_loss_it_goes_back_to_the_same_host() -> None:
 
 
 def test_a_host_that_stays_away_gives_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(broker_keeper, "HOST_RETURN_SECONDS_MAX", 0.05)
     with running(Case(FakeEngine(executor("1", "a"), executor("2", "b")), host="b")) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         case.engine.present = [executor("1", "a")]
         case.engine.end(NAME, JobLost("executor 2 died"))
         case.submitted(2)
@@ -139,7 +139,7 @@ def test_a_directory_that_is_nowhere_is_looked_for_until_it_is_back() -> None:
         engine.end(NAME, NOT_HERE)
         case.submitted(2)
         assert case.keeper.is_missing
-        assert case.keeper.absence == (
+        assert case.keeper.absence_message == (
             "no executor has the directory of broker 1, which was last on b; give the data_dir "
             "that it was started with"
         )
@@ -147,7 +147,7 @@ def test_a_directory_that_is_nowhere_is_looked_for_until_it_is_back() -> None:
         engine.end(NAME, NOT_HERE)
         case.submitted(3)
         assert engine.where(NAME) == ["1", "1", "2"]
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         assert (case.keeper.is_missing, case.asked, case.failures) == (False, 0, [])
         assert not any(payload["new"] for payload in case.payloads())
 
@@ -155,7 +155,7 @@ def test_a_directory_that_is_nowhere_is_looked_for_until_it_is_back() -> None:
 def test_after_the_delay_a_directory_that_is_nowhere_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(broker_keeper, "HOST_RETURN_SECONDS_MAX", 0.05)
     engine = FakeEngine(executor("1", "a"), executor("2", "b"))
     run = engine.run
 
@@ -168,7 +168,7 @@ def test_after_the_delay_a_directory_that_is_nowhere_is_replaced(
     engine.run = run_without_the_directory  # type: ignore[method-assign]
     with running(Case(engine, host="b", new=False, delay=0.3)) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         engine.present = [executor("1", "a")]
         engine.end(NAME, JobLost("the host is gone"))
         wait_for(lambda: case.payloads()[-1] == {"host": "a", "new": True})
@@ -211,7 +211,7 @@ def test_a_disk_that_failed_is_replaced_on_another_executor() -> None:
     engine = FakeEngine(executor("1", "a"), executor("2", "b"))
     with running(Case(engine, host="a", new=False, delay=0.0)) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         engine.end(NAME, {"outcome": "refused", "kind": "storage", "error": "it is broken"})
         case.submitted(2)
         engine.end(NAME, NOT_HERE)
@@ -229,7 +229,7 @@ def test_a_disk_that_failed_is_replaced_on_another_executor() -> None:
 def test_a_registered_broker_is_looked_for_again_and_again() -> None:
     with running(Case(FakeEngine(executor("1", "a")), host="a", new=False)) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         for count in (2, 3):
             case.engine.end(NAME, {"outcome": "refused", "kind": "not_here"})
             case.submitted(count)
@@ -247,7 +247,7 @@ def test_what_fails_at_the_first_start_is_not_tried_again() -> None:
 def test_the_same_later_is_reported_and_tried_again() -> None:
     with running(Case(FakeEngine(executor("1")))) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         case.engine.end(NAME, {"outcome": "failed", "error": "it crashes"})
         case.submitted(2)
         assert (case.failures, case.losses) == ([], [(1, "failed it crashes")])
@@ -256,7 +256,7 @@ def test_the_same_later_is_reported_and_tried_again() -> None:
 def test_the_end_of_the_application_is_the_end() -> None:
     with running(Case(FakeEngine(executor("1")))) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         case.engine.over = True
         case.engine.end(NAME, JobLost("SparkContext was shut down"))
         wait_for(lambda: case.keeper.has_ended)
@@ -281,7 +281,7 @@ def test_an_engine_that_fails_for_a_moment_does_not_end_it() -> None:
     engine = FakeEngine(executor("1"))
     with running(Case(engine)) as case:
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         answers = [RuntimeError("the gateway closed the connection")]
         look = engine.executors
 
@@ -323,7 +323,7 @@ def running_with_spares(*hosts: str) -> Iterator[Case]:
     case = Case(engine, host="a", new=False, spares=1)
     with running(case):
         case.submitted(1)
-        case.keeper.note_registered()
+        case.keeper.mark_registered()
         for number, host in enumerate(hosts, start=1):
             engine.present.append(executor(f"s{number}", host, 1))
             case.spares.start()
@@ -367,7 +367,7 @@ def test_an_executor_of_its_host_is_better_than_a_spare_elsewhere() -> None:
 
 
 def test_a_directory_is_looked_for_by_spares_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(broker_keeper, "HOST_RETURN_SECONDS_MAX", 0.05)
     with running_with_spares("b") as case:
         case.engine.present.pop(0)
         case.engine.end(NAME, JobLost("executor 1 died"))

@@ -21,7 +21,7 @@ from sparklog.driver.launcher.spark_engine import (
     spark_context,
     supervisor_task,
 )
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots, as_text, unlogged_calls
+from sparklog.driver.launcher.spark_internals import ExecutorSlots, as_text, unlogged_calls
 from sparklog.errors import StartError
 
 FAKE = str(Path(__file__).parents[1] / "process" / "fake_child.py")

@@ -139,7 +139,7 @@ def test_a_stop_ends_the_wait_for_added_brokers() -> None:
 
 @pytest.fixture
 def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(removal, "POLL_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("short_looks")

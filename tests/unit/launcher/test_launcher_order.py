@@ -138,7 +138,7 @@ def test_a_host_without_a_rack_is_named_before_anything_starts(
 def test_a_host_that_comes_later_has_no_rack(
     make: Callable[..., Case], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_keeper, "HOST_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(broker_keeper, "HOST_RETURN_SECONDS_MAX", 0.0)
     case = make(racks=Racks(by_host={"h1": "left"}))
     case.launcher.start()
     case.engine.present = [executor("9", "h9")]

@@ -6,13 +6,13 @@ from running import wait_for
 
 from sparklog.driver.launcher import spares
 from sparklog.driver.launcher.engines import JobLost
-from sparklog.driver.launcher.executor_choice import Placer
+from sparklog.driver.launcher.slot_allocator import SlotAllocator
 from sparklog.driver.launcher.spares import SparePool
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spares, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(spares, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(spares, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(spares, "GIVE_AGAIN_SECONDS", 0.01)
 
@@ -24,7 +24,7 @@ class Case:
         self.pool = SparePool(
             count,
             engine=self.engine,
-            placer=Placer(),
+            slot_allocator=SlotAllocator(),
             make_payload=lambda name, executor: {"spare": name},
             give_work=self.calls.give_work,
         )

@@ -16,7 +16,7 @@ import pytest
 
 from sparklog.driver.launcher import python_probe, worker_python
 from sparklog.driver.launcher.shipping import fingerprint
-from sparklog.driver.launcher.worker_python import ask, complaint, require_worker_python
+from sparklog.driver.launcher.worker_python import probe_interpreter, problem, require_worker_python
 from sparklog.errors import StartError
 
 OWN = sys.executable
@@ -28,7 +28,7 @@ LINE = f"export PYSPARK_PYTHON={OWN}"
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpreters find what lies in their working folder, and keep no answer of another test."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(worker_python, "_serving", {})
+    monkeypatch.setattr(worker_python, "_working", {})
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
 
@@ -61,7 +61,7 @@ def program(folder: Path, script: str) -> str:
 
 
 def lacking(program: str, path: str = os.defpath) -> str | None:
-    return ask(program, path, "").complaint
+    return probe_interpreter(program, path, "").problem
 
 
 # one interpreter
@@ -117,10 +117,10 @@ def test_success_is_kept_and_failure_is_not(tmp_path: Path, empty: str) -> None:
 
 def test_old_interpreters_can_tell_their_version() -> None:
     ast.parse(inspect.getsource(python_probe), feature_version=(3, 8))
-    assert complaint({"version": "3.9.21", "missing": ["numpy"]}) == (
+    assert problem({"version": "3.9.21", "missing": ["numpy"]}) == (
         "is Python 3.9.21, older than 3.11"
     )
-    assert complaint({"version": "3.11.0rc1", "missing": []}) is None
+    assert problem({"version": "3.11.0rc1", "missing": []}) is None
 
 
 # sessions

@@ -18,9 +18,9 @@ from sparklog.storage_backends.large_writes import (
     DIRECT_APPEND_BYTES,
     LARGE_BYTES,
     UNREAD_BYTES,
-    FasterWay,
+    FasterWritePath,
     LargeWrites,
-    Readers,
+    TailReaders,
 )
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.local_files import LocalFile
@@ -40,7 +40,7 @@ class Always:
     def is_direct(self) -> bool:
         return self.direct
 
-    def took(self, direct: bool, size: int, seconds: float) -> None:
+    def record_write(self, direct: bool, size: int, seconds: float) -> None:
         self.taken.append(direct)
 
 
@@ -83,7 +83,7 @@ def opened(folder: Path, way: Always, *, must_be_able: bool = True) -> LocalFile
         except OSError as error:
             os.close(descriptor)
             pytest.skip(f"the file system of {folder} has no direct writes: {error}")
-    return LocalFile(path, descriptor, LargeWrites(way=way))
+    return LocalFile(path, descriptor, LargeWrites(write_path=way))
 
 
 def cut(data: bytes, random_source: random.Random) -> Sequence[Buffer]:
@@ -105,18 +105,18 @@ def unread(file: LocalFile) -> bytes:
 # the choice
 
 
-def asked(way: FasterWay, count: int, direct_s: float, cached_s: float) -> list[bool]:
+def asked(way: FasterWritePath, count: int, direct_s: float, cached_s: float) -> list[bool]:
     """The next choices, when appends of 1,000 bytes take so long."""
     chosen = []
     for _ in range(count):
         direct = way.is_direct()
-        way.took(direct, 1000, direct_s if direct else cached_s)
+        way.record_write(direct, 1000, direct_s if direct else cached_s)
         chosen.append(direct)
     return chosen
 
 
 def test_both_ways_are_measured_before_one_is_chosen() -> None:
-    assert asked(FasterWay(), 8, 1.0, 9.0) == [True, False] * 4
+    assert asked(FasterWritePath(), 8, 1.0, 9.0) == [True, False] * 4
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_both_ways_are_measured_before_one_is_chosen() -> None:
 def test_the_direct_way_is_taken_while_it_is_not_much_slower(
     direct_s: float, cached_s: float, direct: bool
 ) -> None:
-    way = FasterWay()
+    way = FasterWritePath()
     asked(way, 8, direct_s, cached_s)
     later = asked(way, 256, direct_s, cached_s)
     # The other one is looked at again from time to time.
@@ -133,14 +133,14 @@ def test_the_direct_way_is_taken_while_it_is_not_much_slower(
 
 
 def test_the_choice_follows_a_disk_that_becomes_slow_and_fast_again() -> None:
-    way = FasterWay()
+    way = FasterWritePath()
     asked(way, 16, 1.0, 1.0)
     assert asked(way, 64, 30.0, 1.0)[-40:].count(True) <= 1
     assert asked(way, 64 * 200, 0.5, 1.0)[-40:].count(True) >= 39
 
 
 def test_a_hopeless_way_is_tried_ever_more_rarely() -> None:
-    way = FasterWay()
+    way = FasterWritePath()
     asked(way, 8, 30.0, 1.0)
     assert asked(way, 64 + 128 + 256 + 512, 30.0, 1.0).count(True) == 4
     assert asked(way, 1023, 30.0, 1.0).count(True) == 0
@@ -148,36 +148,36 @@ def test_a_hopeless_way_is_tried_ever_more_rarely() -> None:
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_one_stop_of_the_process_changes_nothing(direct: bool) -> None:
-    way = FasterWay()
+    way = FasterWritePath()
     asked(way, 200, 1.0, 1.0)
-    way.took(direct, 1000, 60.0)
+    way.record_write(direct, 1000, 60.0)
     assert asked(way, 63, 1.0, 1.0).count(True) >= 62
 
 
 def test_a_clock_that_stands_still_is_no_division_by_zero() -> None:
-    assert asked(FasterWay(), 200, 0.0, 0.0).count(True) > 100
+    assert asked(FasterWritePath(), 200, 0.0, 0.0).count(True) > 100
 
 
 def test_who_comes_far_behind_may_do_so_again() -> None:
-    readers = Readers(0)
-    assert not readers.are_gone(UNREAD_BYTES - 1)
-    assert readers.are_gone(UNREAD_BYTES)
-    readers.asked(4 * UNREAD_BYTES, 4 * UNREAD_BYTES)
-    assert not readers.are_gone(12 * UNREAD_BYTES - 1)
-    assert readers.are_gone(12 * UNREAD_BYTES)
+    readers = TailReaders(0)
+    assert not readers.have_gone(UNREAD_BYTES - 1)
+    assert readers.have_gone(UNREAD_BYTES)
+    readers.record_read(4 * UNREAD_BYTES, 4 * UNREAD_BYTES)
+    assert not readers.have_gone(12 * UNREAD_BYTES - 1)
+    assert readers.have_gone(12 * UNREAD_BYTES)
 
 
 def test_who_reads_again_what_was_read_says_nothing() -> None:
-    readers = Readers(100)
-    readers.asked(50, UNREAD_BYTES + 100)
-    assert readers.are_gone(UNREAD_BYTES + 100)
+    readers = TailReaders(100)
+    readers.record_read(50, UNREAD_BYTES + 100)
+    assert readers.have_gone(UNREAD_BYTES + 100)
 
 
 def test_a_file_that_was_cut_begins_anew_at_its_end() -> None:
-    readers = Readers(9 * UNREAD_BYTES)
+    readers = TailReaders(9 * UNREAD_BYTES)
     readers.cut(UNREAD_BYTES)
-    assert not readers.are_gone(2 * UNREAD_BYTES - 1)
-    assert readers.are_gone(2 * UNREAD_BYTES)
+    assert not readers.have_gone(2 * UNREAD_BYTES - 1)
+    assert readers.have_gone(2 * UNREAD_BYTES)
 
 
 # what is written

@@ -54,7 +54,7 @@ class MetadataFeed:
         """What happened since; waits when nothing did."""
         wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
         if request.since != self._image().version or wait_ms <= 0 or self._closed:
-            return self._news(request.since)
+            return self._response_since(request.since)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[WatchMetadataResponse] = loop.create_future()
         self._waiting[future] = request.since
@@ -74,9 +74,9 @@ class MetadataFeed:
     def _answer(self, future: "asyncio.Future[WatchMetadataResponse]") -> None:
         since = self._waiting.pop(future, None)
         if since is not None and not future.done():
-            future.set_result(self._news(since))
+            future.set_result(self._response_since(since))
 
-    def _news(self, since: int) -> WatchMetadataResponse:
+    def _response_since(self, since: int) -> WatchMetadataResponse:
         image = self._image()
         commits = self._commits_after(since)
         snapshot = commits is None

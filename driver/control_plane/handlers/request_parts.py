@@ -1,7 +1,7 @@
 """Changes that one request asks for, decided in parts.
 
-Owns: how a long list of changes is divided, and how what came of the parts is put together.  Must
-not know what a change means, nor how it is decided.
+Owns: splitting a long list of changes, and merging the responses to the parts.  Must not know what
+a change means, nor how it is decided.
 
 The controller decides an event at once, so an event must be small.  A request for many changes,
 each of which is granted or refused on its own, becomes several events; between them the control
@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from sparklog.driver.control_plane.handlers.node import Decide
 from sparklog.errors import KafkaError
+from sparklog.service.error_responses import AnyAlterConfigsRequest, refuse_alter_configs
 from sparklog.service.handler import Handled
-from sparklog.service.refusals import AnyAlterConfigsRequest, refuse_alter_configs
 from sparklog.slices import SLICE_UNITS, Slices, are_slices, in_slices
 from sparklog.wire.protocol.schema import Response
 
@@ -35,12 +35,12 @@ _SETTINGS_PER_WEIGHT: Final = 20
 _TIMES_MAX: Final = 2
 
 
-def is_short(topics: Sequence[Any]) -> bool:
+def fits_one_part(topics: Sequence[Any]) -> bool:
     """Whether topics, with their partitions, are few enough for one part as they are."""
     return len(topics) + sum([len(topic.partitions) for topic in topics]) <= PART_WEIGHT_MAX
 
 
-def divided(
+def split_into_parts(
     items: Iterable[ItemT], key: Callable[[ItemT], Hashable], weight: Callable[[ItemT], int]
 ) -> Slices[list[tuple[ItemT, ...]]]:
     """Items in parts of at most ``PART_WEIGHT_MAX``, or of what one key names.
@@ -141,12 +141,12 @@ def _merged(
     return cast(Response, merged)
 
 
-def joined(sequences: Iterable[Sequence[ItemT]]) -> tuple[ItemT, ...]:
+def concatenated(sequences: Iterable[Sequence[ItemT]]) -> tuple[ItemT, ...]:
     """All items, in order."""
     return tuple([item for sequence in sequences for item in sequence])
 
 
-def by_topic(
+def group_by_topic(
     pairs: Iterable[tuple[str, ItemT]], make: Callable[[str, tuple[ItemT, ...]], MadeT]
 ) -> Slices[tuple[MadeT, ...]]:
     """What ``make`` makes of each topic and the items that the topic stands before, in order."""
@@ -168,7 +168,7 @@ def by_topic(
 def decide_config_parts(decide: Decide, request: AnyAlterConfigsRequest) -> Slices[Handled]:
     """What the controller answers to changes of settings, of many resources maybe."""
     resources: Sequence[Any] = request.resources
-    parts = yield from divided(resources, _resource, _settings)
+    parts = yield from split_into_parts(resources, _resource, _settings)
     asked: Any = request  # mypy compares the resources of both kinds
     requests = [replace(asked, resources=part) for part in parts]
     decided = decide_parts(decide, requests, refuse=refuse_alter_configs, merge=_merged_configs)
@@ -184,5 +184,5 @@ def _settings(resource: Any) -> int:
 
 
 def _merged_configs(responses: Sequence[Any]) -> Response:
-    merged: Response = replace(responses[0], responses=joined(r.responses for r in responses))
+    merged: Response = replace(responses[0], responses=concatenated(r.responses for r in responses))
     return merged

@@ -37,18 +37,18 @@ HEAD_CHECK_S = 60.0
 
 
 #: Called once: with None when a decision is durable, with the error when it was given up.
-Settle = Callable[[StorageError | None], None]
+OnOutcome = Callable[[StorageError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _PendingDecision:
     """One decision on its way."""
 
     records: tuple[Record, ...]
-    settle: Settle
+    on_outcome: OnOutcome
 
 
-class Committer:
+class GroupCommitter:
     """``image`` is the committed image; ``on_commit`` gets the encoded records of each commit.
 
     ``on_give_up`` is called when decisions were given up: an image that ran ahead with them is
@@ -78,7 +78,7 @@ class Committer:
         self._tail_bytes_max = tail_bytes_max
         self._checkpointing: asyncio.Task[None] | None = None
         self._head_read_ms = wall_ms()
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_PendingDecision] = deque()
         self._committing = False
         self._wake = asyncio.Event()
         self._stopping = False
@@ -88,9 +88,9 @@ class Committer:
         """Whether everything that was decided is durable."""
         return not self._queue and not self._committing
 
-    def add(self, records: tuple[Record, ...], settle: Settle) -> None:
+    def add(self, records: tuple[Record, ...], on_outcome: OnOutcome) -> None:
         """Commit records after all added before."""
-        self._queue.append(_Waiting(records, settle))
+        self._queue.append(_PendingDecision(records, on_outcome))
         self._wake.set()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class Committer:
         return True
 
     async def _commit_group(self) -> None:
-        group: list[_Waiting] = []
+        group: list[_PendingDecision] = []
         size = 0
         while self._queue and len(group) < GROUP_MAX and size < GROUP_RECORDS_MAX:
             group.append(self._queue.popleft())
@@ -133,14 +133,14 @@ class Committer:
             return
         self._committing = False
         for waiting in group:
-            waiting.settle(None)
+            waiting.on_outcome(None)
 
-    async def _give_up(self, group: list[_Waiting], error: StorageError) -> None:
+    async def _give_up(self, group: list[_PendingDecision], error: StorageError) -> None:
         """What was decided since the last commit never happened.
 
         Raises StorageError when that is not certain.
         """
-        if await run_blocking(self._journal.holds, self.image.version + 1):
+        if await run_blocking(self._journal.has_commit, self.image.version + 1):
             raise error
         given_up = [*group, *self._queue]
         logger.error("%d decisions are given up: %s", len(given_up), error)
@@ -148,7 +148,7 @@ class Committer:
         self._committing = False
         self._on_give_up()
         for waiting in given_up:
-            waiting.settle(error)
+            waiting.on_outcome(error)
 
     async def _commit(self, records: tuple[Record, ...]) -> None:
         encoded = encode_records(records)
@@ -194,7 +194,7 @@ class Committer:
     def _begin_checkpoint(self) -> None:
         if self._checkpointing is not None and not self._checkpointing.done():
             return  # the disk is slow; the next one will do
-        self._journal.begin_tail()
+        self._journal.reset_tail()
         header, records = self._header(self.image.version), tuple(self.image.snapshot_records())
         self._checkpointing = asyncio.create_task(self._checkpoint(header, records))
 

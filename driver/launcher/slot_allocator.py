@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sparklog.driver.launcher.racks import NO_RACKS, Racks
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 
 
 def choose_executor(
@@ -55,7 +55,7 @@ def choose_executor(
     return min(free, key=rank, default=None)
 
 
-class Placer:
+class SlotAllocator:
     """Which of our brokers sit on which executor."""
 
     def __init__(self, racks: Racks = NO_RACKS) -> None:
@@ -77,6 +77,6 @@ class Placer:
         with self._lock:
             return self._used.get(executor_id, 0)
 
-    def give_back(self, executor: ExecutorSlots) -> None:
+    def release(self, executor: ExecutorSlots) -> None:
         with self._lock:
             self._used[executor.executor_id] -= 1

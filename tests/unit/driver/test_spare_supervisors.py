@@ -6,7 +6,12 @@ import threading
 import pytest
 from control_plane_fakes import UnderTest, run
 
-from sparklog.driver.control_plane.spare_desk import FORGET_MS, GAP_MS_MAX, SPARES_MAX, SpareDesk
+from sparklog.driver.control_plane.spare_supervisors import (
+    FORGET_MS,
+    GAP_MS_MAX,
+    SPARES_MAX,
+    SpareSupervisors,
+)
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.supervisor.standby import Standby
 from sparklog.types import Endpoint
@@ -20,45 +25,45 @@ class Clock:
         return self.now_ms
 
 
-def ask(desk: SpareDesk, name: str, max_wait_ms: int = 0) -> bytes:
-    answer = desk.wait(AwaitWorkRequest(spare=name, max_wait_ms=max_wait_ms))
+def ask(spares: SpareSupervisors, name: str, max_wait_ms: int = 0) -> bytes:
+    answer = spares.await_work(AwaitWorkRequest(spare=name, max_wait_ms=max_wait_ms))
     assert not isinstance(answer, asyncio.Future)
     return answer.work
 
 
-def give(desk: SpareDesk, name: str, work: bytes = b"{}") -> bool:
-    return desk.give(GiveWorkRequest(spare=name, work=work)).asking
+def give(spares: SpareSupervisors, name: str, work: bytes = b"{}") -> bool:
+    return spares.give_work(GiveWorkRequest(spare=name, work=work)).asking
 
 
 def test_only_one_that_asks_is_given_work() -> None:
     clock = Clock()
-    desk = SpareDesk(clock)
-    assert give(desk, "a") is False
-    assert ask(desk, "a") == b""
-    assert give(desk, "a", b"{1}") is True
-    assert ask(desk, "a") == b"{1}"
+    spares = SpareSupervisors(clock)
+    assert give(spares, "a") is False
+    assert ask(spares, "a") == b""
+    assert give(spares, "a", b"{1}") is True
+    assert ask(spares, "a") == b"{1}"
     clock.now_ms += GAP_MS_MAX + 1
-    assert give(desk, "a") is False
+    assert give(spares, "a") is False
 
 
 def test_who_waits_hears_at_once_and_who_asks_again_hears_the_same() -> None:
     async def story() -> None:
-        desk = SpareDesk(Clock())
-        waiting = desk.wait(AwaitWorkRequest(spare="a", max_wait_ms=20_000))
+        spares = SpareSupervisors(Clock())
+        waiting = spares.await_work(AwaitWorkRequest(spare="a", max_wait_ms=20_000))
         assert isinstance(waiting, asyncio.Future)
-        assert give(desk, "a", b"{1}")
+        assert give(spares, "a", b"{1}")
         assert (await waiting).work == b"{1}"
-        assert ask(desk, "a", 20_000) == b"{1}"
-        short = desk.wait(AwaitWorkRequest(spare="b", max_wait_ms=1))
+        assert ask(spares, "a", 20_000) == b"{1}"
+        short = spares.await_work(AwaitWorkRequest(spare="b", max_wait_ms=1))
         assert isinstance(short, asyncio.Future)
         assert (await short).work == b""
-        former = desk.wait(AwaitWorkRequest(spare="b", max_wait_ms=20_000))
-        later = desk.wait(AwaitWorkRequest(spare="b", max_wait_ms=20_000))
+        former = spares.await_work(AwaitWorkRequest(spare="b", max_wait_ms=20_000))
+        later = spares.await_work(AwaitWorkRequest(spare="b", max_wait_ms=20_000))
         assert isinstance(former, asyncio.Future)
         assert isinstance(later, asyncio.Future)
         assert former.done()
         assert not later.done()
-        desk.close()
+        spares.close()
         assert later.done()
 
     asyncio.run(story())
@@ -66,15 +71,15 @@ def test_who_waits_hears_at_once_and_who_asks_again_hears_the_same() -> None:
 
 def test_the_desk_forgets_and_has_a_limit() -> None:
     clock = Clock()
-    desk = SpareDesk(clock)
+    spares = SpareSupervisors(clock)
     for number in range(SPARES_MAX):
-        ask(desk, f"spare-{number}")
+        ask(spares, f"spare-{number}")
     with pytest.raises(KafkaError) as refusal:
-        ask(desk, "one-more")
+        ask(spares, "one-more")
     assert refusal.value.code == ErrorCode.INVALID_REQUEST
     clock.now_ms += FORGET_MS + 1
-    assert ask(desk, "one-more") == b""
-    assert give(desk, "spare-0") is False
+    assert ask(spares, "one-more") == b""
+    assert give(spares, "spare-0") is False
 
 
 def test_a_supervisor_stands_by_until_it_is_given_work_or_stopped(

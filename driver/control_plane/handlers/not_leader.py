@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
-from sparklog.service.refusals import (
+from sparklog.service.error_responses import (
     REFUSAL_UNITS,
     refuse_delete_records,
     refuse_list_offsets,
     refuse_offset_for_leader_epoch,
 )
+from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.slices import Slices, in_groups
 from sparklog.types import NO_OFFSET
 from sparklog.wire.protocol.messages.delete_records import DeleteRecordsRequest

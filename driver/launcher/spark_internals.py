@@ -1,10 +1,11 @@
-"""The only use of Spark's internals: executors as a list, tasks pinned to one of them, jobs by id.
+"""The launcher's only access to Spark's internals: executors, pinned tasks, jobs, interpreters.
 
-Owns: everything that reaches through the gateway into Spark's Scala classes.  Must not know what a
-task does.
+Owns: every call of the launcher that goes through the py4j gateway into Spark's Scala classes or
+reads a private attribute of PySpark.  Must not know what a task does.
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -14,7 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-LOOK_SECONDS = 0.1
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
 #: Spark's name for the driver in its list of executors.
 DRIVER_ID = "driver"
 
@@ -79,6 +82,64 @@ def active_executors(context: Any) -> tuple[ExecutorSlots, ...]:
     return tuple(sorted(known, key=lambda executor: executor.executor_id))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPython:
+    """The Python interpreters of a session: the programs, their PATH, and their PYTHONPATHs."""
+
+    workers: str
+    planner: str
+    path: str
+    planner_modules: str
+    worker_modules: str
+
+
+def session_python(context: Any) -> SessionPython | None:
+    """The interpreters that Spark starts for a session.
+
+    Returns None for a version of Spark that does not expose them.
+    """
+    try:
+        jvm = context._jvm
+        utils = getattr(getattr(jvm.org.apache.spark.api.python, "PythonUtils$"), "MODULE$")
+        getenv = jvm.java.lang.System.getenv
+        inherited = getenv("PYTHONPATH") or ""
+        spark_modules = utils.sparkPythonPath()
+        return SessionPython(
+            workers=workers_python(context),
+            planner=utils.defaultPythonExec(),
+            path=getenv("PATH") or os.defpath,
+            planner_modules=_search_path(spark_modules, inherited),
+            worker_modules=_search_path(*_included_files(context), spark_modules, inherited),
+        )
+    except Exception as error:
+        log.debug("the interpreters of this session are not looked at: %s", error)
+        return None
+
+
+def workers_python(context: Any) -> str:
+    """The interpreter that runs the tasks which this driver makes."""
+    program: str = context.pythonExec
+    return program
+
+
+def set_workers_python(context: Any, program: str) -> None:
+    context.pythonExec = program
+
+
+def _included_files(context: Any) -> list[str]:
+    """The files that ``addPyFile`` sends along with tasks."""
+    names = context._python_includes or ()
+    if not names:
+        return []
+    from pyspark import SparkFiles
+
+    return [os.path.join(SparkFiles.getRootDirectory(), name) for name in names]
+
+
+def _search_path(*paths: str) -> str:
+    return os.pathsep.join(path for path in paths if path)
+
+
 def temporary_folder(context: Any) -> Path:
     """A folder of the driver that lives as long as the application."""
     return Path(context._temp_dir)
@@ -109,7 +170,7 @@ class PinnedJob:
     def result(self) -> list[bytes]:
         """Wait for its answers, in the order of the tasks.  Raises Spark's error."""
         while not self._future.isDone():
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         return [bytes(answer) for answer in self._future.get()]
 
     def cancel(self) -> None:

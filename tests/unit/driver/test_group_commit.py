@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.driver.control_plane.committer import Committer
-from sparklog.driver.control_plane.feed import COMMITS_MAX, MetadataFeed
+from sparklog.driver.control_plane.group_commit import GroupCommitter
 from sparklog.driver.control_plane.journal import (
     CommitHeader,
     Journal,
@@ -17,6 +16,7 @@ from sparklog.driver.control_plane.journal import (
     checkpoint_name,
     commit_name,
 )
+from sparklog.driver.control_plane.metadata_feed import COMMITS_MAX, MetadataFeed
 from sparklog.errors import StorageError
 from sparklog.metadata import BrokerIdAssigned, ClusterImage, Record, encode_records
 from sparklog.storage_backends.memory import MemoryBackend
@@ -48,7 +48,7 @@ class UnderTest:
         self.published: list[bytes] = []
         self.given_up = 0
         nonces = itertools.count()
-        self.committer = Committer(
+        self.committer = GroupCommitter(
             self.journal,
             ClusterImage(),
             wall_ms=lambda: self.now_ms,
@@ -190,7 +190,7 @@ def test_a_collision_with_another_controller_ends_it() -> None:
 
 
 def test_an_idle_controller_notices_that_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.driver.control_plane.committer.HEAD_CHECK_S", 0.01)
+    monkeypatch.setattr("sparklog.driver.control_plane.group_commit.HEAD_CHECK_S", 0.01)
 
     async def story() -> None:
         under_test = UnderTest()

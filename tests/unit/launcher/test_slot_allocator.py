@@ -1,8 +1,8 @@
 from launcher_fakes import executor
 
-from sparklog.driver.launcher.executor_choice import Placer, choose_executor
 from sparklog.driver.launcher.racks import Racks
-from sparklog.driver.launcher.spark_jobs import ExecutorSlots
+from sparklog.driver.launcher.slot_allocator import SlotAllocator, choose_executor
+from sparklog.driver.launcher.spark_internals import ExecutorSlots
 
 A1, A2, B1, C1 = (executor("1", "a"), executor("2", "a"), executor("3", "b"), executor("4", "c"))
 
@@ -48,8 +48,8 @@ def test_without_a_free_slot_there_is_no_choice() -> None:
 
 def test_racks_fill_alike_however_many_hosts_they_have() -> None:
     racks = Racks(by_host={"a": "left", "b": "left", "c": "right"})
-    placer, executors = Placer(racks), [A1, A2, B1, C1]
-    taken = [placer.take(executors, None, frozenset()) for _ in range(6)]
+    slot_allocator, executors = SlotAllocator(racks), [A1, A2, B1, C1]
+    taken = [slot_allocator.take(executors, None, frozenset()) for _ in range(6)]
     assert taken == [A1, C1, B1, C1, A2, B1]  # the right one is full then
 
 
@@ -59,8 +59,8 @@ def test_who_loses_its_host_stays_in_its_rack() -> None:
 
 
 def test_the_placer_counts_what_was_taken_and_given_back() -> None:
-    placer = Placer()
-    taken = [placer.take([A1, B1], None, frozenset()) for _ in range(5)]
+    slot_allocator = SlotAllocator()
+    taken = [slot_allocator.take([A1, B1], None, frozenset()) for _ in range(5)]
     assert taken == [A1, B1, A1, B1, None]
-    placer.give_back(B1)
-    assert placer.take([A1, B1], None, frozenset()) == B1
+    slot_allocator.release(B1)
+    assert slot_allocator.take([A1, B1], None, frozenset()) == B1

@@ -25,14 +25,14 @@ FORGET_MS: Final = 120_000
 SPARES_MAX: Final = 1_000
 
 
-class SpareDesk:
+class SpareSupervisors:
     """One control plane's; everything by the names of spares."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._now_ms = monotonic_ms
         self._work: dict[str, bytes] = {}
         self._waiting: dict[str, asyncio.Future[AwaitWorkResponse]] = {}
-        self._heard_ms: dict[str, int] = {}
+        self._last_request_ms: dict[str, int] = {}
         self._closed = False
 
     @property
@@ -40,16 +40,16 @@ class SpareDesk:
         """Spares that wait for work."""
         return len(self._waiting)
 
-    def wait(
+    def await_work(
         self, request: AwaitWorkRequest
     ) -> "AwaitWorkResponse | asyncio.Future[AwaitWorkResponse]":
         """The work of a spare; waits while there is none."""
         name = request.spare
         self._answer(name)  # a request of a connection that it has given up
         self._forget()
-        if name not in self._heard_ms and len(self._heard_ms) >= SPARES_MAX:
+        if name not in self._last_request_ms and len(self._last_request_ms) >= SPARES_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{SPARES_MAX} spares wait already")
-        self._heard_ms[name] = self._now_ms()
+        self._last_request_ms[name] = self._now_ms()
         wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
         if name in self._work or wait_ms <= 0 or self._closed:
             return AwaitWorkResponse(work=self._work.get(name, b""))
@@ -59,11 +59,11 @@ class SpareDesk:
         future.add_done_callback(lambda _: timer.cancel())
         return future
 
-    def give(self, request: GiveWorkRequest) -> GiveWorkResponse:
+    def give_work(self, request: GiveWorkRequest) -> GiveWorkResponse:
         """Work for a spare that is asking."""
         name = request.spare
-        heard_ms = self._heard_ms.get(name)
-        recent = heard_ms is not None and self._now_ms() - heard_ms <= GAP_MS_MAX
+        last_request_ms = self._last_request_ms.get(name)
+        recent = last_request_ms is not None and self._now_ms() - last_request_ms <= GAP_MS_MAX
         asking = name in self._waiting or recent
         if asking:
             self._work[name] = request.work
@@ -80,11 +80,11 @@ class SpareDesk:
         future = self._waiting.pop(name, None)
         if future is not None and not future.done():
             if name not in self._work:
-                self._heard_ms[name] = self._now_ms()  # it will ask again
+                self._last_request_ms[name] = self._now_ms()  # it will ask again
             future.set_result(AwaitWorkResponse(work=self._work.get(name, b"")))
 
     def _forget(self) -> None:
         oldest = self._now_ms() - FORGET_MS
-        for name in [name for name, heard in self._heard_ms.items() if heard < oldest]:
-            del self._heard_ms[name]
+        for name in [name for name, last_ms in self._last_request_ms.items() if last_ms < oldest]:
+            del self._last_request_ms[name]
             self._work.pop(name, None)

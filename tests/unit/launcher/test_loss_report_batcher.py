@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 from running import wait_for
 
-from sparklog.driver.launcher import loss_batch
-from sparklog.driver.launcher.loss_batch import LossBatch
+from sparklog.driver.launcher import loss_report_batcher
+from sparklog.driver.launcher.loss_report_batcher import LossReportBatcher
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 
 
-def report_all(batch: LossBatch, *broker_ids: int) -> list[threading.Thread]:
+def report_all(batch: LossReportBatcher, *broker_ids: int) -> list[threading.Thread]:
     threads = [threading.Thread(target=batch.report, args=(each,)) for each in broker_ids]
     for thread in threads:
         thread.start()
@@ -26,14 +26,14 @@ def join(threads: list[threading.Thread]) -> None:
 
 def test_brokers_that_die_together_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, ...]] = []
-    batch = LossBatch(sent.append)
+    batch = LossReportBatcher(sent.append)
 
     def gather(_seconds: float) -> None:
         """As long as it takes, on a busy machine too."""
         wait_for(lambda: len(batch._pending) == 3)
 
     clock = SimpleNamespace(sleep=gather, monotonic=time.monotonic)
-    monkeypatch.setattr(loss_batch, "time", clock)
+    monkeypatch.setattr(loss_report_batcher, "time", clock)
     join(report_all(batch, 3, 1, 2))
     assert sent == [(1, 2, 3)]
 
@@ -46,7 +46,7 @@ def test_what_comes_while_a_report_is_on_its_way_goes_with_the_next() -> None:
         sent.append(broker_ids)
         assert may_go.wait(60)
 
-    batch = LossBatch(send)
+    batch = LossReportBatcher(send)
     threads = report_all(batch, 1)
     wait_for(lambda: sent == [(1,)])
     threads += report_all(batch, 2)
@@ -70,13 +70,13 @@ def failing(*errors: Exception) -> tuple[list[tuple[int, ...]], Callable[[tuple[
 
 def test_a_control_plane_that_is_restarting_is_asked_again() -> None:
     sent, send = failing(ConnectError("nobody listens"), ConnectError("nobody listens"))
-    LossBatch(send).report(1)
+    LossReportBatcher(send).report(1)
     assert sent == [(1,)]
 
 
 def test_a_refusal_is_raised_where_the_loss_was_seen() -> None:
     sent, send = failing(KafkaError(ErrorCode.INVALID_REQUEST, "no"))
-    batch = LossBatch(send)
+    batch = LossReportBatcher(send)
     with pytest.raises(KafkaError, match="no"):
         batch.report(1)
     batch.report(1)

@@ -20,7 +20,7 @@ RETRY_SECONDS = 0.1
 REPORT_SECONDS_MAX = 10.0
 
 
-class LossBatch:
+class LossReportBatcher:
     """``send`` reports broker ids to the control plane and raises SparklogError."""
 
     def __init__(self, send: Callable[[tuple[int, ...]], None]) -> None:
