@@ -1,5 +1,5 @@
 """The control plane and the Spark launcher.
 
-Owns: the controller and its journal (a process of its own), and the code of the Spark driver that
-submits, watches and resubmits brokers.  Must not know how a broker works inside.
+Owns: the controller and its journal, which run in a process of their own, and the code in the Spark
+driver that submits, watches and resubmits brokers.  Must not know how a broker works inside.
 """

@@ -1,9 +1,9 @@
 """``python -m sparklog.driver``: the control plane as a process.
 
-Reads one JSON line on stdin (the fields of ``ControlPlaneOptions``), answers one on stdout when it
-serves or when it cannot, logs to stderr.  SIGTERM and StopNode end it cleanly with exit code 0; a
-journal of which it is not certain what it holds, or that another controller took over, ends it
-with 1.
+The process reads one JSON line from stdin (the fields of ``ControlPlaneOptions``) and writes one
+JSON line to stdout as soon as it serves or has failed to start.  It logs to stderr.  SIGTERM and
+StopNode end it cleanly with exit code 0.  The exit code is 1 when the content of the journal has
+become uncertain, or when another controller has taken the journal over.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from sparklog.process import die_with_parent, raise_descriptor_limit
 logger = logging.getLogger("sparklog.driver")
 
 _EXPECTED = "stdin must be one JSON line with journal_dir, and as they are wanted listen_host, port"
-#: Errors by the word that the launcher understands, most specific first.
+#: Error types and the ``kind`` that the launcher is sent for each, most specific type first.
 _KINDS: tuple[tuple[type[SparklogError], str], ...] = (
     (ForeignClusterError, "foreign_cluster"),
     (JournalError, "journal"),
@@ -77,12 +77,12 @@ def _read_options(line: str) -> ControlPlaneOptions:
 
 async def _serve(options: ControlPlaneOptions) -> int:
     control_plane = ControlPlane(options)
-    gc.disable()  # half of the time of reading a large journal would go there, for nothing
+    gc.disable()  # collections would take half of the time of loading a large journal
     await control_plane.start()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control_plane.stop, signal.Signals(number).name)
-    gc.freeze()  # what is loaded now stays; later collections need not look at it
+    gc.freeze()  # the loaded objects stay alive, so later collections can skip them
     gc.enable()
     image = control_plane.image
     logger.info(
@@ -118,7 +118,7 @@ def _refuse(error: str, kind: str) -> int:
 
 
 def _say(answer: dict[str, Any]) -> None:
-    """One line; whoever wants it may be gone already."""
+    """Write one JSON line to stdout; the parent process may have ended already."""
     try:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()

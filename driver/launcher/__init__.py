@@ -1,7 +1,8 @@
-"""The code of the Spark driver that starts a cluster and keeps it whole.
+"""The code in the Spark driver that starts a cluster and keeps all of its brokers running.
 
-Owns: engines, Spark jobs, the fleet of brokers, spare supervisors, the choice of executors, and the
-control plane's child process.  Must not know the control plane's inside, nor a broker's.
+Owns: engines, Spark jobs, the fleet of brokers, spare supervisors, the allocation of executor
+slots, and the control plane's child process.  Must not know how the control plane or a broker works
+inside.
 """
 
 from sparklog.driver.launcher.engines import Engine, ProcessEngine

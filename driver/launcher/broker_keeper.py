@@ -1,8 +1,8 @@
-"""Keeps one broker running: picks an executor, submits its supervisor, and does so again.
+"""The keeper of one broker: it picks an executor, submits a supervisor job, and resubmits it.
 
-Owns: the life of one broker's jobs, on a thread of its own, and when a directory that no executor
-has is given up for a new one.  Must not know how jobs run (the engine does) nor what the control
-plane decides.
+Owns: the sequence of one broker's jobs, on a thread of its own, and the decision to replace a
+missing broker directory by a new one.  Must not know how jobs run (the engine does) nor what the
+control plane decides.
 """
 
 import logging
@@ -21,7 +21,7 @@ from sparklog.wire.protocol.private import AssignedBroker
 
 log = logging.getLogger(__name__)
 
-#: How long an executor's host may take to come back before others are asked.
+#: How long the keeper waits for an executor on the former host before it tries other hosts.
 HOST_RETURN_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.25
 RETRY_SECONDS_MAX = 15.0
@@ -29,15 +29,24 @@ RETRY_SECONDS_MAX = 15.0
 
 class MakePayload(Protocol):
     def __call__(self, executor: ExecutorSlots, new: bool) -> dict[str, Any]:
-        """The supervisor's payload for a broker on this executor."""
+        """The supervisor's payload for a broker on this executor.
+
+        Args:
+            new: whether the broker may create its directory.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeeperOptions:
-    """``on_loss`` is told a broker id and a reason; ``on_failure``: it could not start at all.
+    """The callbacks and limits of a keeper.
 
-    ``replacement_delay`` is in seconds; ``may_replace`` tells whether a broker's records are all
-    led by others, so that it can do with an empty directory.
+    Args:
+        make_payload: makes the supervisor's payload for one executor.
+        on_loss: called with the broker id and a reason when a running broker is lost.
+        on_failure: called when the broker could not be started at all.
+        may_replace: whether other brokers lead all partitions of a broker, so that an empty
+            directory loses no records.
+        replacement_delay: seconds until a missing directory may be replaced by an empty one.
     """
 
     make_payload: MakePayload
@@ -48,7 +57,11 @@ class KeeperOptions:
 
 
 class BrokerKeeper:
-    """One broker's thread.  ``failure`` is set when it could not start at all."""
+    """Keeps one broker running, on a thread of its own.
+
+    ``failure`` is the reason why the broker could not be started at all; None otherwise.  Every
+    method may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -83,23 +96,23 @@ class BrokerKeeper:
 
     @property
     def job_name(self) -> str:
-        """The job that runs it: its own, or that of a spare."""
+        """The name of the job that runs the broker: its own job, or that of a spare."""
         spare = self._spare
         return f"broker-{self.broker_id}" if spare is None else spare.name
 
     @property
     def is_registered(self) -> bool:
-        """Whether its broker was seen alive since this start."""
+        """Whether the broker has registered since the cluster was started."""
         return self._registered
 
     @property
     def is_missing(self) -> bool:
-        """Whether no executor had its directory; it is looked for again and again."""
+        """Whether no executor had the broker's directory; the keeper goes on looking for it."""
         return self._missing
 
     @property
     def absence_message(self) -> str:
-        """What to say of that."""
+        """The text that tells users about a missing directory."""
         return (
             f"no executor has the directory of broker {self.broker_id}, which was last on "
             f"{self._host}; give the data_dir that it was started with"
@@ -107,14 +120,14 @@ class BrokerKeeper:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no job runs and none will."""
+        """Whether no job runs for this broker and none will be submitted."""
         return not self._thread.is_alive()
 
     def start(self) -> None:
         self._thread.start()
 
     def mark_registered(self) -> None:
-        """The broker has been seen alive: it has a directory, and losses are to be mended."""
+        """Record that the broker is alive: it has a directory, and is restarted when it is lost."""
         executor = self._executor
         if executor is not None:
             self._host = executor.host
@@ -122,11 +135,11 @@ class BrokerKeeper:
         self._missing = False
 
     def accept_absence(self) -> None:
-        """The others can do without it until its directory is back or replaced."""
+        """Let the cluster start without this broker until its directory is back or replaced."""
         self._is_permanent = True
 
     def ask_to_stop(self) -> None:
-        """From now on an end of the job is final."""
+        """Do not submit another job once the present one has ended."""
         self._stopping.set()
 
     @property
@@ -134,7 +147,7 @@ class BrokerKeeper:
         return self._stopping.is_set()
 
     def join(self, timeout: float) -> bool:
-        """Whether the job has ended; waits for it."""
+        """Wait up to ``timeout`` seconds for the end of the job.  Returns whether it has ended."""
         if self._thread.is_alive():
             self._thread.join(max(0.0, timeout))
         return self.has_ended
@@ -156,7 +169,7 @@ class BrokerKeeper:
             self._options.on_failure()
 
     def _handle_error(self, error: Exception) -> None:
-        """What the engine should not have raised, as a lost connection to the JVM."""
+        """Handle an unexpected error of the engine, such as a lost connection to the JVM."""
         if self._stopping.is_set():
             return
         log.exception("the keeper of broker %s failed", self.broker_id)
@@ -166,7 +179,7 @@ class BrokerKeeper:
             self.failure = f"{type(error).__name__}: {error}"
 
     def _find_place(self) -> ExecutorSlots | Spare | None:
-        """Wait for an executor to run on, or a spare to run in; None when it is time to stop."""
+        """Wait for an executor or a spare supervisor; None when the keeper has to stop."""
         while not self._stopping.is_set():
             if self._engine.is_over():
                 self.failure = "the Spark application has ended"
@@ -188,12 +201,12 @@ class BrokerKeeper:
                     self._pause()
                 self._refused_by = frozenset()
             else:
-                self._replacing = False  # who leads its records now may not when there is room
+                self._replacing = False  # leadership may have changed when a slot becomes free
             self._stopping.wait(POLL_SECONDS)
         return None
 
     def _choose_place(self, executors: Iterable[ExecutorSlots]) -> ExecutorSlots | Spare | None:
-        """Its host comes first, and there a spare, which need not queue."""
+        """Prefer the broker's last host, and there a spare, which need not queue for a slot."""
         spares, excluded = self._spares, self._refused_by
         spare = spares.take(self._host, excluded, self._payload) if self._is_permanent else None
         if spare is not None:
@@ -221,14 +234,14 @@ class BrokerKeeper:
         return True
 
     def _clear_refusals(self, executors: Iterable[ExecutorSlots]) -> None:
-        """A changed list of executors makes refusals worth asking again."""
+        """Forget earlier refusals when new executors have come."""
         ids = frozenset(executor.executor_id for executor in executors)
         if ids - self._known_executors and self._is_permanent:
             self._refused_by = frozenset()
         self._known_executors |= ids
 
     def _should_wait_for_host(self, executors: Iterable[ExecutorSlots]) -> bool:
-        """After a loss the cluster manager usually starts an executor on the same host again."""
+        """Whether the cluster manager may be about to replace a lost executor on the same host."""
         recent = time.monotonic() - self._last_ran < HOST_RETURN_SECONDS_MAX
         away = self._host not in {executor.host for executor in executors}
         return self._registered and recent and away
@@ -285,13 +298,13 @@ class BrokerKeeper:
             self._missing = self._replacing = False
             self._last_ran = time.monotonic()
             self._host = executor.host
-        with suppress(Exception):  # the session timeout fences it as well
+        with suppress(Exception):  # otherwise the session timeout fences the broker
             self._options.on_loss(self.broker_id, f"{outcome} {error}".strip())
         if outcome != "lost":
             self._pause()
 
     def _is_elsewhere(self, report: Mapping[str, Any]) -> bool:
-        """Whether the directory has to be looked for on other executors."""
+        """Whether the directory may be on another executor."""
         kind = report.get("kind")
         return kind == "not_here" or (kind == "storage" and self._is_permanent)
 

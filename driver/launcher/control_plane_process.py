@@ -1,6 +1,6 @@
-"""The control plane as a child process that is restarted on the same port when it dies.
+"""The control plane's child process, which is restarted on the same port when it dies.
 
-Owns: that process and the thread that watches it.  Must not know what the control plane does.
+Owns: the process and the thread that watches it.  Must not know what the control plane does.
 """
 
 import itertools
@@ -22,15 +22,23 @@ log = logging.getLogger(__name__)
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
 RETRY_SECONDS_MAX = 5.0
-#: A shorter life counts as a failed start.
+#: A process that ends within this time counts as a failed start.
 FAST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlProcessOptions:
-    """``expected_cluster_id`` is what the data already belongs to; port 0 takes any.
+    """The options of the control plane's process.
 
-    ``storage_options`` travel on stdin alone, because they may hold a secret.
+    Args:
+        journal_dir: folder or URL of the journal.
+        port: the port to listen on; 0 takes any free port.
+        settings: broker settings by Kafka's names.
+        storage_options: options of the journal's store.  They are sent on stdin only, because
+            they may hold a secret.
+        expected_cluster_id: the cluster that the data directories belong to, if any.
+        log_path: the file that takes the process's stderr.
+        command: the command to run instead of ``python -m sparklog.driver``.
     """
 
     journal_dir: str
@@ -58,12 +66,16 @@ class ControlPlaneProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the running process; None between two."""
+        """The process id; None while no process runs."""
         child = self._child
         return child.pid if child is not None and child.poll() is None else None
 
     def start(self) -> None:
-        """Returns when it serves.  Raises StartError."""
+        """Start the process and wait until it serves.
+
+        Raises:
+            StartError: the process has ended, or was not ready in time.
+        """
         try:
             child = self._spawn()
         except ChildError as error:
@@ -75,7 +87,7 @@ class ControlPlaneProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it cleanly, by force after some seconds."""
+        """End the process cleanly; kill it after ``STOP_SECONDS_MAX``."""
         self._stopping.set()
         child = self._child
         if child is not None:
@@ -119,7 +131,7 @@ class ControlPlaneProcess:
             self._restart()
 
     def _restart(self) -> None:
-        """Try until it serves again; brokers and clients look for it at the old port."""
+        """Start the process until it serves again, at the port that brokers and clients know."""
         for attempt in itertools.count(1):
             if self._stopping.is_set():
                 return
@@ -132,11 +144,11 @@ class ControlPlaneProcess:
             self._child = child
             self.restarts += 1
             log.info("the control plane is back as process %s", child.pid)
-            if self._stopping.is_set():  # stop() has not seen this one
+            if self._stopping.is_set():  # stop() has not seen this process
                 child.close()
             return
 
 
 def _pause(failures: int) -> float:
-    """Seconds before the next try; none after a single death."""
+    """Seconds until the next try; 0 after a single death."""
     return 0.0 if failures < 2 else min(RETRY_SECONDS_MAX, 0.1 * 2**failures)

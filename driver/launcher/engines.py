@@ -1,7 +1,7 @@
-"""Where supervisors run: as Spark tasks or as plain processes.
+"""The engines that run supervisors, as Spark tasks or as plain processes.
 
-Owns: the seam between the launcher and what executes its supervisors, and the plain-process side of
-it.  Must not know what a supervisor does; its module and its JSON are given by the caller.
+Owns: the interface between the launcher and an engine, and the engine for plain processes.  Must
+not know what a supervisor does; the caller gives the supervisor's module and its JSON payload.
 """
 
 import json
@@ -16,9 +16,9 @@ from sparklog.driver.launcher.spark_internals import ExecutorSlots
 from sparklog.errors import SparklogError
 from sparklog.process import Child, ChildError, describe_end, python_command, start_child
 
-#: A process engine takes any number of brokers.
+#: The slots that a process engine reports: it takes any number of brokers.
 UNLIMITED = 1_000_000
-#: A job that is cancelled again after so long is killed.
+#: A job is killed when it is cancelled again this long after its first cancellation.
 TERMINATE_SECONDS_MAX = 5.0
 
 
@@ -28,9 +28,9 @@ class JobLost(SparklogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One supervisor to run: its name, its payload (which holds the secret), and where.
+    """One supervisor to run: its name, its payload (which holds the secret), and its executor.
 
-    ``title`` and ``purpose`` tell people what it is.
+    ``title`` and ``purpose`` are shown to users, for example in Spark's UI.
     """
 
     name: str
@@ -44,35 +44,50 @@ class Engine(Protocol):
     """Runs supervisors.  Every method may be called from any thread."""
 
     def require_slots(self, brokers: int, spares: int) -> None:
-        """Check that so many have room.  Raises StartError: wanted, found, remedy."""
+        """Check that there are slots for ``brokers`` brokers and ``spares`` spares.
+
+        Raises:
+            StartError: names the slots that are wanted, those that were found, and the remedy.
+        """
 
     def prepare(self) -> None:
-        """Check the executors and give them what they lack.  Raises StartError."""
+        """Check the executors and ship the code that they lack.
+
+        Raises:
+            StartError: an executor cannot run a supervisor.
+        """
 
     def executors(self) -> tuple[ExecutorSlots, ...]:
-        """Where a supervisor can run now."""
+        """The executors on which a supervisor can run now."""
 
     def run(self, job: Job) -> dict[str, Any]:
-        """Run a supervisor to its end; its report.  Raises JobLost."""
+        """Run a supervisor and wait for its end.
+
+        Returns:
+            The supervisor's report.
+
+        Raises:
+            JobLost: the job ended without a report.
+        """
 
     def cancel(self, name: str) -> None:
         """End a job without asking its broker over the network; its ``run`` returns or raises.
 
-        Asked again after some seconds, it ends at once.
+        A second call ``TERMINATE_SECONDS_MAX`` later ends the job at once.
         """
 
     def is_over(self) -> bool:
-        """Whether nothing can run here any more."""
+        """Whether the engine can run no more jobs."""
 
     def cancel_queries(self) -> None:
-        """Cancel all work that is not ours."""
+        """Cancel all jobs that do not belong to the cluster."""
 
     def close(self) -> None:
-        """End what still runs."""
+        """End all jobs that still run."""
 
 
 class ProcessEngine:
-    """Supervisors as plain processes on this machine, for tests and protocol work."""
+    """Runs supervisors as plain processes on this machine, for tests and protocol work."""
 
     def __init__(self, module: str, host: str, log_folder: Path | None = None) -> None:
         self._module = module
@@ -84,10 +99,10 @@ class ProcessEngine:
         self._closed = False
 
     def require_slots(self, brokers: int, spares: int) -> None:
-        """Any number fits."""
+        """Any number of processes fits."""
 
     def prepare(self) -> None:
-        """Children run with this process's Python and modules."""
+        """Nothing to do: children use this process's Python and modules."""
 
     def executors(self) -> tuple[ExecutorSlots, ...]:
         return (ExecutorSlots(executor_id="local", host=self._host, slots=UNLIMITED),)
@@ -124,15 +139,15 @@ class ProcessEngine:
         if child is None:
             return
         if time.monotonic() - began < TERMINATE_SECONDS_MAX:
-            child.terminate()  # the supervisor passes it on
+            child.terminate()  # the supervisor passes the signal on to its broker
         else:
-            child.kill()  # its broker does not listen, and ends with it
+            child.kill()  # its broker does not react, and is killed together with it
 
     def is_over(self) -> bool:
         return self._closed
 
     def cancel_queries(self) -> None:
-        """There are none."""
+        """Nothing to do: a process engine runs no queries."""
 
     def close(self) -> None:
         with self._lock:

@@ -1,8 +1,8 @@
-"""The brokers that a launcher keeps: added, waited for, and stopped, a few or all of them.
+"""The fleet: all brokers that a launcher keeps running.
 
-Owns: the keepers, and the order of a stop: ask the brokers, wait for their supervisors to return,
-cancel what is left.  Must not know why there are more or fewer, nor locks and the control plane's
-process.
+Owns: the broker keepers, and the order of a stop: ask the brokers, wait for their supervisors to
+return, cancel the jobs that are left.  Must not know why brokers are added or removed, nor locks,
+nor the control plane's process.
 """
 
 import logging
@@ -29,42 +29,48 @@ from sparklog.wire.protocol.private import AssignedBroker
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-#: How long a broker that is just being restarted may take until it can be asked to stop.
+#: How long to wait for a broker that is being restarted, until it can be asked to stop.
 ASK_SECONDS_MAX = 5.0
 ASK_AGAIN_SECONDS = 0.2
 CANCEL_AGAIN_SECONDS = 1.0
 CANCEL_SECONDS_MAX = 8.0
 CLOSING_LOOK_SECONDS = 1.0
-#: How much longer than others a broker may take to stop while it is heard of.
+#: Additional time to stop for a broker that is still registered and closes its logs.
 CLOSING_SECONDS_MAX = 600.0
 
 
 class FleetCalls(Protocol):
-    """What is asked of the control plane and of brokers."""
+    """The requests of a fleet to the control plane and to brokers."""
 
     def report_losses(self, broker_ids: Collection[int]) -> None:
-        """These brokers do not run any more.  Raises SparklogError."""
+        """Report that these brokers do not run any more.  Raises SparklogError."""
 
     def alive_brokers(self) -> dict[int, Endpoint]:
-        """The registered brokers.  Raises SparklogError."""
+        """The registered brokers and their addresses, by id.  Raises SparklogError."""
 
     def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
-        """The partitions that have a replica there.  Raises SparklogError."""
+        """The partitions that have a replica on this broker.  Raises SparklogError."""
 
     def give_work(self, spare: str, work: bytes) -> bool:
-        """Give a spare its work; whether it was asking for some.  Raises SparklogError."""
+        """Give a spare its work.  Returns whether the spare was waiting.  Raises SparklogError."""
 
     def stop_nodes(self, nodes: tuple[Endpoint, ...], reason: str) -> tuple[Endpoint, ...]:
-        """Ask nodes for a clean stop; those that agreed."""
+        """Ask nodes for a clean stop.  Returns the nodes that agreed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetOptions:
-    """``make_payload`` gives a supervisor's payload for a broker id, an executor, and whether the
-    directory may be created.  ``on_failure``: a broker will never run.  ``replacement_delay``, in
-    seconds: how long a directory that no executor has is waited for.  ``spares``: how many slots
-    are held for brokers that lose theirs; ``make_spare_payload`` as ``make_payload``, by name.
-    ``racks``: what brokers are spread over."""
+    """The options of a fleet.
+
+    Args:
+        make_payload: makes a supervisor's payload for a broker id and an executor; the flag says
+            whether the broker may create its directory.
+        on_failure: called when a broker will never run.
+        replacement_delay: seconds to wait for a missing broker directory before it is replaced.
+        make_spare_payload: makes the payload of a spare supervisor by its name.
+        spares: the number of slots to hold for brokers that lose theirs.
+        racks: the racks over which brokers are spread.
+    """
 
     make_payload: Callable[[int, ExecutorSlots, bool], dict[str, Any]]
     on_failure: Callable[[], None]
@@ -76,7 +82,7 @@ class FleetOptions:
 
 
 class Fleet:
-    """Every method may be called from any thread."""
+    """All brokers and spares of one cluster.  Every method may be called from any thread."""
 
     def __init__(self, options: FleetOptions, engine: Engine, calls: FleetCalls) -> None:
         self._options = options
@@ -102,19 +108,23 @@ class Fleet:
 
     @property
     def stopping_ids(self) -> tuple[int, ...]:
-        """Those that were asked to stop and not waited for to the end."""
+        """The brokers that were asked to stop and have not been removed from the fleet yet."""
         return tuple(i for i, keeper in sorted(self._keepers.items()) if keeper.is_stopping)
 
     def start_spares(self) -> None:
-        """Begin to hold spare slots; returns at once."""
+        """Begin to hold spare slots, without waiting for them."""
         self._spares.start()
 
     def unregistered(self) -> tuple[int, ...]:
-        """Those that have not been seen alive yet."""
+        """The brokers that have not registered yet."""
         return tuple(i for i in self.broker_ids if not self._keepers[i].is_registered)
 
     def add(self, brokers: Iterable[AssignedBroker]) -> None:
-        """Have these brokers run from now on.  Raises StartError when all are being stopped."""
+        """Start these brokers and keep them running.
+
+        Raises:
+            StartError: the fleet is being stopped.
+        """
         added = {broker.broker_id: self._keeper(broker) for broker in brokers}
         with self._lock:
             self._require_running()
@@ -123,8 +133,16 @@ class Fleet:
                 keeper.start()
 
     def await_registered(self, broker_ids: Collection[int], seconds: float) -> None:
-        """Until these brokers serve, but for those whose directory is gone while others lead all
-        that they had.  Raises StartError."""
+        """Block until the brokers are registered.
+
+        Brokers whose directory is missing are skipped if others lead all of their partitions.
+
+        Args:
+            seconds: the time limit.
+
+        Raises:
+            StartError: a broker cannot start, did not register in time, or the fleet stops.
+        """
         end = time.monotonic() + seconds
         waiting = {broker_id: self._keepers[broker_id] for broker_id in broker_ids}
         while waiting:
@@ -151,7 +169,11 @@ class Fleet:
         )
 
     def _can_do_without(self, waiting: Collection[BrokerKeeper]) -> bool:
-        """Raises StartError when that is certain never to be."""
+        """Whether the cluster can start without these brokers, whose directories are missing.
+
+        Raises:
+            StartError: some partition can only be led by one of these brokers.
+        """
         if not all(keeper.is_missing for keeper in waiting):
             return False
         alive = {i for i, keeper in self._keepers.items() if keeper.is_registered}
@@ -170,12 +192,12 @@ class Fleet:
         return True
 
     def _may_replace(self, broker_id: int) -> bool:
-        nobody_else = (NO_NODE, broker_id)  # the cluster may not have noticed that it is gone
+        nobody_else = (NO_NODE, broker_id)  # its loss may not have been noticed yet
         partitions = self._partitions_of(broker_id)
         return partitions is not None and all(each.leader not in nobody_else for each in partitions)
 
     def _partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...] | None:
-        """None when that cannot be told now."""
+        """The broker's partitions; None while the control plane does not answer."""
         try:
             return self._calls.partitions_of(broker_id)
         except SparklogError as error:
@@ -183,24 +205,29 @@ class Fleet:
             return None
 
     def stop_all(self, reason: str, seconds: float) -> None:
-        """Stop brokers and spares; after ``ask_to_stop``."""
+        """Stop all brokers and spares.  Call ``ask_to_stop`` first.
+
+        Args:
+            reason: the reason that brokers log.
+            seconds: the time limit of a clean stop.
+        """
         beside = threading.Thread(target=self._spares.stop, args=(seconds,), name="stop-spares")
         beside.start()
         self.stop(self.broker_ids, reason, seconds)
         beside.join()
 
     def ask_to_stop(self) -> None:
-        """From now on no broker is brought back or added."""
+        """Do not restart or add brokers from now on."""
         with self._lock:
             self._stopping = True
             for keeper in self._keepers.values():
                 keeper.ask_to_stop()
 
     def stop(self, broker_ids: Collection[int], reason: str, seconds: float) -> None:
-        """Stop these brokers cleanly, as far as that can be, and forget them.
+        """Stop these brokers, cleanly where possible, and remove them from the fleet.
 
-        Those that agreed to stop may take longer than ``seconds`` while the cluster hears of them:
-        they are closing their logs, which takes as long as there are many.
+        A broker that agreed to stop may take longer than ``seconds`` while it is still registered:
+        it is closing its logs, and that time grows with their number.
         """
         present = self._keepers
         keepers = [present[broker_id] for broker_id in broker_ids if broker_id in present]
@@ -228,7 +255,10 @@ class Fleet:
             self._keepers = {i: each for i, each in self._keepers.items() if i not in gone}
 
     def _await_closing(self, keepers: list[BrokerKeeper], reason: str) -> list[BrokerKeeper]:
-        """Those that do not end.  One that is heard of and listens was restarted: it is asked."""
+        """Wait for brokers that are closing their logs.  Returns those that do not end.
+
+        A broker that is registered and accepts a stop request was restarted, so it is asked again.
+        """
         end = time.monotonic() + CLOSING_SECONDS_MAX
         silent: list[BrokerKeeper] = []
         if keepers:
@@ -242,11 +272,14 @@ class Fleet:
                 self._calls.stop_nodes(tuple(alive[k.broker_id] for k in heard), reason)
             end_of_look = time.monotonic() + CLOSING_LOOK_SECONDS
             keepers = [k for k in heard if not k.join(end_of_look - time.monotonic())]
-        # Who was not heard of may have been about to end.
+        # A broker that is not registered any more may have been about to end.
         return [keeper for keeper in (*silent, *keepers) if not keeper.join(CLOSING_LOOK_SECONDS)]
 
     def _ask_nodes(self, keepers: Collection[BrokerKeeper], reason: str) -> set[int]:
-        """The brokers that agreed.  One that is just being restarted gets some time to listen."""
+        """Ask brokers to stop.  Returns those that agreed.
+
+        A broker that is being restarted is asked again until it listens.
+        """
         end = time.monotonic() + ASK_SECONDS_MAX
         asked: set[int] = set()
         for broker_id in self._alive().keys() & self._keepers.keys():
@@ -272,7 +305,7 @@ class Fleet:
             raise StartError("the cluster is being stopped")
 
     def _alive(self) -> dict[int, Endpoint]:
-        """The registered brokers; empty while the control plane is away."""
+        """The registered brokers; empty while the control plane does not answer."""
         try:
             alive = self._calls.alive_brokers()
         except SparklogError as error:  # it may be restarting

@@ -1,6 +1,7 @@
-"""Java, which Spark needs: found and checked before a session is made.
+"""The check for Java, which Spark needs, before a session is created.
 
-Owns: one clear line instead of a stack trace of the launcher script.  Must not know Spark.
+Owns: one clear error message in place of a stack trace of Spark's start script.  Must not know
+Spark.
 """
 
 import os
@@ -17,9 +18,16 @@ _REMEDY = f"install Java {JAVA_MINIMUM} or newer and set JAVA_HOME to it"
 
 
 def require_java(environment: Mapping[str, str] | None = None) -> int:
-    """The major version of the Java that Spark will use.
+    """Check the Java that Spark will use.
 
-    Raises StartError when there is none, or one that is older than Spark 4 runs on.
+    Args:
+        environment: the environment variables; None for those of this process.
+
+    Returns:
+        The major version of that Java.
+
+    Raises:
+        StartError: there is no Java, or it is too old for Spark 4.
     """
     environment = os.environ if environment is None else environment
     program = _find_java(environment)

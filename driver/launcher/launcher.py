@@ -1,8 +1,8 @@
-"""Starts a cluster, keeps it whole, stops it cleanly.
+"""The launcher: it starts a cluster, keeps it running, scales it, and stops it cleanly.
 
-Owns: the order of things: lock, control plane, broker ids, supervisors; and at the end brokers,
-supervisors, control plane, lock.  Must not know how supervisors run (the engine does) and carries
-no data and no request.
+Owns: the order of a start (lock, control plane, broker ids, supervisors) and of a stop (brokers,
+supervisors, control plane, lock).  Must not know how supervisors run (the engine does).  It carries
+no data and no client request.
 """
 
 import logging
@@ -44,15 +44,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """What to start.
+    """The cluster to start.
 
-    ``data_dir`` is a folder (or file URL) that every executor has under that name, and so are
-    ``more_data_dirs``, on other disks, over which brokers spread their logs; ``host`` is
-    where the control plane listens; ``broker_host`` the same for brokers (None: the host of their
-    executor); ``port`` 0 takes any.  ``spares`` slots are held for brokers that lose theirs.
-    ``settings`` by Kafka's names; ``racks`` gives each broker that of its host.
-    ``storage_options`` open the object store that holds the journal.  Times in seconds; who is
-    still closing logs after ``stop_seconds`` is waited for.
+    Args:
+        brokers: the number of brokers.
+        data_dir: a folder or file URL that every executor has under this name.
+        host: the address on which the control plane listens.
+        more_data_dirs: further data folders, on other disks; brokers spread their logs over all.
+        spares: the number of slots that are held for brokers that lose theirs.
+        journal_dir: folder or URL of the journal; None for a folder below ``data_dir``.
+        broker_host: the address on which brokers listen; None for the host of their executor.
+        port: the control plane's port; 0 takes any free port.
+        settings: broker settings by Kafka's names.
+        racks: the rack of each host.
+        storage_options: options of the object store that holds the journal.
+        start_seconds: time limit of a start.
+        stop_seconds: time limit of a stop, except for brokers that are still closing their logs.
     """
 
     brokers: int
@@ -74,17 +81,27 @@ class MemberCalls(FleetCalls, RemovalCalls, Protocol):
     """Requests of a cluster member, each with a deadline of its own."""
 
     def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
-        """The broker ids to start.  Raises SparklogError."""
+        """The brokers to start so that there are ``count``.  Raises SparklogError."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 MakeCalls = Callable[[Endpoint, bytes], MemberCalls]
 
 
 class Launcher:
-    """One cluster's processes."""
+    """Runs the processes of one cluster.
+
+    Args:
+        options: the cluster to start.
+        engine: runs the supervisors.
+        make_calls: opens the requests to a control plane, from its address and the cluster secret.
+
+    Raises:
+        StartError: a data folder is not local.
+        ConfigError: a setting is wrong.
+    """
 
     def __init__(self, options: LaunchOptions, engine: Engine, make_calls: MakeCalls) -> None:
         self._options = options
@@ -111,7 +128,11 @@ class Launcher:
         return self._stopped
 
     def start(self) -> None:
-        """Returns when every broker is registered.  Raises StartError; then nothing is left."""
+        """Start the cluster and wait until every broker is registered.
+
+        Raises:
+            StartError: the cluster could not be started.  Everything that ran is stopped again.
+        """
         try:
             self._start()
         except BaseException:
@@ -119,14 +140,20 @@ class Launcher:
             raise
 
     def stop(self, reason: str = "the cluster stops") -> None:
-        """Stop brokers cleanly, then everything else.  May be called twice, from any thread."""
+        """Stop the brokers cleanly, then everything else.
+
+        This may be called more than once, and from any thread.
+
+        Args:
+            reason: the reason that brokers log.
+        """
         with self._stop_lock:
             if self._stopped:
                 return
             self._stopped = True
             if self._fleet is not None:
                 self._fleet.ask_to_stop()
-            with ExitStack() as afterwards:  # in reverse, whatever fails before
+            with ExitStack() as afterwards:  # runs in reverse order, whatever fails before
                 for lock in self._locks:
                     afterwards.callback(lock.release)
                 afterwards.callback(self._engine.close)
@@ -137,9 +164,13 @@ class Launcher:
                     self._fleet.stop_all(reason, self._options.stop_seconds)
 
     def add_brokers(self, count: int) -> tuple[int, ...]:
-        """Have ``count`` brokers in all; returns the ids of the new ones when they serve.
+        """Scale the cluster to ``count`` brokers in all and wait until the new ones serve.
 
-        Raises StartError; then those that do not serve are not kept.
+        Returns:
+            The ids of the new brokers.
+
+        Raises:
+            StartError: a new broker did not start.  New brokers that do not serve are dropped.
         """
         with self._scale_lock:
             fleet, calls = self._running()
@@ -161,10 +192,15 @@ class Launcher:
     def remove_brokers(
         self, broker_ids: Collection[int], watch: Callable[[Sequence[DrainedBroker]], None]
     ) -> None:
-        """Have brokers give their replicas to the others, then stop and forget them.
+        """Move the brokers' replicas to the other brokers, then stop and unregister them.
 
-        ``watch`` is told how far it is; when it raises, the brokers stay.  Raises KafkaError when
-        the others could not hold what these have.
+        Args:
+            broker_ids: the brokers to remove.
+            watch: called with the progress from time to time; when it raises, the brokers stay.
+
+        Raises:
+            KafkaError: the other brokers could not hold the replicas.
+            StartError: the cluster does not run.
         """
         with self._scale_lock:
             fleet, calls = self._running()
@@ -172,14 +208,25 @@ class Launcher:
             remove_brokers(fleet, calls, broker_ids, watch, stop_seconds=seconds)
 
     def draining_brokers(self) -> tuple[int, ...]:
-        """The brokers whose removal has begun, and was not done to the end if none is under way.
-        Raises SparklogError."""
+        """The brokers that are being drained, by a present or an interrupted removal.
+
+        Raises:
+            SparklogError: the control plane did not answer.
+        """
         _, calls = self._running()
         return tuple(sorted(broker.broker_id for broker in calls.drain_brokers(())))
 
     def keep_brokers(self, broker_ids: Collection[int]) -> tuple[int, ...]:
-        """Take back what removals that were interrupted have begun with these brokers; of which
-        that is.  After it ``add_brokers`` starts those that are stopped.  Raises SparklogError."""
+        """Cancel interrupted removals of these brokers.
+
+        Afterwards ``add_brokers`` starts those that had been stopped.
+
+        Returns:
+            The ids of the brokers whose removal was cancelled.
+
+        Raises:
+            SparklogError: the control plane did not answer.
+        """
         with self._scale_lock:
             fleet, calls = self._running()
             seconds = self._options.stop_seconds
@@ -228,7 +275,7 @@ class Launcher:
             )
 
     def _assign_brokers(self, calls: MemberCalls) -> tuple[AssignedBroker, ...]:
-        """The brokers to start, none of which counts as alive."""
+        """The brokers to start.  None of them counts as alive afterwards."""
         wanted = self._options.brokers
         try:
             brokers = self._ask_for_brokers(calls, wanted)
@@ -247,12 +294,12 @@ class Launcher:
         return brokers
 
     def _ask_for_brokers(self, calls: MemberCalls, wanted: int) -> tuple[AssignedBroker, ...]:
-        """Again while the answers are late, as on a machine that stands still for seconds."""
+        """Ask for brokers, again after a timeout: a busy machine may stand still for seconds."""
         end = time.monotonic() + self._options.start_seconds
         while True:
             try:
                 brokers = calls.assign_brokers(wanted)
-                # Their registrations may be of a driver that was killed.
+                # Registrations may be left over from a driver that was killed.
                 calls.report_losses([broker.broker_id for broker in brokers if not broker.new])
                 return brokers
             except KafkaError as error:
@@ -271,7 +318,7 @@ class Launcher:
             try:
                 half = open_file_half(location)
                 if location in further and not half.is_folder(""):
-                    continue  # a disk that is missing is the brokers' business
+                    continue  # brokers deal with a missing disk themselves
                 half.make_folder("")
                 self._locks.append(half.lock(CLUSTER_LOCK_FILE))
             except LockedError as error:
@@ -284,7 +331,7 @@ class Launcher:
     def _payload(self, broker_id: int, executor: ExecutorSlots, new: bool) -> dict[str, Any]:
         options, control = self._options, self.control_plane
         host = options.broker_host or executor.host
-        if options.racks.lacks(executor.host):  # it has come after the start
+        if options.racks.lacks(executor.host):  # an executor that has come after the start
             log.warning("broker %s goes to %s, which has no rack", broker_id, executor.host)
         broker = {
             "cluster_id": control.cluster_id,
@@ -311,7 +358,7 @@ class Launcher:
         return {"broker": known, "executor_id": executor.executor_id, "spare": name}
 
     def _handle_keeper_failure(self) -> None:
-        """After ``spark.stop()`` nothing can run again: the rest is put away."""
+        """Stop the rest of the cluster after ``spark.stop()``: no job can run any more."""
         if self._engine.is_over() and not self._stopped:
             log.warning("the Spark application has ended without Cluster.stop()")
             threading.Thread(
@@ -346,7 +393,11 @@ def _require_local(data_dir: str) -> Path:
 
 
 def _known_cluster_id(data_folder: Path) -> str | None:
-    """Whose broker directories lie in a folder.  Raises StartError when they have two owners."""
+    """The id of the cluster whose broker directories lie in a folder; None without any.
+
+    Raises:
+        StartError: the directories belong to several clusters.
+    """
     owners: dict[str, str] = {}
     for properties in sorted(data_folder.glob("broker-*/meta.properties")):
         with suppress(OSError):

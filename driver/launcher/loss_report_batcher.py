@@ -1,9 +1,10 @@
-"""Losses of brokers, reported together when they come together.
+"""The batcher of broker losses: losses at about the same time become one report.
 
-Owns: gathering what one executor took with it into one report, and trying again while the control
-plane is away.  Must not know why brokers are lost.
+Owns: gathering the brokers that one executor took with it into one report, and retries while the
+control plane does not answer.  Must not know why brokers are lost.
 
-One report is one commit: none of the brokers that died together is elected in another's place.
+The controller turns one report into one commit.  So it never elects a broker that has died together
+with the former leader.
 """
 
 import threading
@@ -13,15 +14,19 @@ from concurrent.futures import Future
 
 from sparklog.errors import ConnectError
 
-#: The keepers of one executor's brokers hear of its loss within that.
+#: The keepers of one executor's brokers all notice its loss within this time.
 GATHER_SECONDS = 0.02
 RETRY_SECONDS = 0.1
-#: After so long sessions run out by themselves.
+#: After this time the brokers' sessions expire anyway.
 REPORT_SECONDS_MAX = 10.0
 
 
 class LossReportBatcher:
-    """``send`` reports broker ids to the control plane and raises SparklogError."""
+    """Reports lost brokers in batches.  Every method may be called from any thread.
+
+    Args:
+        send: reports broker ids to the control plane; raises SparklogError.
+    """
 
     def __init__(self, send: Callable[[tuple[int, ...]], None]) -> None:
         self._send = send
@@ -30,7 +35,11 @@ class LossReportBatcher:
         self._sending = False
 
     def report(self, broker_id: int) -> None:
-        """Returns when it is reported.  Raises SparklogError."""
+        """Report a lost broker and wait until the control plane has taken the report.
+
+        Raises:
+            SparklogError: the report was refused, or could not be sent in time.
+        """
         with self._lock:
             future = self._pending.setdefault(broker_id, Future())
             sends = not self._sending
@@ -40,7 +49,7 @@ class LossReportBatcher:
         future.result()
 
     def _send_pending(self) -> None:
-        """What was gathered, and what came in the meantime."""
+        """Send the gathered losses, then those that came in the meantime."""
         while True:
             time.sleep(GATHER_SECONDS)
             with self._lock:
@@ -63,7 +72,7 @@ class LossReportBatcher:
         while True:
             try:
                 return self._send(broker_ids)
-            except ConnectError:  # it may be restarting
+            except ConnectError:  # the control plane may be restarting
                 if time.monotonic() > end:
                     raise
                 time.sleep(RETRY_SECONDS)

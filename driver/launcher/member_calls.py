@@ -1,8 +1,8 @@
 """The launcher's requests to the control plane and to brokers, as a member of the cluster.
 
 Owns: connections that prove membership, and a deadline for every call.  Must not know why a call is
-made.  Each call opens its own connection: they are rare, and a restarted node is then no special
-case.
+made.  Each call opens a connection of its own: calls are rare, and so a restarted node needs no
+special handling.
 """
 
 import asyncio
@@ -39,7 +39,15 @@ CALL_SECONDS_MAX = 5.0
 
 
 class ClusterMemberCalls:
-    """Blocking calls, from any thread; they run on a loop of their own."""
+    """Blocking calls to members of the cluster, from any thread.
+
+    The calls run on an event loop of their own.  Each call takes at most ``2 * CALL_SECONDS_MAX``
+    and raises SparklogError when the node refuses it or does not answer in time.
+
+    Args:
+        controller: the address of the control plane.
+        secret: the cluster secret.
+    """
 
     def __init__(self, controller: Endpoint, secret: bytes) -> None:
         self._controller = controller
@@ -47,18 +55,18 @@ class ClusterMemberCalls:
         self._loop = LoopThread("sparklog-launcher")
 
     def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
-        """The broker ids to start.  Raises SparklogError."""
+        """The brokers to start so that there are ``count``.  Raises SparklogError."""
         answer = self._ask(self._controller, AssignBrokersRequest(count=count))
         brokers: tuple[AssignedBroker, ...] = answer.brokers
         return brokers
 
     def report_losses(self, broker_ids: Iterable[int]) -> None:
-        """These brokers do not run any more.  Raises SparklogError."""
+        """Report that these brokers do not run any more.  Raises SparklogError."""
         lost = tuple(LostBroker(broker_id=broker_id) for broker_id in broker_ids)
         self._ask(self._controller, ReportLossRequest(brokers=lost))
 
     def alive_brokers(self) -> dict[int, Endpoint]:
-        """The registered brokers.  Raises SparklogError."""
+        """The registered brokers and their addresses, by id.  Raises SparklogError."""
         answer = self._run(self._request(self._controller, MetadataRequest(topics=())))
         return {
             broker.node_id: Endpoint(broker.host, broker.port)
@@ -67,7 +75,7 @@ class ClusterMemberCalls:
         }
 
     def partitions_of(self, broker_id: int) -> tuple[ReplicasDescription, ...]:
-        """The partitions that have a replica there.  Raises SparklogError."""
+        """The partitions that have a replica on this broker.  Raises SparklogError."""
 
         async def describe() -> tuple[ReplicasDescription, ...]:
             async with ClusterClient((self._controller,)) as cluster:
@@ -80,17 +88,24 @@ class ClusterMemberCalls:
     def drain_brokers(
         self, broker_ids: Iterable[int], cancel: bool = False
     ) -> tuple[DrainedBroker, ...]:
-        """Have brokers lose their replicas, and tell how far that is.  Raises SparklogError."""
+        """Begin (or ``cancel``) draining brokers; without ids, ask about all draining brokers.
+
+        Returns:
+            The progress of each broker.
+
+        Raises:
+            SparklogError: the controller refused, or did not answer.
+        """
         request = DrainBrokersRequest(broker_ids=tuple(broker_ids), cancel=cancel)
         brokers: tuple[DrainedBroker, ...] = self._ask(self._controller, request).brokers
         return brokers
 
     def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that is stopped and drained.  Raises SparklogError."""
+        """Unregister a broker that is stopped and drained.  Raises SparklogError."""
         self._ask(self._controller, UnregisterBrokerRequest(broker_id=broker_id))
 
     def give_work(self, spare: str, work: bytes) -> bool:
-        """Give a spare its work; whether it was asking for some.  Raises SparklogError."""
+        """Give a spare its work.  Returns whether the spare was waiting.  Raises SparklogError."""
         asking: bool = self._ask(self._controller, GiveWorkRequest(spare=spare, work=work)).asking
         return asking
 
@@ -100,7 +115,7 @@ class ClusterMemberCalls:
         return status
 
     def stop_nodes(self, nodes: Iterable[Endpoint], reason: str) -> tuple[Endpoint, ...]:
-        """Ask nodes for a clean stop, all at once; those that agreed."""
+        """Ask nodes for a clean stop, all at the same time.  Returns the nodes that agreed."""
         asked = tuple(nodes)
 
         async def ask_all() -> list[Any]:
@@ -117,7 +132,7 @@ class ClusterMemberCalls:
         return tuple(agreed)
 
     def close(self) -> None:
-        """End the loop."""
+        """End the event loop."""
         self._loop.close()
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:

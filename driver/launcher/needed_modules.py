@@ -1,9 +1,9 @@
-"""The modules that executors must have, as the requirements of the installed package name them.
+"""The modules that executors must have, derived from the requirements of the installed package.
 
-Owns: the way from requirements to module names.  Must not know who looks for the modules.
+Owns: the mapping from requirements to module names.  Must not know who looks for the modules.
 
-Executors may have only an archive of sparklog, which carries no metadata.  The driver therefore
-derives the names and hands them down.
+Executors may have only an archive of sparklog, which carries no package metadata.  Therefore the
+driver derives the names and passes them on.
 """
 
 import re
@@ -18,10 +18,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def needed_modules() -> tuple[str, ...]:
-    """Top-level modules that brokers, readers and writers import, in order.
+    """The top-level modules that brokers, readers and writers import, sorted.
 
-    Empty where the driver's own sparklog has no metadata, because it was not installed: nothing
-    can be looked for then.
+    The result is empty when the driver's own sparklog was not installed: without package metadata
+    the requirements are unknown.
     """
     try:
         requirements = requires(DISTRIBUTION) or []
@@ -32,10 +32,10 @@ def needed_modules() -> tuple[str, ...]:
 
 
 def required_distributions(requirements: list[str]) -> set[str]:
-    """Normalized names of the distributions that every install has.
+    """The normalized names of the distributions that every install has.
 
-    A requirement with a marker belongs to an extra, or only to some machines, of which an
-    executor need not be one; it is left out.
+    A requirement with a marker is left out: it belongs to an extra, or to some machines only, and
+    an executor need not be such a machine.
     """
     found = set()
     for requirement in requirements:
@@ -46,14 +46,16 @@ def required_distributions(requirements: list[str]) -> set[str]:
 
 
 def modules_of(distribution: str) -> set[str]:
-    """The names to import a distribution by: its own name if there is such a module, else what its
-    files say."""
+    """The module names of a distribution.
+
+    That is the distribution's own name if such a module exists; otherwise its files tell the names.
+    """
     own = distribution.replace("-", "_")
     if find_spec(own) is not None:
         return {own}
     try:
         paths = files(distribution) or []
-    except PackageNotFoundError:  # the driver lacks it, too
+    except PackageNotFoundError:  # the driver lacks the distribution, too
         paths = []
     tops = {path.parts[0].partition(".")[0] for path in paths if path.suffix in (".py", ".so")}
     return {name for name in tops if name.isidentifier()} or {own}

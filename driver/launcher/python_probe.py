@@ -1,8 +1,8 @@
-"""What a Python interpreter tells about itself: version, missing modules, sparklog's code.
+"""The description of a Python interpreter: its version, missing modules, and sparklog's code.
 
-Owns: ``look``.  Its source text travels to interpreters that may lack sparklog or be old, so that
-this module uses nothing but the standard library and syntax of Python 3.8, and must not know who
-sends it.
+Owns: ``look``.  The source text of this module is sent to interpreters that may be old or lack
+sparklog.  Therefore the module uses only the standard library and the syntax of Python 3.8.  Must
+not know who sends it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import Any, Sequence  # noqa: UP035 - of collections.abc only since 
 
 
 def look(needed: Sequence[str]) -> dict[str, Any]:
-    """Describe this interpreter; ``needed`` are names of top-level modules."""
+    """Describe this interpreter.
+
+    Args:
+        needed: the names of top-level modules that must be there.
+    """
     return {
         "version": platform.python_version(),
         "executable": sys.executable,
@@ -25,7 +29,7 @@ def look(needed: Sequence[str]) -> dict[str, Any]:
 
 
 def is_there(name: str) -> bool:
-    """Whether a module can be found; it is not imported."""
+    """Whether a module can be found.  The module is not imported."""
     try:
         return find_spec(name) is not None
     except (ImportError, ValueError):
@@ -33,7 +37,7 @@ def is_there(name: str) -> bool:
 
 
 def sparklog_fingerprint() -> str | None:
-    """The fingerprint of the sparklog that is installed here; None without one."""
+    """The fingerprint of the sparklog that is installed here; None without sparklog."""
     before = set(sys.modules)
     try:
         from sparklog.driver.launcher.shipping import fingerprint
@@ -42,7 +46,7 @@ def sparklog_fingerprint() -> str | None:
     except Exception:
         return None
     finally:
-        # A Spark worker may be used again, after another version was sent.
+        # Spark may reuse this worker after another version of sparklog was sent to it.
         for name in [name for name in sys.modules if name.partition(".")[0] == "sparklog"]:
             if name not in before:
                 del sys.modules[name]

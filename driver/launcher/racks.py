@@ -1,9 +1,9 @@
-"""Which rack each host stands in, as whoever starts the cluster tells.
+"""The racks of hosts, as the user gives them when the cluster is started.
 
-Owns: the table, its checks, and what it means to a broker.  Must not know how replicas are spread
-over racks.
+Owns: the table, its checks, and the broker setting that follows from it.  Must not know how
+replicas are spread over racks.
 
-A rack is what fails together beyond a host: a cabinet, a switch, an availability zone.
+A rack is a failure domain larger than a host: a cabinet, a switch, an availability zone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,16 +16,20 @@ SETTING = "broker.rack"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Racks:
-    """``by_host`` has the rack of each host, by the name that Spark gives the host.
+    """The rack of each host, by the name that Spark gives the host.
 
-    Empty: there are no racks, and every host stands alone.
+    With an empty ``by_host`` there are no racks, and every host is a failure domain of its own.
     """
 
     by_host: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def checked(cls, by_host: object, settings: Mapping[str, str]) -> "Racks":
-        """From what a user gives.  Raises ConfigError."""
+        """Check the racks that a user gives.
+
+        Raises:
+            ConfigError: ``by_host`` is no mapping of texts, or ``settings`` give a rack as well.
+        """
         if by_host is None:
             return cls()
         if not isinstance(by_host, Mapping) or not all(
@@ -43,16 +47,16 @@ class Racks:
         return cls(by_host=dict(by_host))
 
     def place_of(self, host: str) -> str:
-        """What fails with a host: its rack, else the host alone."""
+        """The outermost failure domain of a host: its rack, or without racks the host itself."""
         return self.by_host.get(host, host)
 
     def settings_on(self, host: str) -> dict[str, str]:
-        """What a broker there is told."""
+        """The settings of a broker on this host that follow from its rack."""
         rack = self.by_host.get(host)
         return {} if rack is None else {SETTING: rack}
 
     def lacks(self, host: str) -> bool:
-        """Whether hosts have racks, but not this one."""
+        """Whether racks are given, but none for this host."""
         return bool(self.by_host) and host not in self.by_host
 
     def require_known(self, hosts: Iterable[str]) -> None:

@@ -1,10 +1,11 @@
-"""Removing brokers from a running cluster: drain, stop, forget.
+"""The removal of brokers from a running cluster: drain, stop, unregister.
 
-Owns: the order, and what happens when it cannot be done.  Must not know where their replicas go.
+Owns: the order of these steps, and what happens when a step fails.  Must not know where replicas
+are moved.
 
-Interrupted while replicas move, the brokers stay.  Later, or when this process or the control plane
-has died, they go on draining: the same removal goes on from there, and ``keep_brokers`` takes it
-back.
+When a removal is interrupted while replicas move, the brokers stay in the cluster.  When it is
+interrupted later, or when this process or the control plane dies, the brokers go on draining: the
+same removal can be continued, and ``keep_brokers`` cancels it.
 """
 
 import logging
@@ -20,24 +21,24 @@ from sparklog.wire.protocol.private import DrainedBroker
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-#: How long a stopped broker may take to be known as such.
+#: How long the control plane may take to unregister a stopped broker.
 FORGET_SECONDS_MAX = 30.0
 
 
 class RemovalCalls(Protocol):
-    """What is asked of the control plane."""
+    """The requests of a removal to the control plane."""
 
     def report_losses(self, broker_ids: Collection[int]) -> None:
-        """These brokers do not run any more.  Raises SparklogError."""
+        """Report that these brokers do not run any more.  Raises SparklogError."""
 
     def drain_brokers(
         self, broker_ids: Iterable[int], cancel: bool = False
     ) -> tuple[DrainedBroker, ...]:
-        """Have brokers lose their replicas, and tell how far that is; without ids, of all that are
-        losing theirs.  Raises SparklogError."""
+        """Begin (or ``cancel``) draining brokers; without ids, ask about all draining brokers.
+        Returns the progress of each broker.  Raises SparklogError."""
 
     def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that is stopped and drained.  Raises SparklogError."""
+        """Unregister a broker that is stopped and drained.  Raises SparklogError."""
 
 
 def remove_brokers(
@@ -48,8 +49,17 @@ def remove_brokers(
     *,
     stop_seconds: float,
 ) -> None:
-    """Raises what ``watch`` raises, KeyboardInterrupt and refusals; then the brokers stay, with the
-    replicas that they have left."""
+    """Drain, stop and unregister brokers.
+
+    Args:
+        watch: called with the progress of all brokers until they are drained.
+        stop_seconds: time limit of a clean stop.
+
+    Raises:
+        KafkaError: the controller refuses to drain the brokers.
+        BaseException: anything that ``watch`` raises, and KeyboardInterrupt.  After an exception
+            the brokers stay, with the replicas that they still have.
+    """
     try:
         _drain(calls, broker_ids, watch)
     except BaseException:
@@ -64,9 +74,15 @@ def remove_brokers(
 def keep_brokers(
     fleet: Fleet, calls: RemovalCalls, broker_ids: Collection[int], *, stop_seconds: float
 ) -> tuple[int, ...]:
-    """Take back removals that were not done to the end; the brokers that draining had begun of.
+    """Cancel interrupted removals.
 
-    One that was stopping is stopped; it has to be added again.  Raises SparklogError.
+    A broker that was being stopped is stopped completely, and has to be added again.
+
+    Returns:
+        The ids of those of the brokers that were draining.
+
+    Raises:
+        SparklogError: the control plane did not answer.
     """
     draining = {broker.broker_id for broker in calls.drain_brokers(())}
     kept = tuple(sorted(draining.intersection(broker_ids)))
@@ -85,7 +101,7 @@ def _drain(
     while True:
         try:
             drained = calls.drain_brokers(broker_ids)
-        except ConnectError as error:  # it may be restarting, and goes on by itself then
+        except ConnectError as error:  # the control plane may be restarting; draining continues
             log.warning("the control plane does not answer: %s", error)
         else:
             watch(drained)
@@ -98,7 +114,7 @@ def _forget(calls: RemovalCalls, broker_id: int) -> None:
     end = time.monotonic() + FORGET_SECONDS_MAX
     while True:
         try:
-            calls.report_losses([broker_id])  # for one that did not stop cleanly
+            calls.report_losses([broker_id])  # for a broker that did not stop cleanly
             calls.unregister_broker(broker_id)
             return
         except SparklogError as error:

@@ -1,7 +1,7 @@
-"""sparklog's own code for executors that do not have it.
+"""The archive of sparklog's code, for executors that do not have it.
 
 Owns: the fingerprint of this package's code, and the archive that ``addPyFile`` distributes.  Must
-not know who asks for it.  Only sparklog is shipped; its dependencies must be installed.
+not know who uses the archive.  Only sparklog is shipped; its dependencies must be installed.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ _DATA_SOURCE_MODULE = "pyspark_sparklog.py"
 
 
 def fingerprint() -> str:
-    """The same text for the same code."""
+    """A text that is the same for the same code of sparklog, and different for different code."""
     package = Path(sparklog.__file__).parent
-    if package.parent.is_file():  # running from an archive that was made here
+    if package.parent.is_file():  # this process runs from an archive made by ``write_archive``
         return package.parent.stem.removeprefix(_ARCHIVE_PREFIX)
     digest = hashlib.sha256()
     for name, path in _sources(package):
@@ -28,7 +28,7 @@ def fingerprint() -> str:
 
 
 def write_archive(folder: Path) -> Path:
-    """A zip with this package in ``folder``, named by its fingerprint."""
+    """Write a zip archive of this package, named by its fingerprint, into ``folder``."""
     package = Path(sparklog.__file__).parent
     archive = folder / f"{_ARCHIVE_PREFIX}{fingerprint()}.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
@@ -38,7 +38,7 @@ def write_archive(folder: Path) -> Path:
 
 
 def _sources(package: Path) -> Iterator[tuple[str, Path]]:
-    """Names inside the archive and files, in order.  Links inside the package are followed."""
+    """The archive's names and their files, sorted.  Links inside the package are followed."""
     module = package.parent / _DATA_SOURCE_MODULE
     if module.is_file():
         yield _DATA_SOURCE_MODULE, module

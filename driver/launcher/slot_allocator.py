@@ -1,7 +1,7 @@
-"""Which executor a broker goes to, and how many of ours sit on each.
+"""The allocation of executor slots to brokers: the choice of an executor, and the slots in use.
 
-Owns: the choice (``choose_executor`` is pure) and the count.  Must not know jobs,
-nor what racks are good for.
+Owns: the choice (``choose_executor`` is pure) and the count of brokers on each executor.  Must not
+know jobs, nor what racks are good for.
 """
 
 import threading
@@ -19,11 +19,19 @@ def choose_executor(
     excluded: frozenset[str] = frozenset(),
     racks: Racks = NO_RACKS,
 ) -> ExecutorSlots | None:
-    """The executor for a broker that was last on ``host``: that host first, then its rack, where
-    replicas of its partitions were meant to be; then the rack with the fewest of our brokers, which
-    fail together, and there the host and the executor with the fewest.
+    """Choose the executor for a broker.
 
-    ``used`` counts our brokers by executor id.  None when no executor has a free slot.
+    The order of preference: the broker's last host; the rack of that host, where replicas of its
+    partitions were meant to be; the rack with the fewest brokers, because brokers of one rack fail
+    together; in that rack the host, and on it the executor, with the fewest brokers.
+
+    Args:
+        used: the number of our brokers by executor id.
+        host: the host on which the broker ran last; None for a new broker.
+        excluded: ids of executors that must not be chosen.
+
+    Returns:
+        None when no executor has a free slot.
     """
     present = list(executors)
     in_rack: Counter[str] = Counter()
@@ -56,7 +64,7 @@ def choose_executor(
 
 
 class SlotAllocator:
-    """Which of our brokers sit on which executor."""
+    """Hands out executor slots, and counts the slots in use by executor."""
 
     def __init__(self, racks: Racks = NO_RACKS) -> None:
         self._racks = racks
@@ -73,7 +81,7 @@ class SlotAllocator:
             return chosen
 
     def used(self, executor_id: str) -> int:
-        """How many of our brokers sit there."""
+        """The number of our brokers on this executor."""
         with self._lock:
             return self._used.get(executor_id, 0)
 

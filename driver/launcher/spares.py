@@ -1,10 +1,11 @@
-"""Spare supervisors: slots that are held, so that a broker that lost its executor need not queue.
+"""The pool of spare supervisors, which hold slots for brokers that lose their executor.
 
-Owns: their jobs, each on a thread of its own, and handing one over.  Must not know what brokers
-are.
+Owns: the spares' jobs, each on a thread of its own, and the handover of a spare.  Must not know
+what brokers are.
 
 Spark does not preempt: a job that is submitted again waits behind the tasks of queries.  A spare
-runs already; it is handed a broker through the control plane, and another spare takes its place.
+supervisor runs already.  It is given a broker through the control plane, and another spare takes
+its place in the pool.
 """
 
 import itertools
@@ -26,20 +27,20 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
 RETRY_SECONDS = 1.0
 GIVE_AGAIN_SECONDS = 1.0
-#: So often a spare that does not ask any more is taken to have its work.
+#: After this many attempts that find the spare not waiting, it is assumed to have its work.
 UNANSWERED_MAX = 3
 STOP_WORK: Mapping[str, Any] = {}
 
 #: Makes the payload of a spare with this name on an executor.
 MakeSparePayload = Callable[[str, ExecutorSlots], dict[str, Any]]
-#: Gives a spare its work; whether it was asking for some.  Raises SparklogError.
+#: Gives a spare its work and returns whether the spare was waiting.  Raises SparklogError.
 GiveWork = Callable[[str, bytes], bool]
-#: A supervisor's payload on an executor.
+#: Makes the payload of a supervisor on an executor.
 MakeWork = Callable[[ExecutorSlots], Mapping[str, Any]]
 
 
 class Spare:
-    """One supervisor that waits, or works for whom it was handed to."""
+    """One spare supervisor, which waits for a broker or runs the broker that it was given."""
 
     def __init__(self, name: str, pool: "SparePool") -> None:
         self.name = name
@@ -59,11 +60,14 @@ class Spare:
         self._thread.start()
 
     def join(self, timeout: float) -> bool:
-        """Whether its job has ended; waits for it."""
+        """Wait up to ``timeout`` seconds for the end of the job.  Returns whether it has ended."""
         return self._ended.wait(max(0.0, timeout))
 
     def give(self, work: Mapping[str, Any]) -> bool:
-        """Whether it was there to take the work.  It knows the secret, which stays at home."""
+        """Give the spare its work.  Returns whether the spare was waiting and took the work.
+
+        The secret is left out, because the spare has it already.
+        """
         broker = {key: value for key, value in work.get("broker", {}).items() if key != "secret"}
         self._work = json.dumps({"broker": broker}).encode()
         with suppress(SparklogError):
@@ -71,9 +75,16 @@ class Spare:
         return False
 
     def result(self) -> dict[str, Any]:
-        """Its report, when its work has ended.  Raises JobLost.
+        """Wait for the end of the spare's work.
 
-        A control plane that dies forgets what was given, so it is given until the spare is quiet.
+        A control plane that dies forgets the work, so the work is given again until the spare does
+        not wait any more.
+
+        Returns:
+            The report of the supervisor.
+
+        Raises:
+            JobLost: the job ended without a report.
         """
         silent = 0
         while not self._ended.wait(GIVE_AGAIN_SECONDS if silent < UNANSWERED_MAX else None):
@@ -98,7 +109,15 @@ class Spare:
 
 
 class SparePool:
-    """Keeps ``count`` spares waiting."""
+    """Keeps ``count`` spares waiting.  Every method may be called from any thread.
+
+    Args:
+        count: the number of spares.
+        engine: runs the spares' supervisors.
+        slot_allocator: chooses their executors.
+        make_payload: makes the payload of a spare by its name and executor.
+        give_work: sends work to a spare through the control plane.
+    """
 
     def __init__(
         self,
@@ -121,19 +140,25 @@ class SparePool:
 
     @property
     def waiting(self) -> tuple[Spare, ...]:
-        """Those that were not handed over; some may still be on their way to an executor."""
+        """The spares that were not handed over; some may not run on an executor yet."""
         with self._lock:
             return tuple(spare for spare in self._spares if not spare.taken)
 
     def start(self) -> None:
-        """Begin to hold slots; returns at once."""
+        """Begin to hold slots, without waiting for them."""
         for _ in range(self.count):
             self._add()
 
     def take(self, host: str | None, excluded: frozenset[str], make_work: MakeWork) -> Spare | None:
-        """Hand over a spare on this host (None: on any); None when there is none.
+        """Hand over a waiting spare.
 
-        ``make_work`` makes the work for an executor: the payload of a supervisor.
+        Args:
+            host: the host of the spare; None for any host.
+            excluded: ids of executors whose spares must not be taken.
+            make_work: makes the payload of a supervisor on the spare's executor.
+
+        Returns:
+            None when no such spare waits.
         """
         candidates = [
             (spare, spare.executor)
@@ -155,7 +180,7 @@ class SparePool:
         return None
 
     def stop(self, seconds: float) -> None:
-        """End all spares that wait."""
+        """End all waiting spares; cancel those that do not end within ``seconds``."""
         self._stopping.set()
         spares = [spare for spare in self.waiting if not spare.has_ended]
         end = time.monotonic() + seconds
@@ -165,10 +190,10 @@ class SparePool:
         for spare in [spare for spare in spares if not spare.join(end - time.monotonic())]:
             self._engine.cancel(spare.name)
 
-    # what a spare's thread asks for
+    # the calls of a spare's thread
 
     def find_executor(self) -> ExecutorSlots | None:
-        """Wait for a free slot; None when it is time to stop."""
+        """Wait for a free slot; None when the pool is being stopped."""
         while not self._stopping.is_set():
             with suppress(Exception):  # a lost connection to the JVM
                 if self._engine.is_over():
@@ -180,7 +205,7 @@ class SparePool:
         return None
 
     def run(self, name: str, executor: ExecutorSlots) -> dict[str, Any]:
-        """A spare's job to its end.  Raises JobLost."""
+        """Run a spare's job to its end and return its report.  Raises JobLost."""
         log.info("%s goes to executor %s on %s", name, executor.executor_id, executor.host)
         payload = self._make_payload(name, executor)
         try:
@@ -197,7 +222,7 @@ class SparePool:
             self._slot_allocator.release(executor)
 
     def handle_end(self, spare: Spare) -> None:
-        """A spare's job has ended; one that nobody had taken is replaced."""
+        """Remove a spare whose job has ended; replace it if it was not handed over."""
         with self._lock:
             self._spares.remove(spare)
         if not spare.taken and not self._stopping.wait(RETRY_SECONDS):

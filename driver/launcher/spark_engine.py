@@ -1,4 +1,4 @@
-"""Supervisors as barrier jobs of one task each, pinned to executors.
+"""The engine that runs each supervisor as a barrier job of one task, pinned to an executor.
 
 Owns: the checks before the first job (slots, dynamic allocation, the executors' Python) and the
 jobs themselves.  Must not know what a supervisor does.
@@ -30,7 +30,7 @@ from sparklog.driver.launcher.worker_python import problem, remedy, ship
 from sparklog.errors import StartError
 from sparklog.plurals import counted
 
-#: Time for a cluster manager to hand out the executors that were asked for.
+#: How long a cluster manager may take to provide the executors that were requested.
 EXECUTORS_SECONDS_MAX = 30.0
 
 
@@ -49,7 +49,17 @@ def spark_context(spark: Any) -> Any:
 
 
 class SparkEngine:
-    """Runs each supervisor as its own one-task barrier job, because jobs fail as a whole."""
+    """Runs each supervisor as a barrier job of its own, because Spark fails a job as a whole.
+
+    Args:
+        spark: a classic Spark session.
+        module: the module whose ``run_task`` is the body of a supervisor's task.
+        executors_seconds: how long to wait for missing slots; None for the default, which is 0
+            in local mode.
+
+    Raises:
+        StartError: the session is Spark Connect, or has been stopped.
+    """
 
     def __init__(self, spark: Any, module: str, executors_seconds: float | None = None) -> None:
         self._context = spark_context(spark)
@@ -108,7 +118,7 @@ class SparkEngine:
 
     def require_slots(self, brokers: int, spares: int) -> None:
         self._require_static_allocation()
-        wanted = brokers + spares + 1  # one is left for queries
+        wanted = brokers + spares + 1  # one slot is left for queries
         end = time.monotonic() + self._executors_seconds
         while (found := sum(executor.slots for executor in self.executors())) < wanted:
             if time.monotonic() >= end:
@@ -125,7 +135,7 @@ class SparkEngine:
             )
 
     def _require_python(self) -> None:
-        """Ask every executor for its Python, and send our code where it is missing."""
+        """Probe every executor's Python, and ship sparklog's code where it is missing."""
         executors = self.executors()
         tasks: list[tuple[bytes, ExecutorSlots | None]] = [(b"", each) for each in executors]
         label = self._label("probe", "looks at the executors' Python", "before brokers start there")
@@ -171,12 +181,12 @@ def _check_python(answer: dict[str, Any]) -> None:
         )
 
 
-# The functions below run on executors, which may not have this module yet: they are local
-# functions so that they travel by value, and import what they need themselves.
+# The inner functions below run on executors, which may not have this module yet.  Local functions
+# are pickled by value, and they import what they need themselves.
 
 
 def supervisor_task(module: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-    """A task that hands its payloads to ``run_task`` of a module."""
+    """Make a task that hands its payloads to ``run_task`` of a module."""
 
     def task(payloads: Iterator[bytes]) -> Iterator[bytes]:
         from importlib import import_module
@@ -188,7 +198,7 @@ def supervisor_task(module: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
 def probe_task(needed: Sequence[str]) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-    """A task that tells about its Python: ``python_probe.look``, as JSON."""
+    """Make a task that describes its interpreter (``python_probe.look``) as JSON."""
     source = inspect.getsource(python_probe)
 
     def task(payloads: Iterator[bytes]) -> Iterator[bytes]:

@@ -26,10 +26,10 @@ Task = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLabel:
-    """What Spark's UI shows of a job.
+    """The texts that Spark's UI shows for a job.
 
-    ``group`` is what it is cancelled by, ``name`` stands where Spark would show the line of code
-    that submitted it, and ``description`` explains it.
+    ``group`` is the job group, by which the job is cancelled.  ``name`` stands where Spark would
+    show the line of code that submitted the job.  ``description`` explains the job.
     """
 
     group: str
@@ -37,12 +37,12 @@ class JobLabel:
     description: str
 
     def local_properties(self) -> dict[str, str | None]:
-        """Spark's properties of the submitting thread."""
+        """The local properties that the submitting thread needs for this label."""
         return {
             "spark.jobGroup.id": self.group,
             "spark.job.description": self.description,
             "spark.job.interruptOnCancel": "false",
-            "spark.job.tags": None,  # those of the thread belong to queries
+            "spark.job.tags": None,  # the thread's own tags belong to queries
             "callSite.short": self.name,
             "callSite.long": self.description,
         }
@@ -50,7 +50,7 @@ class JobLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSlots:
-    """An executor, its host, and how many tasks run on it at once."""
+    """An executor, its host, and the number of tasks that it runs at the same time."""
 
     executor_id: str
     host: str
@@ -64,7 +64,7 @@ def is_local(context: Any) -> bool:
 
 
 def active_executors(context: Any) -> tuple[ExecutorSlots, ...]:
-    """The executors that take tasks now, by id."""
+    """The executors that take tasks now, sorted by id."""
     listed = context._jsc.sc().statusStore().executorList(True)
     summaries = [listed.apply(index) for index in range(listed.size())]
     local = is_local(context)
@@ -77,7 +77,7 @@ def active_executors(context: Any) -> tuple[ExecutorSlots, ...]:
         for summary in summaries
         if summary.isActive() and (summary.id() == DRIVER_ID) == local
     ]
-    # A new executor is listed a moment before its address is known.
+    # Spark lists a new executor a moment before its address is known.
     known = [executor for executor in found if executor.host]
     return tuple(sorted(known, key=lambda executor: executor.executor_id))
 
@@ -141,17 +141,17 @@ def _search_path(*paths: str) -> str:
 
 
 def temporary_folder(context: Any) -> Path:
-    """A folder of the driver that lives as long as the application."""
+    """A folder on the driver's host that lives as long as the Spark application."""
     return Path(context._temp_dir)
 
 
 class PinnedJob:
-    """A job with one task per payload, each on its executor (None: anywhere).
+    """A job with one task per payload, each pinned to an executor (None: any executor).
 
     Spark tries the wanted executor for ``spark.locality.wait``, then takes any other.  The job is
-    submitted and then looked at from time to time, never waited for inside the JVM: after a Ctrl-C
-    py4j closes the connections of all threads and sends their calls once more, which would submit
-    a second job.
+    submitted and then polled; no call waits for it inside the JVM.  The reason: after a Ctrl-C py4j
+    closes the connections of all threads and sends their calls once more, and a repeated call that
+    both submits and waits would submit a second job.
     """
 
     def __init__(
@@ -162,13 +162,13 @@ class PinnedJob:
         barrier: bool,
         label: JobLabel,
     ) -> None:
-        """Submit it.  The calling thread keeps its own job group, description and call site."""
+        """Submit the job.  The thread's own job group, description and call site are restored."""
         with local_properties(context, label.local_properties()):
             self._future = _submit(context, tasks, body, barrier)
         self.job_ids = frozenset(self._future.jobIds())
 
     def result(self) -> list[bytes]:
-        """Wait for its answers, in the order of the tasks.  Raises Spark's error."""
+        """Wait for the tasks' results, in the order of the tasks.  Raises Spark's error."""
         while not self._future.isDone():
             time.sleep(POLL_SECONDS)
         return [bytes(answer) for answer in self._future.get()]
@@ -183,7 +183,7 @@ def _submit(
     body: Task,
     barrier: bool,
 ) -> Any:
-    """The future of a job of these tasks."""
+    """Submit a job of these tasks and return its future."""
     from pyspark import RDD
     from pyspark.serializers import NoOpSerializer
 
@@ -196,13 +196,13 @@ def _submit(
     java_rdd = jvm.org.apache.spark.api.java.JavaRDD(rdd, bytes_tag)
     source: Any = RDD(java_rdd, context, NoOpSerializer())
     mapped = source.barrier().mapPartitions(body) if barrier else source.mapPartitions(body)
-    mapped._jrdd_deserializer = NoOpSerializer()  # answers stay the bytes that they are
+    mapped._jrdd_deserializer = NoOpSerializer()  # results are bytes already
     return mapped._jrdd.collectAsync()
 
 
 @contextmanager
 def local_properties(context: Any, values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set Spark's properties of the calling thread (None: unset), and put the old ones back."""
+    """Set local properties of the calling thread (None: unset), and restore the old values."""
     before = {name: context.getLocalProperty(name) for name in values}
     try:
         for name, value in values.items():
@@ -215,7 +215,7 @@ def local_properties(context: Any, values: Mapping[str, str | None]) -> Iterator
 
 @contextmanager
 def unlogged_calls() -> Iterator[None]:
-    """Payloads hold the cluster's secret, and py4j logs its calls, arguments included, at DEBUG."""
+    """Suppress py4j's DEBUG logs of calls and arguments: payloads hold the cluster secret."""
     thread = threading.get_ident()
 
     def is_of_others(record: logging.LogRecord) -> bool:
@@ -236,10 +236,11 @@ def _preferred(where: ExecutorSlots | None) -> list[str]:
 
 
 def abandon_call(frame: FrameType | None) -> None:
-    """Close the connection of the call to the JVM that a frame is in the middle of, if it is.
+    """Close the py4j connection of the call to the JVM that runs in ``frame``, if there is one.
 
-    Before an exception is raised into it: py4j would have the JVM close that connection, and the
-    JVM then closes those of all threads, new ones included.
+    This must happen before an exception is raised into the call.  Otherwise py4j asks the JVM to
+    close that connection, and the JVM then closes the connections of all threads, new ones
+    included.
     """
     while frame is not None:
         if frame.f_globals.get("__name__") == "py4j.java_gateway":
@@ -251,7 +252,7 @@ def abandon_call(frame: FrameType | None) -> None:
 
 
 def is_stopped(context: Any) -> bool:
-    """Whether the application has ended."""
+    """Whether the Spark application has ended."""
     try:
         return context._jsc is None or bool(context._jsc.sc().isStopped())
     except Exception:  # the JVM itself is gone
@@ -259,7 +260,7 @@ def is_stopped(context: Any) -> bool:
 
 
 def cancel_other_jobs(context: Any, own: Set[int]) -> None:
-    """Cancel every active job but these."""
+    """Cancel every active job except those with the ids ``own``."""
     scala = context._jsc.sc()
     for job_id in scala.statusTracker().getActiveJobIds():
         if job_id not in own:
@@ -270,16 +271,16 @@ def as_text(error: BaseException) -> str:
     """The reason for a failed job, without the JVM's and Python's stack traces."""
     java = getattr(error, "java_exception", None)
     if java is not None:
-        # What a future throws only says that there is a cause.
+        # The exception of a Java future only wraps its cause.
         java = java.getCause() or java
     text = str(java.getMessage() if java is not None else error)
-    # A Python worker's own exception stands at the end of its traceback.
+    # The exception of a Python worker stands at the end of its traceback.
     _, found, own = text.partition("SupervisorError: ")
     if found:
         return own.partition("SQLSTATE:")[0].partition("\n\nDriver stacktrace")[0].strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    # The cause of a failed barrier stage is told on the line after it.
+    # Spark writes the cause of a failed barrier stage on the next line.
     reason = " ".join(lines[:2] if "Most recent failure reason" in lines[0] else lines[:1])
     return reason if len(reason) < 600 else reason[:600] + " ..."

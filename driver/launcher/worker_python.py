@@ -1,16 +1,17 @@
-"""The Python interpreters that Spark starts for a session, compared with what sparklog needs.
+"""The check of the Python interpreters that Spark starts for a session.
 
 Owns: the check that ``start()`` and ``connect()`` make before they use a classic session, the one
-line that tells the remedy, and the sessions that are mended instead.  Must not know brokers.
+line that tells the remedy, and the repair of sessions where that is safe.  Must not know brokers.
 
-Spark starts two interpreters, by two settings.  The *workers'* (``SparkContext.pythonExec``, from
-PYSPARK_PYTHON, else ``python3`` of the PATH) runs tasks made by this driver.  The *planner's*
-(PYSPARK_DRIVER_PYTHON of the JVM, else the same) finds ``pyspark_sparklog`` on the driver's host,
-plans reads and writes with it, and runs their tasks; where that module cannot be found, Spark says
-DATA_SOURCE_NOT_FOUND.  A source that was registered with a session uses the workers' instead.
+Spark starts two interpreters, by two settings.  The *workers'* interpreter
+(``SparkContext.pythonExec``, from PYSPARK_PYTHON, else ``python3`` of the PATH) runs tasks made by
+this driver.  The *planner's* interpreter (PYSPARK_DRIVER_PYTHON of the JVM, else the same) finds
+``pyspark_sparklog`` on the driver's host, plans reads and writes with it, and runs their tasks;
+where that module cannot be found, Spark says DATA_SOURCE_NOT_FOUND.  A data source that was
+registered with a session uses the workers' interpreter instead.
 
-A virtual environment's interpreter is a link to another one, but has packages of its own, so that
-paths say nothing: the interpreters themselves are asked.
+The interpreter of a virtual environment is a link to another interpreter, but has packages of its
+own.  Paths therefore tell nothing, and the interpreters themselves are probed.
 """
 
 import inspect
@@ -41,16 +42,16 @@ from sparklog.errors import StartError
 log = logging.getLogger(__name__)
 
 PYTHON_MINIMUM: Final = (3, 11)
-#: Where Spark looks for the data source, and what it loads.
+#: The module in which Spark looks for the data source, and the package that this module imports.
 OWN_MODULES: Final = ("pyspark_sparklog", "sparklog")
-#: An interpreter that takes longer is not judged: the machine may be busy.
+#: An interpreter that takes longer is assumed to be fine: the machine may be busy.
 PROBE_SECONDS_MAX: Final = 20.0
-#: What names an interpreter: variables that Spark reads when the JVM starts, and settings.
+#: The variables (read when the JVM starts) and settings by which users choose an interpreter.
 _VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _CONFS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
-#: What interpreters that had everything told, by program, PATH and PYTHONPATH.  A failure is not
-#: kept, because the user may install what is missing.
+#: Interpreters without a problem, by program, PATH and PYTHONPATH.  Failures are not cached,
+#: because the user may install what is missing.
 _working: Final[dict[tuple[str, str, str], "Interpreter"]] = {}
 #: Sessions with the data source registered, and the interpreter that runs it there.
 _registered: "Final[WeakKeyDictionary[Any, str]]" = WeakKeyDictionary()
@@ -58,9 +59,10 @@ _registered: "Final[WeakKeyDictionary[Any, str]]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """What an interpreter of this host lacks, in words that name it; None if nothing.
+    """The result of probing one interpreter of this host.
 
-    ``lacks`` is what only its user can install; sparklog itself can be sent to it.
+    ``lacks`` is a text that names the interpreter and what only its user can install; None if it
+    lacks nothing.  sparklog itself can be shipped to it.
     """
 
     name: str
@@ -76,16 +78,17 @@ class Interpreter:
 
 
 def require_worker_python(spark: Any) -> None:
-    """Check that a classic session can run the data source, and mend it where that is safe.
+    """Check that a classic session can run the data source, and repair the session where safe.
 
-    The interpreters of the executors' hosts are not asked here; brokers need a job for that.
+    The interpreters on the executors' hosts are not probed here, because that needs a Spark job.
     Nothing is done over Spark Connect, whose server has interpreters of its own.  A session is
-    mended in two cases: the workers' interpreter serves and only the planner's does not (the data
-    source is registered with the session); or the master is local, nothing names an interpreter,
-    and Spark's default does not serve (this process's interpreter becomes the workers', too).
-    Sparklog's code is sent along where only that is missing.
+    repaired in two cases.  First: only the planner's interpreter has a problem; then the data
+    source is registered with the session.  Second: the master is local, the user has chosen no
+    interpreter, and Spark's default has a problem; then this process's interpreter becomes the
+    workers' interpreter.  sparklog's code is shipped where nothing else is missing.
 
-    Raises StartError with one line to copy.
+    Raises:
+        StartError: the session cannot run the data source; the message has one line to copy.
     """
     context = _context_of(spark)
     found = None if context is None else session_python(context)
@@ -115,7 +118,7 @@ def require_worker_python(spark: Any) -> None:
 
 
 def remedy() -> str:
-    """What to do, as a line for a shell."""
+    """The remedy, with a line for a shell."""
     return (
         "before the Spark session is created (in a notebook: restart the kernel, then set it in "
         f"os.environ), set: export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
@@ -123,16 +126,18 @@ def remedy() -> str:
 
 
 def ship(context: Any) -> None:
-    """Send sparklog's code to every executor, now and whenever one comes."""
-    # The archive stays until the application ends.
+    """Ship sparklog's code to every executor, later ones included."""
+    # The archive file stays until the application ends.
     context.addPyFile(str(write_archive(temporary_folder(context))))
     log.info("sparklog's code was sent to the executors")
 
 
 def problem(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
-    """What an interpreter lacks, by its ``python_probe.look``; None if it has everything.
+    """What an interpreter lacks, in words; None if it has everything.
 
-    Modules of ``own`` do not count by themselves.
+    Args:
+        report: the result of ``python_probe.look`` in that interpreter.
+        own: modules that are no problem if they alone are missing.
     """
     if tuple(map(int, report["version"].split(".")[:2])) < PYTHON_MINIMUM:
         return f"is Python {report['version']}, older than 3.11"
@@ -142,8 +147,13 @@ def problem(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
 
 
 def probe_interpreter(program: str, path: str, modules: str) -> Interpreter:
-    """Look at an interpreter of this host; ``path`` and ``modules`` are PATH and PYTHONPATH as
-    Spark sets them."""
+    """Probe an interpreter of this host.
+
+    Args:
+        program: the interpreter.
+        path: the PATH that Spark gives it.
+        modules: the PYTHONPATH that Spark gives it.
+    """
     key = (program, path, modules)
     if key in _working:
         return _working[key]
@@ -170,14 +180,18 @@ def probe_interpreter(program: str, path: str, modules: str) -> Interpreter:
 
 
 def is_configured(environment: Mapping[str, str], confs: Sequence[str | None]) -> bool:
-    """Whether the user chose an interpreter other than this process's, which must not be undone."""
+    """Whether the user chose another interpreter than this process's; that choice must stay."""
     return any(name in environment for name in _VARIABLES) or any(
         conf not in (None, "", sys.executable) for conf in confs
     )
 
 
 def _run(program: str, path: str, modules: str) -> dict[str, Any]:
-    """Raises OSError, ValueError, TimeoutExpired."""
+    """Describe an interpreter by running the probe in it.
+
+    Raises:
+        OSError, ValueError, TimeoutExpired: the interpreter could not be probed.
+    """
     names = (*OWN_MODULES, *needed_modules())
     script = f"{inspect.getsource(python_probe)}\nimport json\nprint(json.dumps(look({names!r})))"
     done = subprocess.run(
@@ -198,7 +212,7 @@ def _run(program: str, path: str, modules: str) -> dict[str, Any]:
 
 
 def _context_of(spark: Any) -> Any:
-    """None over Spark Connect."""
+    """The session's SparkContext; None over Spark Connect."""
     try:
         return spark.sparkContext
     except Exception as error:
@@ -212,7 +226,7 @@ def _confs(context: Any) -> list[str | None]:
 
 
 def _register(spark: Any, context: Any, workers: Interpreter) -> None:
-    """Let this session have the data source by itself, run by the workers' interpreter."""
+    """Register the data source with this session, so that the workers' interpreter runs it."""
     from pyspark_sparklog import DefaultSource
 
     sent = workers.lacks_sparklog or workers.has_another_sparklog
