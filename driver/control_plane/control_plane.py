@@ -1,10 +1,11 @@
 """The control plane: the controller, its journal and its server, as one process on one loop.
 
-Owns: taking over the journal, the clocks, the composition, and the end.  Must not know how anything
-is decided.
+Owns: the takeover of the journal, the clocks, the composition, and the end of the process.  Must
+not know how anything is decided.
 
-A request goes: dispatch -> handler -> ``decide`` -> controller (image runs ahead) -> committer (one
-commit for all decisions of the moment) -> answer.  Reads are served from the committed image.
+The path of a request: dispatch -> handler -> ``decide`` -> controller (on its speculative image) ->
+group commit (one commit for several decisions) -> answer.  Reads are served from the committed
+image.
 """
 
 import asyncio
@@ -58,23 +59,31 @@ from sparklog.wire.protocol.schema import Response
 
 logger = logging.getLogger(__name__)
 
-#: How often a controller that starts tries to become the journal's head.  Against one that lives
-#: and always has a commit on its way, it has to hit the moment between two of them.
+#: How often a starting controller tries to take over the journal's head.  If a live controller
+#: commits all the time, the takeover has to succeed between two of its commits.
 TAKEOVERS_MAX = 1_000
-#: Addresses that nobody can connect to.
+#: Wildcard addresses, to which clients cannot connect.
 _ANY_HOST = frozenset({"0.0.0.0", "::"})
 #: Ticks per session timeout.
 _TICKS = 10
 
 
 class ForeignClusterError(StartError):
-    """A journal that belongs to another cluster than the caller expects."""
+    """The journal belongs to another cluster than the caller expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlaneOptions:
-    """What a control plane is started with.  ``settings`` are by Kafka's names; ``storage_options``
-    open the journal's store and may hold a secret."""
+    """The options of a control plane.
+
+    Args:
+        journal_dir: folder or URL of the journal.
+        port: the port to listen on; 0 takes any free port.
+        advertised_host: the address that clients are given; empty for ``listen_host``.
+        expected_cluster_id: refuse a journal of another cluster; None accepts any.
+        settings: broker settings by Kafka's names.
+        storage_options: options of the journal's store; they may hold a secret.
+    """
 
     journal_dir: str
     listen_host: str = "127.0.0.1"
@@ -86,7 +95,16 @@ class ControlPlaneOptions:
 
 
 class ControlPlane:
-    """``start``, then ``run`` until a stop is asked for or another controller takes over."""
+    """Node 0 of the cluster.  Call ``start``, then ``run``.
+
+    Args:
+        options: what to start.
+        runtime: clocks, randomness and ids; the simulation gives its own.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        StorageError: the journal's URL is wrong.
+    """
 
     def __init__(self, options: ControlPlaneOptions, runtime: RuntimeEnvironment = SYSTEM) -> None:
         self.options = options
@@ -130,7 +148,11 @@ class ControlPlane:
     # -- life
 
     async def start(self) -> None:
-        """Listen, take the journal over, serve.  Raises SparklogError, leaving nothing behind."""
+        """Listen, take the journal over, and serve.
+
+        Raises:
+            SparklogError: the control plane cannot start.  No socket is left open then.
+        """
         await run_blocking(self._journal.check_backend)
         if self.options.listen_host in _ANY_HOST and not self.options.advertised_host:
             raise ConfigError(
@@ -138,7 +160,7 @@ class ControlPlane:
                 "can reach"
             )
         self._end = asyncio.get_running_loop().create_future()
-        # The port first: a journal is not taken over by a process that cannot serve.
+        # Listen first: a process that cannot serve must not take the journal over.
         self._server = await serve(
             self.options.listen_host,
             self.options.port,
@@ -161,7 +183,8 @@ class ControlPlane:
             on_give_up=self._reset_controller,
         )
         self._metadata_feed = MetadataFeed(lambda: self.image)
-        self._metadata_feed.publish(first_commit)  # all that brokers of the former controller lack
+        # Brokers that followed the former controller lack only this commit.
+        self._metadata_feed.publish(first_commit)
         self._reset_controller()
         self._apply_settings()
         self._dispatcher = Dispatcher(handlers(self))
@@ -169,7 +192,9 @@ class ControlPlane:
     async def run(self) -> None:
         """Serve until ``stop``.
 
-        Raises SparklogError when it is not certain any more what the journal holds.
+        Raises:
+            SparklogError: the content of the journal has become uncertain, or another controller
+                has taken the journal over.
         """
         committing = asyncio.create_task(self._committer.run())
         ticking = asyncio.create_task(self._tick())
@@ -178,7 +203,7 @@ class ControlPlane:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
                 if end.done():
-                    end.result()  # only a stop ends without an error
+                    end.result()  # raises unless ``stop`` was called
             await self._drain(committing)
         finally:
             for end in ends:
@@ -187,11 +212,11 @@ class ControlPlane:
             await self._server.close(0)
 
     def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
-        """Whether a living broker has said that its replica does not work."""
+        """Whether an alive broker has reported its replica of the partition as offline."""
         return self._controller.has_failed(broker_id, topic_id, partition)
 
     def stop(self, reason: str) -> None:
-        """Have ``run`` end once every decision is durable and every answer has left."""
+        """Let ``run`` end once every decision is durable and every response was sent."""
         logger.info("stopping: %s", reason)
         if not self._end.done():
             self._end.set_result(None)
@@ -210,7 +235,7 @@ class ControlPlane:
             self.decide(TimePassed())
 
     def _apply_settings(self) -> None:
-        """What was told at run time to all brokers, or to this node."""
+        """Apply the settings that were changed at run time, for all brokers or for this node."""
         changed = self.image.broker_overrides(CONTROLLER_NODE_ID)
         if changed != self._changed_settings:
             self._changed_settings = changed
@@ -218,7 +243,7 @@ class ControlPlane:
             self._server.set_limits(server_limits(config, descriptors_max()))
 
     def _reset_controller(self) -> None:
-        """A controller that knows what is durable, and nothing else."""
+        """Replace the controller by one that starts from the committed image."""
         image = self.image.copy()
         runtime = self.runtime
         self._controller = Controller(
@@ -228,8 +253,11 @@ class ControlPlane:
     # -- taking over
 
     def _take_over(self) -> tuple[ClusterImage, bytes]:
-        """Become the journal's head with a controller epoch above all others'; the image, and the
-        records of the commit that did it."""
+        """Take over the journal's head, with a controller epoch above all former ones.
+
+        Returns:
+            The image, and the encoded records of the commit that took the journal over.
+        """
         self._journal.remove_leftovers()
         image = self._journal.load()
         for _ in range(TAKEOVERS_MAX):
@@ -245,7 +273,7 @@ class ControlPlane:
             try:
                 self._journal.commit(header, encoded)
             except JournalConflict:
-                self._journal.catch_up(image)  # the former one was faster; its commit counts
+                self._journal.catch_up(image)  # the former controller was faster
                 continue
             image.replay_commit(header.version, records)
             return image, encoded
@@ -282,7 +310,7 @@ class ControlPlane:
 
     def _receive(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         if self._dispatcher is None:
-            connection.abort()  # not the head of the journal yet; clients try again
+            connection.abort()  # the journal is not taken over yet; clients try again
             frames.clear()
             return ()
         return self._dispatcher(connection, frames)
@@ -295,15 +323,20 @@ class ControlPlane:
         return self._dispatcher.at_door(connection, frames)
 
     def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer:
-        """Handle a request that a member passed on."""
+        """Handle a client's request that a broker has forwarded."""
         answers = self._receive(connection, deque([frame]))
         return answers[0] if answers else None
 
     def decide(self, event: Event) -> "Response | Awaitable[Response | None] | None":
-        """Decide now; the response comes when all that it depends on is durable.
+        """Let the controller decide on an event.
 
-        Raises KafkaError when the controller refuses on durable grounds; the awaited response does
-        too, and with KAFKA_STORAGE_ERROR when the journal cannot be written.
+        Returns:
+            The response, or an awaitable of it while state that it depends on is not durable yet.
+            The awaitable raises KafkaError for a refusal, and KAFKA_STORAGE_ERROR when the journal
+            cannot be written.
+
+        Raises:
+            KafkaError: the controller refuses, and the state behind the refusal is durable.
         """
         decision: Decision | None = None
         refusal: KafkaError | None = None
@@ -335,7 +368,7 @@ class ControlPlane:
         except KafkaError as error:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # nobody awaits what a clock's tick decides
+                future.exception()  # nothing awaits the outcome of a clock tick
             return
         if not future.done():
             future.set_result(response)
@@ -357,7 +390,7 @@ class ControlPlane:
         self._metadata_feed.publish(encoded_records)
 
     def status(self) -> dict[str, Any]:
-        """Counters, for tests and the command line."""
+        """The counters of this node, for tests and the command line."""
         image, dispatcher, server = self.image, self._dispatcher, self._server
         assert dispatcher is not None
         return {
@@ -389,7 +422,7 @@ def _refusal(failure: StorageError | None) -> KafkaError | None:
 
 
 def _new_cluster_id(new_id: Callable[[], UUID]) -> str:
-    """A random UUID in 22 characters, as Kafka's; not like an option of a command."""
+    """A random UUID in 22 characters, as in Kafka.  It never looks like a command-line option."""
     while True:
         text = urlsafe_b64encode(new_id().bytes).decode().rstrip("=")
         if not text.startswith("-"):

@@ -1,11 +1,11 @@
-"""Group commit: the decisions of one moment share one commit of the journal.
+"""Group commit: decisions that are made at about the same time share one commit of the journal.
 
-Owns: the committed image, the one commit under way, checkpoints, and the order in which decisions
-become durable.  Must not know what is decided, or who waits for it.
+Owns: the committed image, the one commit in progress, checkpoints, and the order in which decisions
+become durable.  Must not know what is decided, or which requests wait for it.
 
 When storage refuses a commit (a full disk), every decision that is not durable is given up, and the
-controller begins again from the committed image.  When it cannot be told whether the commit was
-written, or another controller's was, the process must end and read the journal again.
+controller starts again from the committed image.  When it is unknown whether the commit was
+written, or when another controller has written it, the process must end and load the journal again.
 """
 
 import asyncio
@@ -28,31 +28,39 @@ from sparklog.storage_backends.blocking import run_blocking
 
 logger = logging.getLogger(__name__)
 
-#: Decisions that share one commit.
+#: Most decisions that share one commit.
 GROUP_MAX = 1_000
-#: Records of a commit from which on no further decision joins it: they are encoded at once.
+#: With this many records a commit takes no further decision: its records are encoded in one go.
 GROUP_RECORDS_MAX = 500
-#: How often an idle controller looks whether it was replaced.
+#: How often an idle controller checks whether it was replaced, in seconds.
 HEAD_CHECK_S = 60.0
 
 
-#: Called once: with None when a decision is durable, with the error when it was given up.
+#: Called once per decision: with None when it is durable, with the error when it was given up.
 OnOutcome = Callable[[StorageError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingDecision:
-    """One decision on its way."""
+    """A decision that is not durable yet."""
 
     records: tuple[Record, ...]
     on_outcome: OnOutcome
 
 
 class GroupCommitter:
-    """``image`` is the committed image; ``on_commit`` gets the encoded records of each commit.
+    """Writes the controller's decisions to the journal, many per commit.
 
-    ``on_give_up`` is called when decisions were given up: an image that ran ahead with them is
-    worthless.  ``wall_ms`` is the time of day; ``new_nonce`` makes a text that nobody else makes.
+    Args:
+        journal: the journal, of which this controller owns the head.
+        image: the committed image; commits are replayed on it.
+        wall_ms: returns the time of day, in milliseconds since the epoch.
+        new_nonce: returns a unique text.
+        on_commit: called with the encoded records of each commit.
+        on_give_up: called when decisions were given up.  The controller's speculative image, which
+            includes them, is then invalid.
+        checkpoint_every: commits between two checkpoints.
+        tail_bytes_max: bytes of commits after which a checkpoint is written in any case.
     """
 
     def __init__(
@@ -85,16 +93,28 @@ class GroupCommitter:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was decided is durable."""
+        """Whether all decisions are durable."""
         return not self._queue and not self._committing
 
     def add(self, records: tuple[Record, ...], on_outcome: OnOutcome) -> None:
-        """Commit records after all added before."""
+        """Commit records, after all that were added before.
+
+        Args:
+            records: the decision's records; with none, the decision waits for those before it.
+            on_outcome: called once, with None when the decision is durable, otherwise with the
+                error that it was given up for.
+        """
         self._queue.append(_PendingDecision(records, on_outcome))
         self._wake.set()
 
     async def run(self) -> None:
-        """Commit until ``stop()``.  Raises JournalConflict, JournalError or StorageError."""
+        """Commit until ``stop()``.
+
+        Raises:
+            JournalConflict: another controller has taken the journal over.
+            JournalError: the journal is damaged.
+            StorageError: it is unknown whether a commit was written.
+        """
         while not (self._stopping and not self._queue):
             if self._queue:
                 await self._commit_group()
@@ -104,7 +124,7 @@ class GroupCommitter:
             await self._checkpointing
 
     def stop(self) -> None:
-        """Let ``run`` return once everything is durable, or given up."""
+        """Let ``run`` return once all decisions are durable or given up."""
         self._stopping = True
         self._wake.set()
 
@@ -136,9 +156,10 @@ class GroupCommitter:
             waiting.on_outcome(None)
 
     async def _give_up(self, group: list[_PendingDecision], error: StorageError) -> None:
-        """What was decided since the last commit never happened.
+        """Give up all decisions since the last commit.
 
-        Raises StorageError when that is not certain.
+        Raises:
+            StorageError: the journal holds the failed commit, so its outcome is not certain.
         """
         if await run_blocking(self._journal.has_commit, self.image.version + 1):
             raise error
@@ -153,7 +174,7 @@ class GroupCommitter:
     async def _commit(self, records: tuple[Record, ...]) -> None:
         encoded = encode_records(records)
         if self._wall_ms() - self._head_read_ms > 2 * HEAD_CHECK_S * 1000:
-            await self._check_head()  # this process stood still, a suspended machine for example
+            await self._check_head()  # this process was stalled, for example on a suspended machine
         header = self._header(self.image.version + 1)
         await run_blocking(self._journal.commit, header, encoded)
         self._check_not_stalled()
@@ -173,8 +194,11 @@ class GroupCommitter:
         )
 
     def _check_not_stalled(self) -> None:
-        """A number that was pruned can be written a second time; a controller that slept for so
-        long that this may have happened must not believe its own commit."""
+        """Refuse the commit of a controller that was stalled for very long.
+
+        A pruned commit number can be written a second time.  A controller that was stalled for so
+        long that this may have happened must not trust its own commit.
+        """
         now = self._wall_ms()
         if now - self._head_read_ms > self._journal.keep_ms // 2:
             raise JournalConflict(
@@ -193,7 +217,7 @@ class GroupCommitter:
 
     def _begin_checkpoint(self) -> None:
         if self._checkpointing is not None and not self._checkpointing.done():
-            return  # the disk is slow; the next one will do
+            return  # the disk is slow; the next checkpoint will do
         self._journal.reset_tail()
         header, records = self._header(self.image.version), tuple(self.image.snapshot_records())
         self._checkpointing = asyncio.create_task(self._checkpoint(header, records))

@@ -1,13 +1,13 @@
 """The journal: numbered commits of records, each written once, and checkpoints of the whole image.
 
-Owns: the names and formats of its files, put-if-absent with reading back, checkpoints, pruning, and
-the cluster secret beside them.  Must not know what records mean, nor clocks or loops: every call
-blocks, and times come in as arguments.
+Owns: the journal's files, put-if-absent with reading back, checkpoints, pruning, and the cluster
+secret beside the files.  Must not know what records mean, nor clocks or event loops: every call
+blocks, and times are arguments.
 
 ``<20 digits>.json`` holds one commit, ``checkpoint-<20 digits>.json`` the records that build the
-image as of that number, ``secret`` the secret that members of the cluster share.  Numbers are
-contiguous.  Whoever creates a number's file first owns that commit, so a controller whose commit
-collides knows that another one has taken over.
+image as of that commit number, and ``secret`` the secret that members of the cluster share.  Commit
+numbers are contiguous.  The controller that creates the file of a number first owns that commit.  A
+controller whose commit collides therefore knows that another controller has taken over.
 """
 
 import logging
@@ -44,34 +44,41 @@ __all__ = [
 
 SECRET_NAME = "secret"
 SECRET_BYTES = 32
-#: How long numbers stay after a checkpoint has made them unnecessary: a controller that was
-#: stalled for less than this meets them and learns that it was replaced.
+#: How long commits are kept after a checkpoint has made them unnecessary.  A controller that was
+#: stalled for less than this collides with one of them and learns that it was replaced.
 KEEP_MS = 24 * 60 * 60 * 1000
 CHECKPOINT_EVERY = 1_000
-#: Commits are not left to grow beyond this without a checkpoint: who starts replays them all.
+#: Bytes of commits after which a checkpoint is due: a starting controller replays all of them.
 TAIL_BYTES_MAX = 16 * 1024 * 1024
-#: Commits that are asked for together: one at a time takes a round trip each.
+#: Commits that are read with one call: single reads would take a round trip each.
 COMMITS_PER_READ = 256
 
 logger = logging.getLogger(__name__)
 
 
 class JournalError(SparklogError):
-    """A journal that cannot be read: which file, what is wrong, and what to do."""
+    """The journal cannot be read; the message names the file, the damage, and the remedy."""
 
 
 class JournalConflict(SparklogError):
-    """Another controller owns the journal's head; this one must end."""
+    """Another controller owns the journal's head; this process must end."""
 
 
 class Journal:
-    """The files.  ``check_backend`` first; one process at a time should commit."""
+    """The journal of one cluster.  One process at a time should commit.
+
+    Every call blocks and raises StorageError when the store fails.  Call ``check_backend`` first.
+
+    Args:
+        backend: the store that holds the journal's files.
+        keep_ms: how long commits are kept after a checkpoint has replaced them, in milliseconds.
+    """
 
     def __init__(self, backend: StorageBackend, *, keep_ms: int = KEEP_MS) -> None:
         self._backend = backend
         self.keep_ms = keep_ms
-        #: Bytes of the commits that were read or written here since ``reset_tail``, or since the
-        #: checkpoint that was loaded.
+        #: Bytes of the commits that this object has read or written since ``reset_tail``, or since
+        #: the loaded checkpoint.
         self.tail_bytes = 0
 
     @property
@@ -79,7 +86,11 @@ class Journal:
         return self._backend.url
 
     def check_backend(self) -> None:
-        """Raises StorageError for a store on which two controllers could both win."""
+        """Check that the store lets exactly one of several racing controllers win a commit.
+
+        Raises:
+            StorageError: two controllers could both win.
+        """
         if not self._backend.proves_put_if_absent():
             raise StorageError(
                 f"{self.url} cannot create a file only if it is absent; choose a journal_dir on a "
@@ -89,10 +100,15 @@ class Journal:
     # -- reading
 
     def load(self) -> ClusterImage:
-        """The image as of the last commit; an empty one of version 0 for a new journal.
+        """Build the image as of the last commit.
 
-        A checkpoint that is damaged is done without, if an older one and all commits since are
-        there.  Raises JournalError.
+        A damaged checkpoint is skipped if an older checkpoint and all commits since are there.
+
+        Returns:
+            The image; an empty image of version 0 for a new journal.
+
+        Raises:
+            JournalError: a file that is needed is damaged or missing.
         """
         names = self._backend.list("")
         checkpoints = checkpoint_numbers(names)
@@ -111,8 +127,11 @@ class Journal:
         return image
 
     def _newest_image(self, checkpoints: Sequence[int]) -> tuple[ClusterImage, JournalError | None]:
-        """The image of the newest checkpoint that can be read, an empty one for none; and what was
-        wrong with the newest of all, if it is another one."""
+        """The image of the newest readable checkpoint, and the damage of the newest one of all.
+
+        The image is empty without a readable checkpoint.  The damage is None if the newest
+        checkpoint is readable.
+        """
         damage: JournalError | None = None
         for number in reversed(checkpoints):
             image, name = ClusterImage(), checkpoint_name(number)
@@ -125,16 +144,20 @@ class Journal:
         return ClusterImage(), damage
 
     def catch_up(self, image: ClusterImage) -> None:
-        """Replay what was committed since, one by one: another controller may be writing."""
+        """Replay later commits on ``image``, one by one: another controller may be writing.
+
+        Raises:
+            JournalError: a commit is damaged.
+        """
         while (data := self._backend.read_if_there(commit_name(image.version + 1))) is not None:
             self._replay(image, commit_name(image.version + 1), image.version + 1, data)
 
     def has_commit(self, version: int) -> bool:
-        """Whether a commit of this number was written."""
+        """Whether a commit with this number was written."""
         return self._backend.exists(commit_name(version))
 
     def head_moved(self, version: int) -> bool:
-        """Whether anybody has written after ``version`` (pruned numbers leave a checkpoint)."""
+        """Whether there is a commit after ``version``, or a checkpoint that replaced such one."""
         names = self._backend.list("")
         numbers = (*commit_numbers(names), *checkpoint_numbers(names))
         return max(numbers, default=0) > version
@@ -178,17 +201,23 @@ class Journal:
     # -- writing
 
     def commit(self, header: CommitHeader, encoded_records: bytes) -> None:
-        """Make a commit durable, or raise: JournalConflict (not written), StorageError (not written
-        if the journal does not hold it, else unknown whether it is durable).
+        """Make a commit durable.
 
-        ``encoded_records`` come from ``encode_records``.
+        Args:
+            header: the header of the commit.
+            encoded_records: the records, from ``encode_records``.
+
+        Raises:
+            JournalConflict: another controller owns this number; the commit was not written.
+            StorageError: the commit was not written if ``has_commit`` says so.  Otherwise it is
+                unknown whether it is durable.
         """
         name = commit_name(header.version)
         document = encode_file(header, encoded_records)
         try:
             created = self._backend.put_if_absent(name, document)
         except StorageError:
-            # The outcome is unknown; asking again also makes a file that exists durable.
+            # The outcome is unknown.  The second call also makes an existing file durable.
             created = self._backend.put_if_absent(name, document)
         owner = header if created else self._header(name)
         if owner.nonce != header.nonce:
@@ -200,24 +229,37 @@ class Journal:
         self.tail_bytes += len(document)
 
     def reset_tail(self) -> None:
-        """A checkpoint holds everything so far."""
+        """Count ``tail_bytes`` from now on: a checkpoint covers all commits so far."""
         self.tail_bytes = 0
 
     def write_checkpoint(self, header: CommitHeader, records: Iterable[Record]) -> None:
-        """Save the image as of ``header.version``; an existing checkpoint is as good."""
+        """Write a checkpoint, unless there is one for ``header.version`` already.
+
+        Args:
+            header: the header of the last commit that the checkpoint covers.
+            records: the records that build the image as of that commit.
+        """
         document = encode_file(header, encode_records(records))
         self._backend.put_if_absent(checkpoint_name(header.version), document)
 
     def remove_leftovers(self) -> None:
-        """Remove half-written files of controllers that were killed.  To one that lives this is a
-        write that failed; it tries again."""
+        """Remove half-written files of killed controllers.
+
+        A live controller, if there is one, sees this as a failed write and tries again.
+        """
         self._backend.remove_leftovers("")
 
     def prune(self, now_ms: int) -> int:
-        """Delete what a checkpoint made unnecessary at least ``keep_ms`` ago.
+        """Delete the files that a checkpoint made unnecessary at least ``keep_ms`` ago.
 
-        The checkpoint itself stays until the next one is as old: should a newer one be damaged, it
-        and the commits since stand in for that.  Returns the number of deleted files.
+        That checkpoint itself stays until the next checkpoint is as old: it can replace, together
+        with the commits since, a newer checkpoint that is damaged.
+
+        Args:
+            now_ms: the time of day, in milliseconds since the epoch.
+
+        Returns:
+            The number of deleted files.
         """
         names = self._backend.list("")
         checkpoints = checkpoint_numbers(names)
@@ -229,7 +271,7 @@ class Journal:
         return len(dead)
 
     def _newest_old(self, checkpoints: list[int], now_ms: int) -> int:
-        """The newest of the checkpoints that is old enough, and whole; 0 for none."""
+        """The newest readable checkpoint that is at least ``keep_ms`` old; 0 without any."""
         for number in reversed(checkpoints):
             try:
                 header = self._header(checkpoint_name(number))
@@ -243,7 +285,14 @@ class Journal:
     # -- the secret
 
     def secret(self, new_secret: Callable[[], bytes]) -> bytes:
-        """The cluster's secret; made by the first who asks."""
+        """The cluster secret.
+
+        Args:
+            new_secret: makes a secret, which is stored if the journal has none yet.
+
+        Raises:
+            JournalError: the secret's file is damaged.
+        """
         candidate = new_secret().hex().encode()
         text = self._backend.read_if_there(SECRET_NAME)
         if text is None:
@@ -262,7 +311,7 @@ class Journal:
 
 
 def _reaches(base: int, commits: Sequence[int], number: int) -> bool:
-    """Whether the commits (sorted, all above ``base``) begin right after it and go on without a
-    gap to ``number`` at least."""
+    """Whether the sorted ``commits``, all above ``base``, reach from there to ``number`` without a
+    gap."""
     needed = number - base
     return len(commits) >= needed and list(commits[:needed]) == list(range(base + 1, number + 1))

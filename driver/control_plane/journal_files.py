@@ -1,6 +1,6 @@
 """The files of a journal: their names, and the JSON document of a commit or a checkpoint.
 
-Owns: names <-> numbers, a header and encoded records <-> the bytes of a file, and the size limit.
+Owns: the mapping between names and commit numbers, the encoding of a file, and its size limit.
 Must not know where files are kept, nor what records mean.
 """
 
@@ -16,18 +16,22 @@ from sparklog.errors import DecodeError, StorageError
 from sparklog.metadata import Record, from_json
 
 FORMAT = 1
-#: Of one commit or checkpoint; nodes take it in one frame, which may be twice as large.
+#: Size limit of one commit or checkpoint.  Nodes receive it in one frame, whose limit is twice
+#: as large.
 FILE_BYTES_MAX = 128 * 1024 * 1024
 
 _COMMIT = re.compile(r"(\d{20})\.json", re.ASCII)
 _CHECKPOINT = re.compile(r"checkpoint-(\d{20})\.json", re.ASCII)
-#: The checksum (CRC-32C) is of everything behind it.  Files of former versions have none.
+#: The checksum (CRC-32C) covers all bytes after it.  Files of former versions have no checksum.
 _CHECKSUM = re.compile(rb'\{"format":1,"crc":(\d{1,10}),')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitHeader:
-    """What a commit says beside its records.  ``nonce`` tells our own commit from another's."""
+    """The header of a commit.  ``nonce`` tells a controller's own commit from another's.
+
+    ``version`` is the number of the commit; ``time_ms`` is in milliseconds since the epoch.
+    """
 
     version: int
     controller_epoch: int
@@ -58,7 +62,11 @@ def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
 
 
 def encode_file(header: CommitHeader, encoded_records: bytes) -> bytes:
-    """The file's bytes; the records are spliced in, so that they are encoded once for all uses."""
+    """Encode a file.  The encoded records are spliced in, so they are encoded once for all uses.
+
+    Raises:
+        StorageError: the file would exceed ``FILE_BYTES_MAX``.
+    """
     start = json.dumps(
         {
             "version": header.version,
@@ -79,7 +87,7 @@ def encode_file(header: CommitHeader, encoded_records: bytes) -> bytes:
 
 
 def decode_file(data: bytes) -> tuple[CommitHeader, tuple[Record, ...]]:
-    """Raises DecodeError."""
+    """Decode a file.  Raises DecodeError that tells what is wrong with it."""
     if len(data) > FILE_BYTES_MAX:
         raise DecodeError(f"it is larger than {FILE_BYTES_MAX} bytes")
     beginning = _CHECKSUM.match(data)
@@ -103,7 +111,7 @@ def decode_file(data: bytes) -> tuple[CommitHeader, tuple[Record, ...]]:
 
 
 def _json_damage(data: bytes) -> str:
-    """What is wrong with a file that is no JSON at all: people know that sooner than a checksum."""
+    """The reason for a file that is no JSON at all, which tells users more than a checksum does."""
     try:
         json.loads(data)
     except (ValueError, RecursionError):

@@ -1,10 +1,12 @@
-"""What brokers watch: the commits, as they become durable.
+"""The metadata feed: brokers receive the journal's commits from it as these become durable.
 
-Owns: the last commits in their encoded form, a snapshot for those who are further behind, and the
-requests that wait for the next one.  Must not know what records mean, or who watches.
+Owns: the last commits in their encoded form, a snapshot for watchers that are further behind, and
+the WatchMetadata requests that wait for the next commit.  Must not know what records mean, or which
+nodes watch.
 
-When a large cluster starts, every broker asks for a snapshot, and each registration is a commit: so
-a snapshot is used again, followed by the commits since, until these are the larger part.
+When a large cluster starts, every broker asks for a snapshot, and each registration is a commit.
+Therefore a snapshot is reused together with the commits after it, until these commits are larger
+than the snapshot.
 """
 
 import asyncio
@@ -14,15 +16,19 @@ from collections.abc import Callable
 from sparklog.metadata import ClusterImage, encode_records
 from sparklog.wire.protocol.private import WatchMetadataRequest, WatchMetadataResponse
 
-#: Commits kept for watchers that are behind; who is further behind gets a snapshot.
+#: Commits that are kept for watchers; a watcher that is further behind gets a snapshot.
 COMMITS_MAX = 1_000
 COMMIT_BYTES_MAX = 8 * 1024 * 1024
-#: Longest wait of one request.
+#: Longest wait of one request, in milliseconds.
 WAIT_MS_MAX = 30_000
 
 
 class MetadataFeed:
-    """``image`` gives the committed image, whose version is that of the last published commit."""
+    """Sends commits to watchers.
+
+    Args:
+        image: returns the committed image; its version is that of the last published commit.
+    """
 
     def __init__(self, image: Callable[[], ClusterImage]) -> None:
         self._image = image
@@ -35,11 +41,15 @@ class MetadataFeed:
 
     @property
     def watchers(self) -> int:
-        """Requests that wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def publish(self, encoded_records: bytes) -> None:
-        """The commit that brought the image to its present version."""
+        """Publish the commit that brought the image to its present version.
+
+        Args:
+            encoded_records: the commit's records, from ``encode_records``.
+        """
         self._commits.append(encoded_records)
         self._bytes += len(encoded_records)
         while len(self._commits) > COMMITS_MAX or (
@@ -51,7 +61,12 @@ class MetadataFeed:
     def watch(
         self, request: WatchMetadataRequest
     ) -> "WatchMetadataResponse | asyncio.Future[WatchMetadataResponse]":
-        """What happened since; waits when nothing did."""
+        """The commits after ``request.since``.
+
+        Returns:
+            The response, or a future of it while there is no later commit.  The future is done
+            after ``request.max_wait_ms`` (at most ``WAIT_MS_MAX``) in any case.
+        """
         wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
         if request.since != self._image().version or wait_ms <= 0 or self._closed:
             return self._response_since(request.since)
@@ -63,7 +78,7 @@ class MetadataFeed:
         return future
 
     def close(self) -> None:
-        """Answer everyone who waits, now and from now on."""
+        """Answer all waiting requests now, and later requests at once."""
         self._closed = True
         self._answer_all()
 
@@ -90,7 +105,7 @@ class MetadataFeed:
         )
 
     def _commits_after(self, version: int) -> tuple[bytes, ...] | None:
-        """None when they are not all kept."""
+        """The commits after ``version``; None when some of them are not kept any more."""
         behind = self._image().version - version
         if not 0 <= behind <= len(self._commits):
             return None

@@ -1,27 +1,27 @@
-"""On which brokers the replicas of new partitions go.
+"""The placement of replicas: the brokers that the replicas of new partitions go to.
 
 Owns: the choice, its balance and its failure domains.  Must not know topics, requests or how the
 choice is recorded.
 
-The first replica leads: each partition is led by the living broker that leads the fewest of this
-topic, then the fewest overall, then has the lowest id.  Each further replica goes, of the brokers
-that are left, to
+The first replica is the preferred leader.  It goes to the alive broker that leads the fewest
+partitions of this topic, then the fewest overall, then has the lowest id.  For each further replica
+the remaining brokers are compared by these criteria, in this order:
 
-1. one that is alive;
-2. one that shares the fewest outermost domains with the replicas chosen before it, then the fewest
-   of the next level, and so on: the replicas stand apart at the outermost level that has enough
-   members, and as far apart as the levels inside allow where it has not;
-3. for the second replica, one that was second to this leader least often, so that the partitions of
-   a leader that dies spread over all others (what a shifted round robin does);
-4. one with the fewest replicas of this topic;
-5. one with the fewest replicas overall, then the next one round the ring of ids.
+1. an alive broker before a fenced one;
+2. the fewest failure domains shared with the replicas chosen before, at the outermost level first,
+   then at the next level, and so on: replicas are separated at the outermost level that has enough
+   members, and otherwise as far as the inner levels allow;
+3. for the second replica, the broker that was second to this leader least often, so that the
+   partitions of a leader that dies spread over all others (as with a shifted round robin);
+4. the fewest replicas of this topic;
+5. the fewest replicas overall, then the next broker in the ring of ids.
 """
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-#: The replicas of one partition; the first leads.
+#: The broker ids of one partition's replicas; the first is the preferred leader.
 Replicas = tuple[int, ...]
 
 
@@ -29,9 +29,12 @@ Replicas = tuple[int, ...]
 class Candidate:
     """A broker that may be chosen.
 
-    ``leads`` are the partitions that it is to lead already, ``seconds`` how often each other broker
-    comes second there, ``replicas`` all that it has.  ``domains`` are the names of what fails with
-    it, outermost first: as many for every candidate.
+    Args:
+        leads: the number of partitions of which the broker is the preferred leader.
+        replicas: the number of all replicas on the broker.
+        second_counts: by broker id, how many of those partitions have that second replica.
+        domains: the names of the broker's failure domains, outermost first.  Every candidate has
+            the same number of domains.
     """
 
     broker_id: int
@@ -44,7 +47,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class _Load:
-    """A candidate while one topic is placed; ``given`` counts replicas of this topic."""
+    """A candidate's load while one topic is placed; ``given`` counts replicas of this topic."""
 
     candidate: Candidate
     place: int
@@ -60,9 +63,16 @@ def place(
     candidates: Iterable[Candidate],
     present: Sequence[Replicas] = (),
 ) -> tuple[Replicas, ...]:
-    """Replicas of ``partitions`` new partitions of a topic that has the ``present`` ones.
+    """Choose the replicas of new partitions of one topic.
 
-    The caller sees to it that there are ``factor`` candidates, one of them alive.
+    Args:
+        partitions: the number of new partitions.
+        factor: the replication factor.  There must be at least this many candidates, one of them
+            alive.
+        present: the replicas of the partitions that the topic has already.
+
+    Returns:
+        The replicas of each new partition.
     """
     loads = [
         _Load(candidate=c, place=n, replicas=c.replicas, second_counts=dict(c.second_counts))
@@ -90,11 +100,16 @@ def place(
 def substitute(
     replicas: Replicas, leaving: Collection[int], candidates: Iterable[Candidate]
 ) -> Replicas | None:
-    """The replicas of a partition with another broker in the place of each that leaves.
+    """Replace the leaving brokers among the replicas of one partition.
 
-    Every broker of ``replicas`` must be among the candidates; the living ones may be chosen, and
-    stand apart as in ``place``.  Who comes first is one that leads little so far.  None when there
-    are too few to choose from.
+    The failure domains are separated as in ``place``.  A new preferred leader is a broker that
+    leads few partitions so far.
+
+    Args:
+        candidates: all brokers of ``replicas`` and those that may be chosen, if they are alive.
+
+    Returns:
+        The new replicas; None when there are too few candidates.
     """
     loads = [
         _Load(candidate=c, place=n, replicas=c.replicas)
@@ -163,10 +178,10 @@ def _next_replica(loads: Sequence[_Load], chosen: Sequence[_Load]) -> _Load:
 
 
 def _used_domains(chosen: Sequence[_Load]) -> Sequence[tuple[str, ...]]:
-    """Level by level, the domains of the replicas chosen so far."""
+    """The failure domains of the replicas chosen so far, level by level."""
     return tuple(zip(*(load.candidate.domains for load in chosen), strict=True))
 
 
 def _shared(load: _Load, used: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
-    """Level by level, how many of those replicas are in this broker's domain."""
+    """The number of those replicas in this broker's failure domain, level by level."""
     return tuple(map(tuple.count, used, load.candidate.domains))

@@ -1,7 +1,7 @@
-"""Where spare supervisors wait for work, and the launcher leaves it for them.
+"""The spare supervisors that wait for work, and the work that the launcher gives them.
 
-Owns: who asks, and what was given, in memory: spares ask again, and the launcher gives again.  Must
-not know what work is.
+Owns: the waiting requests and the given work, in memory only: spares ask again, and the launcher
+gives the work again.  Must not know what the work is.
 """
 
 import asyncio
@@ -16,17 +16,21 @@ from sparklog.wire.protocol.private import (
     GiveWorkResponse,
 )
 
-#: Longest wait of one request.
+#: Longest wait of one request, in milliseconds.
 WAIT_MS_MAX: Final = 30_000
-#: Between two of its requests a spare is away for less than that.
+#: The pause between two requests of a spare is shorter than this.
 GAP_MS_MAX: Final = 1_000
-#: Spares that did not ask for so long are forgotten, with what was given to them.
+#: A spare that has not asked for this long is forgotten, together with its work.
 FORGET_MS: Final = 120_000
 SPARES_MAX: Final = 1_000
 
 
 class SpareSupervisors:
-    """One control plane's; everything by the names of spares."""
+    """The spares of one control plane, by name.
+
+    Args:
+        monotonic_ms: a clock that never goes back, in milliseconds.
+    """
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._now_ms = monotonic_ms
@@ -37,15 +41,22 @@ class SpareSupervisors:
 
     @property
     def spares(self) -> int:
-        """Spares that wait for work."""
+        """The number of spares that wait for work."""
         return len(self._waiting)
 
     def await_work(
         self, request: AwaitWorkRequest
     ) -> "AwaitWorkResponse | asyncio.Future[AwaitWorkResponse]":
-        """The work of a spare; waits while there is none."""
+        """The work of a spare.
+
+        Returns:
+            The response, or a future of it while the spare has no work.
+
+        Raises:
+            KafkaError: too many spares wait already.
+        """
         name = request.spare
-        self._answer(name)  # a request of a connection that it has given up
+        self._answer(name)  # ends an older request of the spare, on a connection that it gave up
         self._forget()
         if name not in self._last_request_ms and len(self._last_request_ms) >= SPARES_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{SPARES_MAX} spares wait already")
@@ -60,7 +71,7 @@ class SpareSupervisors:
         return future
 
     def give_work(self, request: GiveWorkRequest) -> GiveWorkResponse:
-        """Work for a spare that is asking."""
+        """Give work to a spare, if the spare is waiting or has just asked."""
         name = request.spare
         last_request_ms = self._last_request_ms.get(name)
         recent = last_request_ms is not None and self._now_ms() - last_request_ms <= GAP_MS_MAX
@@ -71,7 +82,7 @@ class SpareSupervisors:
         return GiveWorkResponse(asking=asking)
 
     def close(self) -> None:
-        """Answer everyone who waits, now and from now on."""
+        """Answer all waiting requests now, and later requests at once."""
         self._closed = True
         for name in list(self._waiting):
             self._answer(name)
@@ -80,7 +91,7 @@ class SpareSupervisors:
         future = self._waiting.pop(name, None)
         if future is not None and not future.done():
             if name not in self._work:
-                self._last_request_ms[name] = self._now_ms()  # it will ask again
+                self._last_request_ms[name] = self._now_ms()  # the spare will ask again
             future.set_result(AwaitWorkResponse(work=self._work.get(name, b"")))
 
     def _forget(self) -> None:
