@@ -1,6 +1,6 @@
 """The control plane's APIs, one file per api key.
 
-Owns: the list of what node 0 serves.  Must not know how anything is decided.
+Owns: the list of APIs that node 0 serves.  Must not know how anything is decided.
 """
 
 from sparklog.driver.control_plane.handlers import (
@@ -46,7 +46,7 @@ from sparklog.types import CONTROLLER_NODE_ID
 
 
 def handlers(node: Node) -> tuple[ApiHandler, ...]:
-    """What node 0 serves, beside ApiVersions."""
+    """The handlers of all APIs that node 0 serves, except ApiVersions."""
     create = topic_creator(node.decide) if node.config.auto_create_topics_enable else None
 
     decided = (

@@ -1,7 +1,7 @@
-"""AlterConfigs (key 33) v0-2: all settings of a topic or of brokers, replaced at once.
+"""AlterConfigs (key 33) v0-2: replaces all settings of a topic or of brokers.
 
-What a resource has and the request does not name is deleted; IncrementalAlterConfigs came in its
-place, and older tools still send it.
+Settings of a resource that the request does not name are deleted.  IncrementalAlterConfigs has
+replaced this API, but older tools still send it.
 """
 
 from sparklog.driver.control_plane.handlers.node import Decide

@@ -1,6 +1,6 @@
 """AlterPartition (key 56) v2-3: a leader proposes in-sync replicas, for members of the cluster.
 
-v3 gives each one's broker epoch (KIP-903); with v2 it is not checked.
+v3 names the broker epoch of each in-sync replica (KIP-903); with v2 these epochs are not checked.
 """
 
 from sparklog.driver.control_plane.handlers.node import Decide

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45) v0-1: moves replicas, or cancels a move (KIP-455)."""
+"""AlterPartitionReassignments (key 45) v0-1: begins or cancels reassignments (KIP-455)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -63,7 +63,7 @@ def _asked(part: Sequence[tuple[str, ReassignablePartition]]) -> tuple[Reassigna
 def _refuse_all(
     request: AlterPartitionReassignmentsRequest, error: KafkaError
 ) -> AlterPartitionReassignmentsResponse:
-    """Every partition of one part."""
+    """Answer every partition of one part with the error."""
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=tuple(

@@ -1,4 +1,4 @@
-"""AssignBrokers (key 20006): the launcher asks which brokers to start, and where they were last."""
+"""AssignBrokers (key 20006): which brokers the launcher has to start, and where they ran last."""
 
 from sparklog.driver.control_plane.handlers.node import Decide, member_handler
 from sparklog.service.handler import ApiHandler, Handled, RequestContext

@@ -1,6 +1,7 @@
-"""Topics that Metadata creates because a client asked for them.
+"""Automatic creation of topics for which a client has requested metadata.
 
-Owns: the translation into CreateTopics with the cluster's defaults.
+Owns: the translation into CreateTopics with the cluster's defaults.  Must not know what makes a
+topic missing.
 """
 
 import inspect

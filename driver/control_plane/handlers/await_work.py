@@ -1,4 +1,4 @@
-"""AwaitWork (key 20020): a spare supervisor asks for a broker to run; waits until there is one."""
+"""AwaitWork (key 20020): a spare supervisor waits until it is given a broker to run."""
 
 from sparklog.driver.control_plane.handlers.node import member_handler
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors

@@ -1,6 +1,6 @@
-"""BrokerHeartbeat (key 20003): keeps a broker's session, or ends it cleanly.
+"""BrokerHeartbeat (key 20003): keeps a broker's session alive, or ends it cleanly.
 
-The end of the connection that heartbeats come on is the first that is heard of a broker's death.
+The end of the connection that carries the heartbeats is the first sign of a broker's death.
 """
 
 from functools import partial

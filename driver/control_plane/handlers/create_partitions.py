@@ -42,7 +42,7 @@ def _name(topic: CreatePartitionsTopic) -> str:
 
 
 def _partitions(topic: CreatePartitionsTopic) -> int:
-    """Partitions that a topic may get at most; more than it may have are refused at once."""
+    """The weight of a topic: its requested partitions; 1 if the number will be refused anyway."""
     return topic.count if 0 < topic.count <= TOPIC_PARTITIONS_MAX else 1
 
 

@@ -1,11 +1,11 @@
-"""CreateTopics (key 19) v2-7: every topic is granted or refused on its own.
+"""CreateTopics (key 19) v2-7: every topic is created or refused on its own.
 
 -1 partitions or replicas mean the cluster's default in every version (KIP-464 says from v4).  A
 request may create ``REQUEST_PARTITIONS_MAX`` partitions, as in Kafka; beyond that all its topics
 are refused (POLICY_VIOLATION).
 
-Deviation: a request for many topics is decided in parts, and with ``validate_only`` no part knows
-of the topics of another.
+Deviation: a request for many topics is decided in parts.  With ``validate_only`` no part takes the
+topics of other parts into account.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from sparklog.wire.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-#: Partitions of all topics that one request creates.
+#: Most partitions, of all topics together, that one request may create.
 REQUEST_PARTITIONS_MAX: Final = 10_000
 
 
@@ -60,7 +60,7 @@ def _name(topic: CreatableTopic) -> str:
 
 
 def _partitions(topic: CreatableTopic) -> int:
-    """Partitions of a topic; the default counts as one, and so do more than a topic may have."""
+    """The weight of a topic: its partitions; 1 for the default and for numbers that are refused."""
     wanted = len(topic.assignments) or topic.num_partitions
     return wanted if 0 < wanted <= TOPIC_PARTITIONS_MAX else 1
 

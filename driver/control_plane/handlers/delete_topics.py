@@ -1,7 +1,7 @@
-"""DeleteTopics (key 20) v1-6: by name, from v6 also by id.
+"""DeleteTopics (key 20) v1-6: deletes topics by name, from v6 also by id.
 
-Deviation: a request for many topics is decided in parts; one that is named in one part and given by
-its id in another is deleted, and unknown the second time.
+Deviation: a request for many topics is decided in parts.  A topic that is named in one part and
+given by its id in another is deleted, and reported as unknown for the second part.
 """
 
 from collections.abc import Sequence

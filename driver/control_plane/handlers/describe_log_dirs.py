@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35) v1-5 on a node that keeps no logs: its journal, with nothing in it.
+"""DescribeLogDirs (key 35) v1-5 on the control plane: its journal, as a log directory without logs.
 
-Tools ask every node that Metadata lists, and Kafka's take an answer without any directory for a
-refusal (CLUSTER_AUTHORIZATION_FAILED).
+Tools ask every node that Metadata lists.  Kafka's tools take a response without any log directory
+for a refusal (CLUSTER_AUTHORIZATION_FAILED).
 """
 
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext

@@ -1,4 +1,4 @@
-"""DrainBrokers (key 20012): brokers give their replicas to the others, before they are stopped."""
+"""DrainBrokers (key 20012): moves all replicas of brokers to others, before these are stopped."""
 
 from sparklog.driver.control_plane.handlers.node import Decide, member_handler
 from sparklog.service.handler import ApiHandler, Handled, RequestContext

@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43) v0-2: preferred leaders (KIP-183), or unclean ones (KIP-460), on demand.
+"""ElectLeaders (key 43) v0-2: preferred (KIP-183) or unclean (KIP-460) elections on request.
 
-Asked for all partitions, those that have the leader already are left out of the answer.
+The response to a request for all partitions leaves out those for which no election was needed.
 """
 
 from collections.abc import Callable, Iterable, Sequence

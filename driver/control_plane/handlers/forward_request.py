@@ -1,8 +1,8 @@
-"""ForwardRequest (key 20010): a broker passes on what a client asked and the controller decides.
+"""ForwardRequest (key 20010): a broker forwards a client's request that the controller decides on.
 
-The inner request is handled as if it had come from the client itself; its answer, header included,
-travels back inside.  Only the APIs that clients ask the controller for are taken, so that nobody
-gains a member's rights by being forwarded.
+The inner request is handled as if the client had sent it to this node.  Its response, header
+included, is sent back inside the outer response.  Only APIs that clients send to the controller are
+accepted, so that a client cannot gain a member's rights through a forwarded request.
 """
 
 import asyncio

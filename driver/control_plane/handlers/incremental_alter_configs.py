@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44) v0-1: SET, DELETE, APPEND and SUBTRACT (KIP-339).
 
-Topics take every topic setting.  Brokers, one or (with an empty name) all, take the few settings
-that can change while they run; the others are refused.
+Topics accept every topic setting.  Brokers (one broker, or all of them with an empty name) accept
+only the few settings that can change while they run.
 """
 
 from sparklog.driver.control_plane.handlers.node import Decide

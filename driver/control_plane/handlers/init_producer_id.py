@@ -1,4 +1,4 @@
-"""InitProducerId (key 22) v0-5: a fresh id for an idempotent producer.
+"""InitProducerId (key 22) v0-5: a new producer id for an idempotent producer.
 
 Transactional ids are refused until there is a transaction coordinator.
 """

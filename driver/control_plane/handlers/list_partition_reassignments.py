@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46) v0: which partitions have moving replicas, from the image.
+"""ListPartitionReassignments (key 46) v0: the reassignments in progress, from the image.
 
-What does not exist, or does not move, is left out of the answer, as Kafka does it.
+Partitions that do not exist, or are not being reassigned, are left out, as in Kafka.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from sparklog.wire.protocol.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-#: Partitions that are looked at for one unit.
+#: Partitions that are checked for one unit of work.
 _PARTITIONS_PER_UNIT: Final = 4
 
 
@@ -62,7 +62,7 @@ def _topics(
 def _wanted(
     image: ClusterImage, request: ListPartitionReassignmentsRequest
 ) -> Slices[dict[str, set[int] | None]]:
-    """Numbers of partitions by topic, each topic once; None means all partitions."""
+    """The requested partition numbers by topic; None means all partitions of the topic."""
     if request.topics is None:
         return dict.fromkeys(image.topics)
     wanted: dict[str, set[int] | None] = {}

@@ -1,6 +1,7 @@
-"""What a handler needs of the control plane.
+"""The control plane as its handlers see it.
 
-Owns: the narrow interfaces, so that handlers know neither controller nor journal.
+Owns: the interface between handlers and the control plane.  Must not know the controller or the
+journal behind it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.transport import Answer, ServerConnection
 from sparklog.wire.protocol.schema import Request, Response
 
-#: Decides on a request; the response is awaited while it is not durable.
+#: Decides on a request.  The result is an awaitable while the decision is not durable.
 Decide: TypeAlias = Callable[[Event], Response | Awaitable[Response | None] | None]
 
 
@@ -64,7 +65,7 @@ class Node(Protocol):
 
 
 def member_handler(request_type: type[Request], handle: Callable[..., Any]) -> ApiHandler:
-    """A private API: version 0, hidden, for members of the cluster."""
+    """The handler of a private API: version 0, not advertised, for members of the cluster only."""
     return ApiHandler(
         api_key=request_type.API_KEY,
         min_version=0,

@@ -1,9 +1,10 @@
-"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch (keys 0, 1, 2, 21, 23) on a node
-that leads no partition: NOT_LEADER_OR_FOLLOWER for every one, upon which clients ask for metadata.
+"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch (keys 0-2, 21, 23) on node 0.
 
-They share a file because they share their one answer.  Node 0 serves them, in the brokers' version
-ranges, because some clients take the abilities of the first node they meet for the whole cluster's,
-and the control plane's address is the one that stays.
+The control plane leads no partition, so every partition is answered with NOT_LEADER_OR_FOLLOWER,
+upon which clients refresh their metadata.  The APIs share a file because they share this answer.
+Node 0 serves them, in the brokers' version ranges, for two reasons: some clients take the APIs of
+the first node that they connect to for those of the whole cluster, and the control plane's address
+is the one that does not change.
 """
 
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def _handler(
 ) -> ApiHandler:
     def handle(context: RequestContext, request: Any) -> Handled:
         if isinstance(request, ProduceRequest) and request.acks == _NO_ACKS:
-            context.connection.finish()  # no answer is owed, and this tells the client to look
+            context.connection.finish()  # acks=0 has no response; this makes the client refresh
             return None
         return refuse(request, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 

@@ -1,4 +1,4 @@
-"""RegisterBroker (key 20002): a broker announces itself after every start."""
+"""RegisterBroker (key 20002): a broker registers itself after every start."""
 
 from sparklog.driver.control_plane.handlers.node import Decide, member_handler
 from sparklog.service.handler import ApiHandler, Handled, RequestContext

@@ -1,4 +1,4 @@
-"""ReportLogEnds (key 20011): how far a broker's logs of partitions without a leader reach."""
+"""ReportLogEnds (key 20011): the log ends of a broker's replicas of leaderless partitions."""
 
 from sparklog.driver.control_plane.handlers.node import Decide, member_handler
 from sparklog.service.handler import ApiHandler, Handled, RequestContext

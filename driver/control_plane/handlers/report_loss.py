@@ -1,4 +1,4 @@
-"""ReportLoss (key 20007): the launcher saw brokers die; they are fenced at once."""
+"""ReportLoss (key 20007): fences brokers at once whose death was observed."""
 
 from sparklog.driver.control_plane.handlers.node import Decide, member_handler
 from sparklog.service.handler import ApiHandler, Handled, RequestContext

@@ -1,12 +1,12 @@
-"""Changes that one request asks for, decided in parts.
+"""Requests for many changes, split into parts that are decided one by one.
 
 Owns: splitting a long list of changes, and merging the responses to the parts.  Must not know what
 a change means, nor how it is decided.
 
-The controller decides an event at once, so an event must be small.  A request for many changes,
-each of which is granted or refused on its own, becomes several events; between them the control
-plane serves heartbeats and elections.  Changes that name the same thing stay in one part, where the
-controller sees that they do.
+The controller decides an event in one go, so an event must be small.  A request for many changes,
+each of which is granted or refused on its own, becomes several events.  Between these events the
+control plane serves heartbeats and elections.  Changes that name the same resource stay in one
+part, so that the controller notices the repetition.
 """
 
 import asyncio
@@ -26,26 +26,31 @@ MadeT = TypeVar("MadeT")
 Refuse: TypeAlias = Callable[[Any, KafkaError], Response | Slices[Response]]
 Merge: TypeAlias = Callable[[Sequence[Any]], Response | Slices[Response]]
 
-#: Weight of one part; a change weighs 1, or as many as the partitions that it is about.
+#: Greatest weight of one part.  A change weighs 1, or as much as the partitions that it affects.
 PART_WEIGHT_MAX: Final = 50
-#: Units of deciding a part, for each weight.
+#: Units of work for deciding on a part, per weight.
 _WEIGHT_UNITS: Final = 60
 _SETTINGS_PER_WEIGHT: Final = 20
-#: The controller refuses what is named twice, and need not hear of it more often.
+#: Repetitions of a resource that are kept: the controller refuses what is named twice.
 _TIMES_MAX: Final = 2
 
 
 def fits_one_part(topics: Sequence[Any]) -> bool:
-    """Whether topics, with their partitions, are few enough for one part as they are."""
+    """Whether the topics and their partitions are few enough for one part."""
     return len(topics) + sum([len(topic.partitions) for topic in topics]) <= PART_WEIGHT_MAX
 
 
 def split_into_parts(
     items: Iterable[ItemT], key: Callable[[ItemT], Hashable], weight: Callable[[ItemT], int]
 ) -> Slices[list[tuple[ItemT, ...]]]:
-    """Items in parts of at most ``PART_WEIGHT_MAX``, or of what one key names.
+    """Split items into parts of at most ``PART_WEIGHT_MAX``.
 
-    Of items with the same key, which share a part, only the first ones are kept.
+    Items with the same key share a part, even if it becomes heavier; only the first of them are
+    kept.
+
+    Args:
+        key: the resource that an item names.
+        weight: the weight of an item.
     """
     by_key: dict[Hashable, list[ItemT]] = {}
     spent = 0
@@ -82,9 +87,12 @@ def decide_parts(
     refuse: Refuse,
     merge: Merge,
 ) -> Slices[Handled]:
-    """What the controller answers to all the requests.
+    """Let the controller decide on all requests, one by one.
 
-    ``refuse`` answers one of them with an error; ``merge`` makes one response of all.
+    Args:
+        requests: the parts of one request.
+        refuse: makes the response to one part that was refused as a whole.
+        merge: makes one response from those to all parts.
     """
     asked = list(requests)
     if len(asked) == 1:
@@ -109,7 +117,7 @@ async def _when_known(
     refuse: Refuse,
     merge: Merge,
 ) -> Slices[Response]:
-    """The response, in slices, once every part is durable or refused."""
+    """The response, in slices, once every part is durable or was refused."""
     await asyncio.wait(waiting)
     return _merged(requests, outcomes, refuse, merge)
 
@@ -124,7 +132,7 @@ def _merged(
     for request, outcome in zip(requests, outcomes, strict=True):
         known: Any = outcome
         if isinstance(outcome, asyncio.Future):
-            # One that was cancelled says so with the error that its result raises.
+            # ``result()`` of a cancelled future raises CancelledError.
             failure = None if outcome.cancelled() else outcome.exception()
             known = outcome.result() if failure is None else failure
         if isinstance(known, KafkaError):
@@ -142,14 +150,14 @@ def _merged(
 
 
 def concatenated(sequences: Iterable[Sequence[ItemT]]) -> tuple[ItemT, ...]:
-    """All items, in order."""
+    """All items of the sequences, in order."""
     return tuple([item for sequence in sequences for item in sequence])
 
 
 def group_by_topic(
     pairs: Iterable[tuple[str, ItemT]], make: Callable[[str, tuple[ItemT, ...]], MadeT]
 ) -> Slices[tuple[MadeT, ...]]:
-    """What ``make`` makes of each topic and the items that the topic stands before, in order."""
+    """Group (topic, item) pairs by topic, and call ``make`` for each topic and its items."""
     found: dict[str, list[ItemT]] = {}
     spent = 0
     for topic, item in pairs:
@@ -166,7 +174,7 @@ def group_by_topic(
 
 
 def decide_config_parts(decide: Decide, request: AnyAlterConfigsRequest) -> Slices[Handled]:
-    """What the controller answers to changes of settings, of many resources maybe."""
+    """Let the controller decide on changes of settings, in parts."""
     resources: Sequence[Any] = request.resources
     parts = yield from split_into_parts(resources, _resource, _settings)
     asked: Any = request  # mypy compares the resources of both kinds

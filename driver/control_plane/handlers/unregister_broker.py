@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64) v0: forgets a broker that is stopped and has no replicas (KIP-631)."""
+"""UnregisterBroker (key 64) v0: unregisters a stopped broker without replicas (KIP-631)."""
 
 from sparklog.driver.control_plane.handlers.node import Decide
 from sparklog.service.error_responses import refuse_unregister_broker

@@ -1,4 +1,4 @@
-"""WatchMetadata (key 20004): the commits after a version, or a snapshot; waits for the next."""
+"""WatchMetadata (key 20004): the commits after a version, or a snapshot; a long poll."""
 
 from sparklog.driver.control_plane.handlers.node import member_handler
 from sparklog.driver.control_plane.metadata_feed import MetadataFeed

@@ -1,8 +1,8 @@
-"""What is left of a damaged journal, and a journal that starts again.
+"""The survey and the repair of a damaged journal.
 
 Owns: reading every file of a journal without stopping at the first damaged one (``survey``,
-``salvage``), the commit that makes a journal start again (``repair_plan``), and carrying it out
-while nobody uses the journal (``repair``, ``journal_in_use``).  Must not know the command line.
+``salvage``), the commit that makes the journal usable again (``repair_plan``), and writing it while
+no cluster uses the journal (``repair``, ``journal_in_use``).  Must not know the command line.
 """
 
 from sparklog.driver.control_plane.journal_repair.journal_in_use import (

@@ -1,10 +1,10 @@
-"""Whether a cluster uses a journal.
+"""The check whether a cluster uses a journal.
 
-Owns: the locks that a cluster holds on local folders, and asking the controller that wrote last
-whether it lives.  Must not know what is wrong with the journal.
+Owns: taking the locks that a cluster holds in local folders, and asking the last controllers
+whether they are alive.  Must not know what is wrong with the journal.
 
-A journal in an object store has no lock, so the only sign of a cluster is its controller at the
-address that it wrote into the journal.
+A journal in an object store has no lock.  Then the only sign of a running cluster is its
+controller, at the address that the controller has written into the journal.
 """
 
 import asyncio
@@ -25,13 +25,17 @@ from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import Endpoint
 
 CONTROLLER_SECONDS = 3.0
-#: Addresses of former controllers that are asked, the latest first.
+#: Addresses of former controllers that are tried, the latest first.
 CONTROLLERS_MAX = 3
 
 
 @contextmanager
 def locked_journal(backend: StorageBackend) -> Iterator[None]:
-    """Hold what a cluster that uses the journal would hold.  Raises RepairError when one does."""
+    """Hold the locks that a cluster which uses the journal would hold.
+
+    Raises:
+        RepairError: a cluster holds one of them.
+    """
     with ExitStack() as locks:
         try:
             if isinstance(backend, FileHalf):
@@ -50,7 +54,11 @@ def _lock(folder: Path) -> Lock:
 
 
 def require_no_controller(survey: Survey) -> None:
-    """Raises RepairError when a controller that wrote to the journal still answers."""
+    """Check that no controller of this journal is alive.
+
+    Raises:
+        RepairError: a controller that wrote to the journal still answers.
+    """
     cluster_id = survey.image.cluster_id if survey.image is not None else ""
     for endpoint in _controllers(survey):
         if asyncio.run(_cluster_at(endpoint)) == cluster_id:
@@ -75,7 +83,7 @@ def _controllers(survey: Survey) -> Iterable[Endpoint]:
 
 
 async def _cluster_at(endpoint: Endpoint) -> str | None:
-    """The id of the cluster that answers there; None for nobody."""
+    """The id of the cluster that answers at this address; None without an answer."""
     with suppress(SparklogError, OSError):
         async with ClusterClient((endpoint,)) as client:
             described = await Admin(client, timeout_s=CONTROLLER_SECONDS).describe_cluster()

@@ -1,12 +1,13 @@
-"""Carries a repair out: the journal's files before and after.
+"""The repair of a journal's files, as a repair plan says.
 
 Owns: the order of the writes, and where old files go.  Must not know what the records mean.
 
-The order makes every interruption harmless.  The repair's commit and its checkpoint have numbers
-behind all others; once the checkpoint is there, the journal starts from it and ignores every file
-before it.  Only then are the damaged and the lost files moved to ``damaged-<time>/``.  No file is
-deleted.  In place of a lost commit stays an empty one with the controller epoch of the repair: a
-controller that was stalled since before the damage meets it and learns that it was replaced.
+The order makes every interruption harmless.  The repair's commit and checkpoint have numbers above
+all others.  Once the checkpoint is there, the journal starts from it and ignores every file before
+it.  Only then are the damaged and the lost files moved to ``damaged-<time>/``.  No file is deleted.
+Each lost commit is replaced by an empty commit with the controller epoch of the repair: a
+controller that was stalled since before the damage collides with it and learns that it was
+replaced.
 """
 
 import json
@@ -28,18 +29,22 @@ from sparklog.errors import SparklogError
 from sparklog.metadata import encode_records
 from sparklog.storage_backends.base import FileHalf, StorageBackend
 
-#: Missing commits that get an empty one in their place.
+#: Most lost commits that are replaced by an empty commit.
 FILLED_MAX = 10_000
 REPORT_NAME = "report.json"
 
 
 class RepairError(SparklogError):
-    """A journal that cannot be repaired, or that changed while it was."""
+    """The journal cannot be repaired, or was changed during the repair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """``folder`` below the journal has the ``moved`` files, under their former names."""
+    """The result of a repair.
+
+    ``folder``, below the journal, has the ``moved`` files under their former names.  ``version`` is
+    the number of the journal's last commit.
+    """
 
     folder: str
     moved: tuple[str, ...]
@@ -55,11 +60,18 @@ def repair_journal(
     nonce: str,
     report: Mapping[str, Any],
 ) -> Repaired:
-    """Make the journal start; ``plan`` is None when no commit is lost.  ``report`` is kept with the
-    old files.
+    """Make the journal usable again.  No other process may use the journal meanwhile.
 
-    Nobody else may use the journal.  Raises RepairError when somebody does, StorageError; then the
-    repair can be begun again.
+    Args:
+        survey: the survey of the journal.
+        plan: the commit to write; None when no commit is lost.
+        now_ms: the time of day, in milliseconds since the epoch.
+        nonce: a unique text, for the headers of new commits.
+        report: a JSON object that is kept with the old files.
+
+    Raises:
+        RepairError: another process has changed the journal.
+        StorageError: the store failed.  The repair can be started again.
     """
     folder = _free_folder(backend, now_ms)
     if isinstance(backend, FileHalf):
@@ -90,7 +102,7 @@ def _free_folder(backend: StorageBackend, now_ms: int) -> str:
 
 
 def _write_repair(backend: StorageBackend, plan: RepairPlan, now_ms: int, nonce: str) -> None:
-    """The commit, then the checkpoint that makes it count."""
+    """Write the commit, then the checkpoint from which the journal will start."""
     header = CommitHeader(
         version=plan.version,
         controller_epoch=plan.controller_epoch,
@@ -136,5 +148,5 @@ def _fill(
 
 
 def moves_secret(survey: Survey) -> bool:
-    """Whether members of the cluster get a new secret."""
+    """Whether the repair moves a damaged secret away, so that a new secret is made."""
     return any(each.name == SECRET_NAME for each in survey.damaged)

@@ -1,18 +1,18 @@
-"""The commit that makes a damaged journal start again.
+"""The repair plan: the commit that makes a damaged journal usable again.
 
-Owns: which records it has, so that no epoch, producer id or topic is used twice, whatever the lost
-commits said.  Pure: reads and writes nothing.
+Owns: the records of that commit, chosen so that no epoch, producer id or topic is used twice,
+whatever the lost commits said.  Pure: it reads and writes nothing.  Must not know files.
 
-A start from the last good commit must not go back behind what brokers have seen:
+A start from the last good commit must not fall behind what brokers have seen:
 
 * The controller epoch is higher than any that a lost commit can have had.
-* Producer ids go on far behind every block that a lost commit can have given out.
-* Brokers get higher epochs, so that every one of them counts as stopped uncleanly.
-* Every partition gets a higher leader epoch, and no in-sync replicas: which replicas have every
-  acknowledged record is exactly what the lost commits may have changed.  All replicas are "last
-  known", so the brokers report how far their logs reach, and the best log leads (``recoveries``).
+* Producer ids continue far beyond every block that a lost commit can have allocated.
+* Brokers get higher epochs, so that each of them counts as stopped uncleanly.
+* Every partition gets a higher leader epoch and an empty ISR: the lost commits may have changed
+  which replicas have every acknowledged record.  All replicas are "last known", so the brokers
+  report the ends of their logs, and the replica with the best log leads (``recoveries``).
 
-What is not known is skipped generously: the numbers are large and cost nothing.
+The skipped ranges of numbers are generous, because numbers cost nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,23 +45,25 @@ from sparklog.types import (
     TopicPartition,
 )
 
-#: Controller epochs left out, in case commits at the end of the journal vanished without a trace.
+#: Controller epochs to skip, in case commits at the end of the journal vanished without a trace.
 CONTROLLER_EPOCHS_SKIPPED = 1_000
-#: Leader epochs, partition epochs and broker epochs left out.  One commit raises an epoch by a few.
+#: Leader, partition and broker epochs to skip.  One commit raises an epoch by a few.
 EPOCHS_SKIPPED = 10_000
-#: Producer ids left out: a million blocks.
+#: Producer ids to skip: a million blocks.
 PRODUCER_IDS_SKIPPED = 1_000_000_000
-#: A number in a lost commit that is further than this above the last good one is damage itself.
+#: A number in a lost commit that is further than this above the last good number is itself damaged.
 EPOCHS_AHEAD_MAX = 10_000_000
 PRODUCER_IDS_AHEAD_MAX = 1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPlan:
-    """``records`` are those of commit ``version``, by a controller of ``controller_epoch``;
-    ``image`` is the cluster after them.  ``left_out`` are readable records of lost commits that
-    were wanted and cannot be kept, because they are damaged or stand on something that is not
-    known."""
+    """The commit of a repair.
+
+    ``records`` are those of commit ``version``, by a controller of ``controller_epoch``; ``image``
+    is the cluster after them.  ``left_out`` are readable records of lost commits that cannot be
+    kept, because they are damaged or depend on state that is not known.
+    """
 
     version: int
     controller_epoch: int
@@ -71,8 +73,12 @@ class RepairPlan:
 
 
 def plan_repair(survey: Survey, *, keep_readable: bool) -> RepairPlan:
-    """``keep_readable``: topics, settings and registrations in lost commits that can be read are
-    kept.  The survey must have an image and lost commits."""
+    """Plan the repair of a journal.
+
+    Args:
+        survey: the survey of the journal; it must have an image and lost commits.
+        keep_readable: keep the topics, settings and registrations of readable lost commits.
+    """
     assert survey.image is not None
     draft = _Draft(survey.image)
     seen = [record for lost in survey.lost for record in lost.records]
@@ -98,7 +104,7 @@ def plan_repair(survey: Survey, *, keep_readable: bool) -> RepairPlan:
 
 
 class _Draft:
-    """The records so far, and the image after them."""
+    """The records of a plan so far, and the image after them."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image.copy()
@@ -112,9 +118,12 @@ class _Draft:
         self.records.append(record)
 
     def keep_registrations(self, records: Iterable[Record]) -> None:
-        """Of brokers that the image knows: the directory that a broker registered last is the one
-        that it has.  ``records`` are of a commit that is whole: a changed bit in the directory's
-        id would keep the broker away for ever."""
+        """Keep the registrations of brokers that the image knows.
+
+        The directory that a broker has registered last is the one that it has now.  ``records``
+        must be of an undamaged commit: a changed bit in a directory id would lock the broker out
+        for ever.
+        """
         for record in records:
             if (
                 isinstance(record, BrokerRegistered)
@@ -124,8 +133,11 @@ class _Draft:
                 self._add(record)
 
     def keep(self, records: Iterable[Record], *, whole: bool) -> None:
-        """What one lost commit says, as far as it does not stand on anything unknown.  ``whole``:
-        every record of the commit could be read."""
+        """Keep the records of one lost commit, unless they depend on unknown state.
+
+        Args:
+            whole: whether every record of the commit could be read.
+        """
         if not whole:
             self._whole_topics.clear()
         for record in records:
@@ -138,10 +150,10 @@ class _Draft:
                 self.left_out.append(record)
 
     def _kept(self, record: Record) -> Record | None:
-        """The record to keep; None for kinds that are not wanted.
+        """The record to keep; None for kinds of records that are dropped.
 
-        In-sync replicas, leaders, fencing and epochs are decided anew.  A removed broker stays,
-        because the commits that took its last replicas away may be lost.
+        In-sync replicas, leaders, fencing and epochs are decided anew.  A removed broker stays
+        registered, because the commits that moved its last replicas may be lost.
         """
         match record:
             case TopicCreated() | TopicDeleted() | ConfigChanged() | PartitionsAdded():
@@ -159,8 +171,10 @@ class _Draft:
                 return None
 
     def _with_former_replicas(self, record: PartitionChanged) -> PartitionChanged | None:
-        """A partition that moved in a lost commit has its records on the new replicas, or still on
-        the former ones: all are kept, and the best log leads."""
+        """Keep both the former and the new replicas of a partition that a lost commit reassigned.
+
+        Its records are on the new replicas or still on the former ones; the best log leads.
+        """
         former = self.image.partition(TopicPartition(record.topic, record.partition))
         if former is None:
             return record  # does not fit
@@ -206,7 +220,7 @@ class _Draft:
                 return True
 
     def _are_sound(self, partitions: Iterable[PartitionImage]) -> bool:
-        """Whether all replicas are of brokers that are known, each of another one."""
+        """Whether the replicas of each partition are distinct brokers that are known."""
         return all(
             state.replicas
             and len(set(state.replicas)) == len(state.replicas)
@@ -216,7 +230,10 @@ class _Draft:
         )
 
     def _has_resource(self, record: ConfigChanged) -> bool:
-        """Settings of a topic that is not there would be those of the next one of that name."""
+        """Whether the resource of a setting exists.
+
+        Settings of a missing topic would apply to the next topic of that name.
+        """
         if record.resource_type == ResourceType.TOPIC:
             return record.resource_name in self.image.topics
         nodes = ("", *map(str, (CONTROLLER_NODE_ID, *self.image.brokers)))
@@ -290,7 +307,7 @@ def _is_topic_name(name: str) -> bool:
 
 
 def _is_setting(record: ConfigChanged) -> bool:
-    """Whether nodes can take the value: they do not start with one that they cannot parse."""
+    """Whether nodes can parse the value; with a value that they cannot parse they do not start."""
     is_topic = record.resource_type == ResourceType.TOPIC
     setting = (TOPIC_SETTING_BY_NAME if is_topic else BROKER_SETTING_BY_NAME).get(record.name)
     if record.value is None or setting is None:
@@ -303,8 +320,7 @@ def _is_setting(record: ConfigChanged) -> bool:
 
 
 def _highest(known: int, reported: Iterable[int], ahead_max: int) -> int:
-    """The highest of a number that is known and those that lost commits tell, without any that
-    cannot be true."""
+    """The highest of a known number and the reported ones, ignoring reports that are too high."""
     return max([known, *(number for number in reported if number <= known + ahead_max)])
 
 

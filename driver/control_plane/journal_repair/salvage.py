@@ -1,10 +1,11 @@
-"""What can still be read of a journal's file that is damaged.
+"""The readable content of a damaged file of a journal.
 
 Owns: finding whole records, and the header's controller epoch, among damaged bytes.  Must not know
-where the file lies or what becomes of the records.
+where the file is stored or what the records are used for.
 
 A commit is one JSON document.  A document that was cut off, or overwritten in the middle, still
-holds the records before and after the damage, each a JSON object that begins with its type.
+holds the records before and after the damage.  Each record is a JSON object that begins with its
+type.
 """
 
 import json
@@ -17,16 +18,18 @@ from sparklog.metadata import Record, from_json
 
 _EPOCH = re.compile(r'"controller_epoch":(\d{1,10})[,}]', re.ASCII)
 _RECORD_START = '{"type":"'
-#: Record starts that are looked at in one damaged file: a file of nothing but starts must not take
+#: Record starts that are tried in one damaged file: a file full of record starts must not take
 #: minutes.
 STARTS_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContent:
-    """The content of one file.  ``damage`` is empty when all of it could be read; otherwise
-    ``records`` are those that are whole, in the order of the file.  ``controller_epoch`` is -1 when
-    no epoch could be read."""
+    """The content of one file.
+
+    ``damage`` is empty when the whole file could be read; otherwise ``records`` are the whole
+    records, in the order of the file.  ``controller_epoch`` is -1 when no epoch could be read.
+    """
 
     header: CommitHeader | None
     records: tuple[Record, ...]
@@ -35,7 +38,7 @@ class FileContent:
 
 
 def read_content(data: bytes, number: int) -> FileContent:
-    """The content of the file of commit or checkpoint ``number``; never raises."""
+    """Decode the file of commit or checkpoint ``number``, as far as possible.  Never raises."""
     try:
         header, records = decode_file(data)
         if header.version != number:
@@ -46,7 +49,7 @@ def read_content(data: bytes, number: int) -> FileContent:
 
 
 def _salvage(data: bytes, damage: str) -> FileContent:
-    # Every byte stays one character, so that damaged bytes shift nothing.
+    # Undecodable bytes are replaced, so that damage never stops the search.
     text = data.decode("utf-8", errors="replace")
     records = tuple(_whole_records(text))
     epochs = [int(found) for found in _EPOCH.findall(text)]

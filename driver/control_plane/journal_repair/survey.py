@@ -1,12 +1,12 @@
-"""What a journal still holds: its last image that is certain, and what lies behind the damage.
+"""The survey of a journal: its last good image, and the commits after the damage.
 
-Owns: which files are damaged or missing, which checkpoint and which commits are good, and what the
-commits behind the damage say as far as they can be read.  Reads only.  Must not know how a repair
-changes the journal.
+Owns: which files are damaged or missing, which checkpoint and which commits are good, and the
+readable content of commits after the damage.  It only reads.  Must not know how a repair changes
+the journal.
 
 The last good image comes from the good checkpoint and the commits after it that together reach
-furthest without a gap.  Every commit behind it is lost to a start from there, also one that can be
-read: what it changed stands on a commit that is not known.
+furthest without a gap.  Every later commit is lost to a start from that image, even if the commit
+is readable: its changes depend on a commit that is not known.
 """
 
 from bisect import bisect_left
@@ -29,15 +29,15 @@ from sparklog.errors import DecodeError, StorageError
 from sparklog.metadata import ClusterImage, Record
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
 
-#: A file further than this behind all others is not of this journal: a file that was given a wrong
-#: name would otherwise make every number before it a missing commit.
+#: A file whose number is further than this above all others does not belong to this journal.
+#: Otherwise a file with a wrong name would make every number below it a missing commit.
 GAP_MAX = 1_000_000
-#: How often a survey begins again when files vanish under it, as they do while a cluster runs.
+#: How often a survey is tried when files vanish meanwhile, as they do while a cluster runs.
 SURVEYS_MAX = 3
 
 
 class State(StrEnum):
-    """What became of a commit behind the last good one."""
+    """The state of a commit after the last good commit."""
 
     DAMAGED = "damaged"
     MISSING = "missing"
@@ -46,8 +46,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedFile:
-    """A file that cannot be read as a whole.  ``needed``: the last good image cannot go on without
-    it; otherwise an image newer than the file is known."""
+    """A file that cannot be read completely.
+
+    ``needed`` says that the image cannot be continued beyond the last good commit without this
+    file.  Otherwise an image newer than the file is known.
+    """
 
     name: str
     reason: str
@@ -56,7 +59,7 @@ class DamagedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostCommit:
-    """A commit behind the last good one.  ``records`` are those that could be read."""
+    """A commit after the last good commit.  ``records`` are its readable records."""
 
     number: int
     state: State
@@ -66,9 +69,12 @@ class LostCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """``image`` is the last good one, or None when no image can be built at all; ``checkpoint`` is
-    the number of the checkpoint that it was built on (0: on none).  ``highest`` is the highest
-    number that any file has."""
+    """The result of a survey.
+
+    ``image`` is the last good image, or None when no image can be built.  ``checkpoint`` is the
+    number of the checkpoint that the image was built from, 0 if there was none.  ``highest`` is the
+    highest number of any file.
+    """
 
     url: str
     image: ClusterImage | None
@@ -82,7 +88,7 @@ class Survey:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no file of a journal at all."""
+        """Whether the journal has no file at all."""
         return not (self.checkpoints or self.commits or self.damaged)
 
     @property
@@ -101,12 +107,16 @@ class Survey:
 
     @property
     def version(self) -> int:
-        """Number of the last good commit; 0 for none."""
+        """The number of the last good commit; 0 if there is none."""
         return self.image.version if self.image is not None else 0
 
 
 def survey_journal(backend: StorageBackend) -> Survey:
-    """Read everything.  Raises StorageError when the store cannot be asked."""
+    """Read every file of a journal.
+
+    Raises:
+        StorageError: the store does not answer, or files vanish again and again.
+    """
     for attempt in range(1, SURVEYS_MAX + 1):
         try:
             return _survey(backend)
@@ -159,18 +169,18 @@ def _survey(backend: StorageBackend) -> Survey:
 
 
 class _Files:
-    """The journal's files; what was read of commits is kept by number."""
+    """The journal's files, with a cache of the commits that were read."""
 
     def __init__(self, backend: StorageBackend, commits: Sequence[int]) -> None:
         self._backend = backend
         self._numbers = list(commits)
         self._commits: dict[int, FileContent] = {}
         self._headers: dict[str, CommitHeader | None] = {}
-        #: Why a commit that can be read does not fit the image of those before it.
+        #: Why a readable commit does not fit the image of the commits before it, by number.
         self.misfits: dict[int, str] = {}
 
     def read(self, name: str, number: int) -> FileContent:
-        """Never raises for what a file holds.  Raises StorageError when a store cannot be asked."""
+        """Read one file; damage is part of the result.  Raises StorageError if the store fails."""
         try:
             if self._backend.size(name) > FILE_BYTES_MAX:
                 content = _unreadable(f"it is larger than {FILE_BYTES_MAX} bytes")
@@ -180,7 +190,7 @@ class _Files:
             raise
         except StorageError as error:
             if not isinstance(self._backend, FileHalf):
-                raise  # a store that does not answer now says nothing about the file
+                raise  # the failure of an object store tells nothing about the file
             content = _unreadable(str(error))
         self._headers[name] = content.header
         return content
@@ -194,11 +204,11 @@ class _Files:
         return self._commits[number]
 
     def forget(self, number: int) -> None:
-        """Let go of a good commit's records."""
+        """Drop the records of a good commit from memory."""
         self._commits.pop(number, None)
 
     def damage_of(self, number: int) -> str:
-        """What is wrong with a commit; empty for nothing."""
+        """The damage of a commit, in words; empty for a good commit."""
         return self.commit(number).damage or self.misfits.get(number, "")
 
     def header_of(self, version: int, checkpoint: int) -> CommitHeader | None:
@@ -206,7 +216,7 @@ class _Files:
         return self._headers.get(name)
 
     def _read_together(self, first: int) -> None:
-        """Of an object store, where every request takes a round trip."""
+        """Read several commits of an object store, where every request takes a round trip."""
         start = bisect_left(self._numbers, first)
         numbers = self._numbers[start : start + COMMITS_PER_READ]
         found = self._backend.read_many([commit_name(number) for number in numbers])
@@ -220,11 +230,11 @@ def _unreadable(reason: str) -> FileContent:
 
 
 def _first_far(commits: Sequence[int], checkpoints: Mapping[int, FileContent]) -> float:
-    """The first number that is too far behind the others for a file of this journal; infinity for
-    none.  A checkpoint that can be read is of this journal, whatever its number.
+    """The first number that is too far above the others for a file of this journal.
 
-    The first commit of a journal without checkpoints is commit 1, or the commits before it are
-    missing: any number may be the first.
+    The result is infinity if there is no such number.  A readable checkpoint belongs to this
+    journal, whatever its number.  In a journal without checkpoints any number may be the first,
+    because the commits before it may be missing.
     """
     good = [number for number, content in checkpoints.items() if not content.damage]
     numbers = sorted({*commits, *checkpoints})
@@ -239,10 +249,10 @@ def _first_far(commits: Sequence[int], checkpoints: Mapping[int, FileContent]) -
 def _best_image(
     files: _Files, checkpoints: Mapping[int, FileContent], commits: Sequence[int]
 ) -> tuple[int, ClusterImage | None]:
-    """The image that reaches furthest, and the checkpoint that it is built on.
+    """The checkpoint of the image that reaches furthest, and that image.
 
-    That is the newest checkpoint that can be read: commits from an older one either go on to it, or
-    end before it.
+    The newest readable checkpoint reaches furthest: commits after an older checkpoint either reach
+    the newest one, or end before it.
     """
     present = set(commits)
     good = [number for number, content in checkpoints.items() if not content.damage]
@@ -256,8 +266,10 @@ def _best_image(
 def _image_from(
     files: _Files, base: int, checkpoints: Mapping[int, FileContent], present: set[int]
 ) -> ClusterImage | None:
-    """The image of a checkpoint and the commits that follow it without a gap; None when the
-    checkpoint's records build no image."""
+    """The image of a checkpoint and the commits that follow it without a gap.
+
+    The result is None when the checkpoint's records build no image.
+    """
     end: int | None = None
     while True:
         image = ClusterImage()
@@ -269,13 +281,17 @@ def _image_from(
         failed = _replay_commits(files, image, present, end)
         if failed is None:
             return image if image.version else None
-        end = failed  # half of it was replayed: build the image again, up to the one before
+        end = failed  # half of that commit was replayed: build the image again without it
 
 
 def _replay_commits(
     files: _Files, image: ClusterImage, present: set[int], end: int | None
 ) -> int | None:
-    """Replay what follows without a gap, before ``end``; the commit that failed half-way."""
+    """Replay the commits that follow without a gap, up to ``end``.
+
+    Returns:
+        The number of a commit that failed half-way; None when all were replayed.
+    """
     number = image.version + 1
     while number in present and number != end and not files.damage_of(number):
         try:
