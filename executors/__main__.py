@@ -1,7 +1,8 @@
 """``python -m sparklog.executors``: one broker as a process.
 
-Reads one JSON line (``BrokerOptions``) on stdin, writes one on stdout once it serves or cannot.
-stderr is its log.  SIGTERM and StopNode stop it cleanly; it dies with its parent.
+The process reads one JSON line (``BrokerOptions``) from stdin, and writes one JSON line to stdout
+as soon as it serves or has failed to start.  It logs to stderr.  SIGTERM and StopNode stop it
+cleanly.  It dies with its parent.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ async def _serve(options: BrokerOptions) -> int:
         logger.exception("cannot start")
         _say(ready=False, error=f"{type(error).__name__}: {error}", kind="other")
         return 1
-    gc.freeze()  # what is loaded now stays; later collections need not look at it
+    gc.freeze()  # the loaded objects stay alive, so later collections can skip them
     _say(
         ready=True,
         port=broker.port,
@@ -90,7 +91,7 @@ def _say(**answer: Any) -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop when it is installed."""
+    """The event loop of uvloop if that is installed; None for asyncio's own."""
     if find_spec("uvloop") is None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop

@@ -1,6 +1,6 @@
-"""What a broker process is started with.
+"""The options of a broker process.
 
-Owns: the options and their defaults.  Must not know what the broker makes of them.
+Owns: the options and their defaults.  Must not know how the broker uses them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """What a broker process is told; ``settings`` by Kafka's names.
+    """The options of a broker process, as its supervisor sends them.
 
-    ``more_data_dirs`` are on other disks: logs are spread over all of them.
+    Args:
+        data_dir: the folder or file URL below which the broker has its log directory.
+        controller: the control plane's address, ``host:port``.
+        secret: the cluster secret, in hexadecimal.
+        more_data_dirs: further data folders, on other disks; logs are spread over all of them.
+        new: whether the broker may create its log directory.
+        port: the port to listen on; 0 takes any free port.
+        advertised_host: the address that clients are given; empty for ``listen_host``.
+        settings: broker settings by Kafka's names.
+        lock_wait_s: seconds to wait for the lock of the log directory.
     """
 
     cluster_id: str

@@ -1,8 +1,8 @@
 """A broker's connection to the control plane.
 
-Owns: opening it when it is needed and again when it was lost, a deadline for every call, and the
-pauses between those that fail.  A connection answers in request order, so a long poll and
-heartbeats need a link each.  Must not know what is asked.
+Owns: opening the connection on demand and again after a loss, a deadline for every call, and the
+pauses between retries.  Must not know what is requested.  A connection answers in request order, so
+a long poll and heartbeats need a connection each.
 """
 
 import asyncio
@@ -24,12 +24,18 @@ RETRY_S_MAX = 1.0
 
 
 def retry_pauses() -> GrowingBackoff:
-    """Between tries to ask the control plane, which may be restarting."""
+    """The pauses between retries of requests to the control plane, which may be restarting."""
     return GrowingBackoff(RETRY_S_MIN, RETRY_S_MAX)
 
 
 class ControllerConnection:
-    """A member's connection; ``close`` it."""
+    """A connection to the control plane as a member of the cluster.  The owner must ``close`` it.
+
+    Args:
+        endpoint: the control plane's address.
+        secret: the cluster secret, by which this side proves its membership.
+        client_id: the client id of all requests.
+    """
 
     def __init__(
         self,
@@ -47,24 +53,29 @@ class ControllerConnection:
         self._connecting = asyncio.Lock()
 
     async def call(self, request: Request, answer: type[ResponseT], timeout_s: float) -> ResponseT:
-        """Ask the control plane.
+        """Send a request to the control plane and wait for the response.
 
-        Raises ConnectError when it cannot be reached or does not answer in time, KafkaError when it
-        refuses.
+        Args:
+            answer: the type of the response.
+            timeout_s: time limit in seconds, connecting included.
+
+        Raises:
+            ConnectError: the control plane cannot be reached or does not answer in time.
+            KafkaError: the control plane refuses the request.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._open()
-                # The deadline around it, which covers connecting, is the one that counts.
+                # The timeout of the block counts; it also covers connecting.
                 response = await connection.request(request, timeout_s=2 * timeout_s)
         except TimeoutError:
-            # Answers come in order: behind one that is late, nothing else would be on time.
+            # Responses come in order, so later ones would be late as well.
             self.close()
             raise ConnectError(f"{self.endpoint} did not answer within {timeout_s:g} s") from None
         except (ProtocolError, DecodeError) as error:
             self.close()
             raise ConnectError(f"{self.endpoint} sent an unreadable answer: {error}") from error
-        # What members ask begins with an error code; private responses have a message with it.
+        # Every response here has an error code; private ones also have an error message.
         check(response.error_code, getattr(response, "error_message", None))
         assert isinstance(response, answer)
         return response

@@ -1,8 +1,8 @@
-"""A broker's standing with the control plane: its image, its registration, its heartbeats.
+"""A broker's lifecycle at the control plane: its cluster image, registration and heartbeats.
 
-Owns: the replayed cluster image, the broker epoch, and what is done when the control plane is away
-(go on with the last image, try again) or has forgotten this broker (register again, same
-incarnation).  Must not know partitions or clients.
+Owns: the replayed cluster image, the broker epoch, and the reactions to a control plane that does
+not answer (keep the last image, try again) or does not know this broker (register again, with the
+same incarnation).  Must not know partitions or clients.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ from sparklog.wire.protocol.private import (
 WATCH_WAIT_MS = 10_000
 CALL_TIMEOUT_S = 5.0
 FORWARD_TIMEOUT_S = 30.0
-#: How long a starting broker looks for the control plane.
+#: How long a starting broker waits for the control plane.
 FIND_CONTROLLER_S = 30.0
-#: A registration that is refused for good: trying again would not help.
+#: Errors of a registration that a retry cannot fix.
 _FATAL = (
     ErrorCode.INCONSISTENT_CLUSTER_ID,
     ErrorCode.INVALID_REGISTRATION,
@@ -65,7 +65,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdentity:
-    """What a broker tells the control plane about itself."""
+    """The data with which a broker registers.
+
+    ``incarnation`` identifies the broker's process; ``clean_epoch`` is the broker epoch of the
+    clean shutdown marker, if ``clean_stop``.
+    """
 
     cluster_id: str
     broker_id: int
@@ -81,7 +85,13 @@ class BrokerIdentity:
 
 
 class BrokerLifecycle:
-    """One broker's dealings with the control plane.  ``close`` it."""
+    """One broker's session with the control plane.  The owner must ``close`` it.
+
+    Args:
+        controller: the control plane's address.
+        secret: the cluster secret.
+        name: the prefix of the connections' client ids.
+    """
 
     def __init__(
         self,
@@ -95,7 +105,7 @@ class BrokerLifecycle:
         self.image = ClusterImage()
         self.broker_epoch = -1
         self.registrations = 0
-        #: What every registration and every heartbeat tells.
+        #: Returns the offline replicas, which every registration and heartbeat reports.
         self.offline_replicas: Callable[[], tuple[OfflineReplica, ...]] = tuple
         self._identity: BrokerIdentity | None = None
         self._wants_stop = False
@@ -113,7 +123,7 @@ class BrokerLifecycle:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the image shows this very process as the holder of its broker id."""
+        """Whether the image shows this process, not another one, under its broker id."""
         identity = self._identity
         broker = self.image.broker(identity.broker_id) if identity is not None else None
         return (
@@ -126,7 +136,11 @@ class BrokerLifecycle:
     # start
 
     async def fetch_image(self) -> None:
-        """The first image.  Raises BrokerStartError when no control plane answers in time."""
+        """Fetch the first image.
+
+        Raises:
+            BrokerStartError: no control plane answers within ``FIND_CONTROLLER_S``.
+        """
 
         async def fetch() -> None:
             await self._watch_once(max_wait_ms=0)
@@ -134,9 +148,10 @@ class BrokerLifecycle:
         await self._until_done(fetch, FIND_CONTROLLER_S)
 
     async def register(self, identity: BrokerIdentity) -> None:
-        """Announce this process, then learn the image that shows it.
+        """Register this process, then wait for the image that shows the registration.
 
-        Raises BrokerStartError when the control plane refuses for good or stays away.
+        Raises:
+            BrokerStartError: the control plane refuses for good, or does not answer in time.
         """
         self._identity = identity
         session_s = self._config.broker_session_timeout_ms / 1000
@@ -193,7 +208,11 @@ class BrokerLifecycle:
     # while serving
 
     async def watch(self, changed: Callable[[ClusterImage], Awaitable[None]]) -> None:
-        """Follow the image for ever; ``changed`` is awaited after every change."""
+        """Follow the image for ever.
+
+        Args:
+            changed: awaited with the image after every change.
+        """
         pauses, logged = retry_pauses(), None
         while True:
             try:
@@ -206,15 +225,16 @@ class BrokerLifecycle:
                 continue
             except (ConnectError, KafkaError) as error:
                 kind = error.code if isinstance(error, KafkaError) else type(error)
-                if kind != logged:  # say it once, not at every try
+                if kind != logged:  # log an error once, not at every retry
                     logger.warning("the image stays at version %d: %s", self.image.version, error)
                 logged = kind
             await pauses.wait()
 
     async def heartbeat(self) -> None:
-        """Keep the session for ever; register again when the control plane asks for it.
+        """Send heartbeats for ever; register again when the control plane asks for it.
 
-        Raises BrokerStartError when another process holds this broker id for good.
+        Raises:
+            BrokerStartError: another process holds this broker id for good.
         """
         while True:
             try:
@@ -231,27 +251,36 @@ class BrokerLifecycle:
             await self._pause()
 
     def beat_now(self) -> None:
-        """There is something to tell: send the next heartbeat without the usual pause."""
+        """Send the next heartbeat at once, because there is something to report."""
         self._beat_now.set()
 
     async def _pause(self) -> None:
-        # Not wait_for, which takes no notice of a cancellation when the event is set as well.
+        # wait_for would ignore a cancellation if the event is set at the same time.
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.broker_heartbeat_interval_ms / 1000):
                 await self._beat_now.wait()
         self._beat_now.clear()
 
     async def prepare_stop(self) -> bool:
-        """Have others lead what they can; whether there is nothing left to wait for.
+        """Begin a controlled shutdown; every later heartbeat asks for it as well.
 
-        From here every heartbeat asks for it.  Raises ConnectError or KafkaError when the control
-        plane cannot be asked.
+        Returns:
+            Whether the broker may stop: no leadership could still be handed over.
+
+        Raises:
+            ConnectError: the control plane does not answer.
+            KafkaError: the control plane refuses the heartbeat.
         """
         self._wants_stop = True
         return (await self._beat()).may_stop
 
     async def report_log_ends(self, ends: tuple[LogEnd, ...]) -> None:
-        """Raises ConnectError or KafkaError when the control plane did not take it."""
+        """Report the log ends of replicas of leaderless partitions.
+
+        Raises:
+            ConnectError: the control plane does not answer.
+            KafkaError: the control plane refuses the report.
+        """
         request = ReportLogEndsRequest(
             broker_id=self._identity.broker_id if self._identity else -1,
             broker_epoch=self.broker_epoch,
@@ -260,7 +289,7 @@ class BrokerLifecycle:
         await self._link.call(request, ReportLogEndsResponse, CALL_TIMEOUT_S)
 
     async def announce_stop(self) -> None:
-        """Tell the control plane that this broker has stopped; it may be away."""
+        """Tell the control plane, if it answers, that this broker has stopped."""
         if self.broker_epoch < 0:
             return
         try:
@@ -269,7 +298,14 @@ class BrokerLifecycle:
             logger.info("the control plane was not told of the stop: %s", error)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
-        """A fresh block.  Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry."""
+        """Allocate a block of producer ids.
+
+        Returns:
+            The first id, and the number of ids.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
+        """
         identity = self._identity
         try:
             response = await self._link.call(
@@ -287,9 +323,11 @@ class BrokerLifecycle:
         return response.first_producer_id, response.count
 
     async def alter_partitions(self, topics: tuple[TopicData, ...]) -> AlterPartitionResponse:
-        """Propose in-sync replicas of partitions that this broker leads.
+        """Propose the in-sync replicas of partitions that this broker leads.
 
-        Raises ConnectError, and then it is not known what was decided, and KafkaError.
+        Raises:
+            ConnectError: the control plane does not answer; its decision is unknown.
+            KafkaError: the control plane refuses the request.
         """
         request = AlterPartitionRequest(
             broker_id=self._identity.broker_id if self._identity else NO_NODE,
@@ -299,9 +337,17 @@ class BrokerLifecycle:
         return await self._isr_link.call(request, AlterPartitionResponse, CALL_TIMEOUT_S)
 
     async def forward(self, frame: bytes, version: int) -> bytes:
-        """A client's request to the controller and its answer back, both with headers.
+        """Forward a client's request to the controller.
 
-        Raises NOT_CONTROLLER when the controller cannot be asked.
+        Args:
+            frame: the request, with its header.
+            version: the API version of the client's request.
+
+        Returns:
+            The response, with its header.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER when the controller does not answer.
         """
         request = ForwardRequestRequest(api_version=version, request=frame)
         try:
@@ -327,7 +373,7 @@ class BrokerLifecycle:
         return await self._link.call(request, BrokerHeartbeatResponse, CALL_TIMEOUT_S)
 
     async def _watch_once(self, *, max_wait_ms: int) -> bool:
-        """Take in what is new; whether there was something."""
+        """Fetch and replay new commits.  Returns whether there were any."""
         since = self.image.version if self.image.version else -1
         response = await self._watch_link.call(
             WatchMetadataRequest(since=since, max_wait_ms=max_wait_ms),
@@ -341,8 +387,8 @@ class BrokerLifecycle:
                 f"controller epoch {response.controller_epoch} is over",
             )
         if response.version < self.image.version:
-            # Numbers of commits only grow.  Topics that are not in the older image would look
-            # deleted, and their folders would be deleted with them.
+            # Commit numbers only grow.  Topics that are missing in the older image would look
+            # deleted, and their logs would be deleted with them.
             raise KafkaError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"the controller's journal ends at commit {response.version}, and this broker has "
@@ -360,7 +406,7 @@ class BrokerLifecycle:
             for version, records in enumerate(commits, start=first):
                 image.replay_commit(version, records)
         except (DecodeError, LookupError) as error:
-            # Half replayed: only a snapshot gives a whole image again.
+            # The image is half replayed now, and only a snapshot gives a complete image again.
             self.image.version = 0
             raise ConnectError(f"a commit could not be replayed: {error}") from error
         assert image.version == response.version
@@ -368,10 +414,11 @@ class BrokerLifecycle:
         return True
 
     def _check_epoch(self, controller_epoch: int, commits: Sequence[Sequence[Record]]) -> None:
-        """Refuse commits that do not follow those that this broker knows.
+        """Refuse commits that do not continue those that this broker knows.
 
-        A controller's epoch is a commit.  One that this broker was never told has the number of a
-        commit that it was told: the journal has lost that commit, and goes on without it.
+        Every controller epoch begins with a commit.  Suppose that this broker has never received
+        the commit of the present epoch.  Then that commit has the number of another commit that the
+        broker did receive: the journal has lost the latter and continues without it.
         """
         epochs = [
             r.controller_epoch for c in commits for r in c if isinstance(r, ControllerChanged)

@@ -1,18 +1,18 @@
-"""Producer ids of one broker, cut from blocks that the controller hands out.
+"""The producer ids of one broker, taken from blocks that the controller allocates.
 
-Owns: what is left of the present block, and one allocation at a time.  Must not know how the
+Owns: the unused rest of the present block, and one allocation at a time.  Must not know how the
 controller is asked.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-#: Gives the first id and the size of a fresh block; raises KafkaError.
+#: Allocates a block and returns its first id and its size; raises KafkaError.
 Allocate = Callable[[], Awaitable[tuple[int, int]]]
 
 
 class ProducerIds:
-    """Every id is given out once, cluster-wide and for ever."""
+    """Hands out producer ids, each of them only once in the cluster's lifetime."""
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
@@ -21,14 +21,14 @@ class ProducerIds:
         self._turn = asyncio.Lock()
 
     def take(self) -> int | None:
-        """An id of the present block; None when it is used up."""
+        """An id of the present block; None when the block is used up."""
         if self._next >= self._end:
             return None
         self._next += 1
         return self._next - 1
 
     async def next(self) -> int:
-        """An id, of a new block if need be.  Raises KafkaError when none can be had now."""
+        """An id, from a new block if necessary.  Raises KafkaError if no block can be allocated."""
         async with self._turn:
             producer_id = self.take()
             while producer_id is None:

@@ -1,7 +1,7 @@
-"""The supervisor of one broker.
+"""The supervisor, which runs one broker on an executor.
 
-Owns: the slot in Spark, the broker's child process, waiting for work, and reports of losses.
-Must not know what the broker does.
+Owns: the task slot in Spark, the broker's child process, waiting for work, and reports of the
+broker's death.  Must not know what the broker does.
 """
 
 from sparklog.executors.supervisor.supervisor import run_task

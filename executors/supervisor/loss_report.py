@@ -1,11 +1,11 @@
-"""Telling the control plane that a broker's process has died.
+"""Reports to the control plane that a broker's process has died.
 
-Owns: a short-lived member's connection per death, and how long it is tried.  Must not know why the
-broker died nor what becomes of it: the report runs beside whatever its caller does next, such as
-the restart.
+Owns: a short-lived member connection per report, and how long a report is tried.  Must not know why
+the broker died, nor what happens to it next: the report runs in the background, for example while
+the broker is restarted.
 
-The incarnation that died goes with it, so a report that comes after the next process has registered
-does nothing.
+A report names the incarnation that died.  So a report that arrives after the next process has
+registered has no effect.
 """
 
 import asyncio
@@ -21,12 +21,17 @@ from sparklog.wire.protocol.private import LostBroker, ReportLossRequest, Report
 
 log = logging.getLogger(__name__)
 
-#: After so long the broker's session has run out, or its next process has registered.
+#: After this time the broker's session has expired, or its next process has registered.
 REPORT_SECONDS_MAX: Final = 10.0
 
 
 class LossReporter:
-    """Reports the deaths of one broker.  ``finish`` before the process ends."""
+    """Reports the deaths of one broker.  Call ``finish`` before the process ends.
+
+    Args:
+        controller: the control plane's address.
+        secret: the cluster secret.
+    """
 
     def __init__(self, controller: Endpoint, secret: bytes, broker_id: int) -> None:
         self._controller = controller
@@ -35,21 +40,21 @@ class LossReporter:
         self._thread: threading.Thread | None = None
 
     def report(self, incarnation: UUID) -> None:
-        """Begin to report; returns at once."""
+        """Report the death of this incarnation, in the background."""
         lost = LostBroker(broker_id=self._broker_id, incarnation=incarnation)
         name = f"loss-of-{self._broker_id}"
         self._thread = threading.Thread(target=self._run, args=(lost,), name=name, daemon=True)
         self._thread.start()
 
     def finish(self, timeout: float) -> None:
-        """Wait for the last report."""
+        """Wait up to ``timeout`` seconds for the last report."""
         if self._thread is not None:
             self._thread.join(timeout)
 
     def _run(self, lost: LostBroker) -> None:
         try:
             asyncio.run(asyncio.wait_for(self._deliver(lost), REPORT_SECONDS_MAX))
-        except (SparklogError, OSError) as error:  # heartbeats that stay away tell it too
+        except (SparklogError, OSError) as error:  # the session timeout fences the broker anyway
             log.warning("the loss of broker %s was not reported: %s", lost.broker_id, error)
         else:
             log.info("reported the loss of broker %s", lost.broker_id)
@@ -63,7 +68,7 @@ class LossReporter:
                     request = ReportLossRequest(brokers=(lost,))
                     await link.call(request, ReportLossResponse, REPORT_SECONDS_MAX)
                     return
-                except ConnectError as error:  # it may be restarting
+                except ConnectError as error:  # the control plane may be restarting
                     log.info("trying again: %s", error)
                 await pauses.wait()
         finally:

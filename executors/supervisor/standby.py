@@ -1,6 +1,6 @@
-"""Waiting for work: what a supervisor does that holds a slot and has no broker yet.
+"""The standby of a spare supervisor, which holds a slot and waits for a broker to run.
 
-Owns: asking the control plane again and again.  Must not know what the work is.
+Owns: repeated requests for work to the control plane.  Must not know what the work is.
 """
 
 import asyncio
@@ -21,7 +21,13 @@ ANSWER_SECONDS_MAX: Final = 5.0
 
 
 class Standby:
-    """One wait of one spare.  ``stop`` may be called from any thread and from signal handlers."""
+    """One wait of one spare.  ``stop`` may be called from any thread and from signal handlers.
+
+    Args:
+        controller: the control plane's address.
+        secret: the cluster secret.
+        spare: the name of the spare.
+    """
 
     def __init__(self, controller: Endpoint, secret: bytes, spare: str) -> None:
         self._controller = controller
@@ -32,14 +38,14 @@ class Standby:
         self._stopped = False
 
     def wait(self) -> dict[str, Any] | None:
-        """The work; None when it was told to stop."""
+        """Wait for work and return it; None after ``stop``."""
         return asyncio.run(self._wait())
 
     def stop(self) -> None:
         """End the wait."""
         self._stopped = True
         if self._loop is not None and self._task is not None:
-            with suppress(RuntimeError):  # it has ended in this moment
+            with suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _wait(self) -> dict[str, Any] | None:
@@ -62,7 +68,7 @@ class Standby:
                     limit_s = WAIT_MS / 1000 + ANSWER_SECONDS_MAX
                     answer = await link.call(request, AwaitWorkResponse, limit_s)
                     pauses.reset()
-                except (ConnectError, KafkaError) as error:  # it may be restarting
+                except (ConnectError, KafkaError) as error:  # the control plane may be restarting
                     log.info("%s asks again: %s", self._spare, error)
                     await pauses.wait()
                     continue

@@ -1,12 +1,13 @@
-"""The supervisor: owns a slot, runs one broker as a child, restarts it in place.
+"""The supervisor: it holds a task slot, runs one broker as a child process, and restarts it.
 
-Owns: the life of one broker process on one executor, and telling the control plane of its death.
-Must not know Spark (it only reads, from the command line of the executor above it, which executor
-that is) nor the launcher; both are told everything in its report.
+Owns: the life of one broker's processes on one executor, and reporting their deaths to the control
+plane.  Must not know Spark (the supervisor only reads the executor's id from the command line of
+the executor process above it) nor the launcher.  The supervisor's report tells both the outcome.
 
-It is the body of a one-task barrier job (``run_task``) and a plain process
+The supervisor is the body of a one-task barrier job (``run_task``), or a plain process
 (``python -m sparklog.executors.supervisor``, one JSON line in, one JSON line out).  It returns when
-the broker stopped because it was asked to, or cannot be here; it fails when the broker cannot run.
+the broker has stopped on request or cannot run on this executor.  It fails when the broker does not
+stay up.
 """
 
 import json
@@ -41,23 +42,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Reasons that another try at once cannot mend; the launcher decides.
+#: Kinds of start errors that an immediate retry cannot fix; the launcher decides what to do.
 FINAL_KINDS = frozenset({"not_here", "locked", "foreign_cluster", "storage", "config"})
-#: What the last report of a death may take before the supervision ends.
+#: Time limit of the last report of a death, before the supervisor ends.
 REPORT_SECONDS_MAX = 1.0
 
 
 class SupervisorError(SparklogError):
-    """A broker that does not stay up."""
+    """The broker does not stay up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorPayload:
-    """What the launcher asks for.
+    """The launcher's order to a supervisor.
 
-    ``broker`` is the line for the broker process, secret included; ``executor_id`` is where the
-    launcher wants it (None: anywhere); ``command`` starts it (empty: this Python).  ``spare`` names
-    a supervisor that holds its slot and waits to be given the rest of that line.  Times in seconds.
+    Args:
+        broker: the options of the broker process, secret included.
+        executor_id: the executor that the launcher has chosen; None for any executor.
+        command: the command of the broker process; empty for ``python -m sparklog.executors``.
+        spare: the name of a spare supervisor, which is given the rest of ``broker`` later.
+        ready_timeout: seconds that the broker may take to serve.
+        fast_seconds: a broker that ends within this time counts as a fast failure.
+        fast_failures_max: fast failures in a row after which the supervisor fails.
+        backoff: seconds, from which the growing pauses between restarts are computed.
     """
 
     broker: dict[str, Any] = field(repr=False)
@@ -79,10 +86,12 @@ class SupervisorPayload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorReport:
-    """How it went: ``outcome`` is ``stopped``, ``elsewhere``, ``refused`` or ``failed``.
+    """The result of a supervisor: ``outcome`` is ``stopped``, ``elsewhere``, ``refused`` or
+    ``failed``.
 
-    ``elsewhere``: this is another executor than asked for, nothing was done.  ``refused``: the
-    broker cannot be here, ``kind`` says why.  ``failed``: it does not stay up.
+    ``elsewhere``: the task runs on another executor than requested, and nothing was done.
+    ``refused``: the broker cannot run on this executor, and ``kind`` says why.  ``failed``: the
+    broker does not stay up.
     """
 
     outcome: str
@@ -96,7 +105,11 @@ class SupervisorReport:
 
 
 def run_task(payloads: Iterator[bytes]) -> Iterator[bytes]:
-    """The body of a Spark task: one payload in, one report out.  Raises SupervisorError."""
+    """The body of a Spark task: one payload in, one report out.
+
+    Raises:
+        SupervisorError: the broker does not stay up.
+    """
     for payload in payloads:
         with _dying_with_parent():
             asked = SupervisorPayload.from_json(bytes(payload))
@@ -121,7 +134,12 @@ def main() -> int:
 
 
 class Supervisor:
-    """Runs one broker until it is asked to stop or cannot run."""
+    """Runs one broker until the broker is asked to stop or cannot run.
+
+    Args:
+        payload: the launcher's order.
+        executor_id: the executor on which this process runs; None if unknown.
+    """
 
     def __init__(self, payload: SupervisorPayload, executor_id: str | None) -> None:
         self._payload = payload
@@ -156,7 +174,7 @@ class Supervisor:
                 self._losses.finish(REPORT_SECONDS_MAX)
 
     def stop(self) -> None:
-        """Ask the broker for a clean end (called by a signal handler)."""
+        """Ask the broker for a clean end.  Signal handlers may call this."""
         self._stopping = True
         standby, child = self._standby, self._child
         if standby is not None:
@@ -165,7 +183,7 @@ class Supervisor:
             child.terminate()
 
     def _take_work(self) -> bool:
-        """Wait for a broker to run; False when there will be none."""
+        """Wait for a broker to run.  Returns False if the supervisor has to stop instead."""
         from sparklog.executors.supervisor.standby import Standby
 
         broker = self._broker
@@ -179,7 +197,7 @@ class Supervisor:
         return "broker_id" in self._broker
 
     def _absence(self) -> str:
-        """Why this broker's directory cannot be here; empty when it may be."""
+        """The text for a missing broker directory; empty if the directory is here or may be new."""
         locations = (self._broker["data_dir"], *self._broker.get("more_data_dirs", ()))
         folders = [local_folder(location) for location in locations]
         name = f"broker-{self._broker['broker_id']}"
@@ -188,16 +206,16 @@ class Supervisor:
         return f"there is no {' and no '.join(str(f / name) for f in folders if f)}"
 
     def _run_once(self) -> SupervisorReport | None:
-        """One life of the broker; a report ends the supervision."""
+        """Run the broker once.  Returns a report if the supervisor has to end; None to restart."""
         began = time.monotonic()
         try:
             child = self._spawn()
         except ChildError as error:
-            if error.kind == "stopped":  # before it was ready
+            if error.kind == "stopped":  # the broker was stopped before it was ready
                 return self._report("stopped")
             if error.kind in FINAL_KINDS:
                 return self._report("refused", kind=error.kind, error=str(error))
-            self._broker["port"] = 0  # the old one may be taken by now
+            self._broker["port"] = 0  # the old port may be taken by now
             return self._failed_once(began, str(error))
         self._child = child
         try:
@@ -227,8 +245,10 @@ class Supervisor:
         return child
 
     def _loss_reporter(self) -> "LossReporter":
-        """Made, and its modules loaded, while the broker runs: neither its start nor a report of
-        its death waits for that."""
+        """The reporter, created with its modules while the broker runs.
+
+        So neither the broker's start nor the report of its death waits for the imports.
+        """
         if self._losses is None:
             from sparklog.executors.supervisor.loss_report import LossReporter
 
@@ -250,7 +270,7 @@ class Supervisor:
                 error=f"broker {self._broker['broker_id']} failed {self._fast_failures} times "
                 f"in a row; the last time: {error}",
             )
-        # The first restart is immediate: most deaths are single ones.
+        # The first restart is immediate, because most brokers die only once.
         self._sleep(min(5.0, self._payload.backoff * (2 ** (self._fast_failures - 1) - 1)))
         return None
 
@@ -274,9 +294,10 @@ class Supervisor:
 
 
 def own_executor_id() -> str | None:
-    """The id of the Spark executor above this process, as its command line tells; None if unknown.
+    """The id of the Spark executor above this process, from the executor's command line.
 
-    In local mode the executor lives in the driver's JVM, and the answer is None.
+    The result is None if the id is unknown, and in local mode, where the executor is a part of the
+    driver's JVM.
     """
     pid = os.getppid()
     with suppress(OSError, ValueError, IndexError):
@@ -290,7 +311,7 @@ def own_executor_id() -> str | None:
 
 @contextmanager
 def _dying_with_parent() -> Iterator[None]:
-    """A Spark worker is reused by later tasks, so it is left as it was found."""
+    """Arm the parent-death signal for a while: later tasks may reuse this Spark worker."""
     set_parent_death_signal(signal.SIGKILL)
     try:
         yield

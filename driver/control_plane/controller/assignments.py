@@ -1,7 +1,7 @@
-"""Replicas of new partitions, chosen by placement or given by the client.
+"""Replica assignments of new partitions, chosen by placement or given by the client.
 
-Owns: the limits and the checks on both, and the warning when replicas must stand together.  Must
-not know which request they come from.
+Owns: the limits and the checks of both, and the warning when replicas share a failure domain.  Must
+not know which request the assignments come from.
 """
 
 from collections import Counter
@@ -12,18 +12,18 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.replica_index import second_replica
 
-#: Partitions of one topic.
+#: Most partitions of one topic.
 TOPIC_PARTITIONS_MAX = 10_000
-#: Partitions of all topics.
+#: Most partitions of all topics together.
 CLUSTER_PARTITIONS_MAX = 100_000
 #: The levels of failure domains, outermost first.
 DOMAINS = ("rack", "host", "executor", "job")
-#: Domains that a warning names, and brokers that a refusal names.
+#: Most domains that a warning names, and most brokers that a refusal names.
 _NAMED_MAX = 5
 
 
 class PlacementDraft:
-    """The load of the brokers while one request is decided, its earlier topics included."""
+    """The load of all brokers during one request, including the request's earlier topics."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
@@ -37,7 +37,15 @@ class PlacementDraft:
     def place(
         self, partitions: int, factor: int, topic: TopicImage | None = None
     ) -> tuple[Replicas, ...]:
-        """Choose brokers for new partitions, of an existing topic where one is given."""
+        """Choose the replicas of new partitions.
+
+        Args:
+            factor: the replication factor.
+            topic: the topic that gets the partitions; None for a new topic.
+
+        Raises:
+            KafkaError: there are too many partitions, or too few brokers.
+        """
         present = _replicas_of(topic)
         self._check_limits(partitions, len(present))
         candidates = self._candidates(factor)
@@ -46,7 +54,15 @@ class PlacementDraft:
     def accept(
         self, assignments: Sequence[tuple[int, ...]], topic: TopicImage | None = None
     ) -> tuple[Replicas, ...]:
-        """Take the client's choice.  Raises KafkaError for one that cannot be."""
+        """Check and take the replicas that a client has chosen.
+
+        Args:
+            assignments: the replicas of each new partition.
+            topic: the topic that gets the partitions; None for a new topic.
+
+        Raises:
+            KafkaError: there are too many partitions, or the assignment is not possible.
+        """
         present = _replicas_of(topic)
         self._check_limits(len(assignments), len(present))
         for partition, replicas in enumerate(assignments, start=len(present)):
@@ -57,7 +73,7 @@ class PlacementDraft:
         return self._take(tuple(assignments))
 
     def substitute(self, replicas: Replicas, leaving: Collection[int]) -> Replicas | None:
-        """Other brokers in the place of those that leave; None when there are too few."""
+        """Replace the ``leaving`` brokers among the replicas; None if there are too few brokers."""
         brokers = [broker for broker in self._image.brokers.values() if broker.registered]
         chosen = substitute(replicas, leaving, map(self._candidate, brokers))
         if chosen is not None:
@@ -66,7 +82,7 @@ class PlacementDraft:
         return chosen
 
     def _candidates(self, factor: int) -> list[Candidate]:
-        """Those that live, and the fenced ones too where the former are not enough."""
+        """The alive brokers, and also the fenced brokers if the alive ones are not enough."""
         usable = [b for b in self._image.brokers.values() if b.registered and not b.draining]
         alive = [broker for broker in usable if not broker.fenced]
         if not alive:
@@ -131,8 +147,14 @@ def check_replicas(
     replicas: tuple[int, ...],
     present: Collection[int] = (),
 ) -> None:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for replicas that no partition can have, or
-    that one with the ``present`` ones cannot get."""
+    """Check the replicas of one partition.
+
+    Args:
+        present: the replicas that the partition has now; they may be on draining brokers.
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    """
     if not replicas:
         raise _wrong_assignment(f"partition {partition} has an empty list of replicas")
     if len(set(replicas)) < len(replicas):
@@ -156,7 +178,7 @@ def _shown(replicas: tuple[int, ...]) -> str:
 
 
 def check_replication_factor(factor: int) -> None:
-    """Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
+    """Raises KafkaError(INVALID_REPLICATION_FACTOR) unless the factor is positive."""
     if factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -165,7 +187,10 @@ def check_replication_factor(factor: int) -> None:
 
 
 def failure_domains(broker: BrokerImage) -> tuple[str, ...]:
-    """What fails with a broker, one name per level of ``DOMAINS``; alone where nothing is told."""
+    """The broker's failure domains, one name per level of ``DOMAINS``.
+
+    A broker is a domain of its own at levels for which it has given no name.
+    """
     alone = f"broker {broker.broker_id}"
     executor = f"{broker.machine}/{broker.executor_id}" if broker.executor_id else alone
     return (broker.place, broker.machine, executor, broker.job or alone)
@@ -174,7 +199,11 @@ def failure_domains(broker: BrokerImage) -> tuple[str, ...]:
 def shared_domains(
     image: ClusterImage, assignments: Sequence[Replicas]
 ) -> tuple[str, tuple[str, ...]] | None:
-    """The outermost level at which a partition has several replicas in one domain, and where."""
+    """The outermost level at which a partition has several replicas in one failure domain.
+
+    Returns:
+        The level, and the names of these domains; None if there is no such level.
+    """
     worst = len(DOMAINS)
     where: set[str] = set()
     for replicas in set(map(frozenset, assignments)):
@@ -182,7 +211,7 @@ def shared_domains(
         levels = zip(*map(failure_domains, brokers), strict=True)
         for level, names in enumerate(levels):
             if level == 0 and not any(broker.rack for broker in brokers):
-                continue  # without racks, the next level says the same in the right word
+                continue  # without racks, the next level (host) has the same domains
             twice = {name for name, times in Counter(names).items() if times > 1}
             if twice and level < worst:
                 worst, where = level, set()
@@ -192,7 +221,7 @@ def shared_domains(
 
 
 def shared_warning(image: ClusterImage, topic: str, assignments: Sequence[Replicas]) -> str | None:
-    """A clear word when one domain's loss takes several replicas of a partition."""
+    """The warning that the loss of one domain takes several replicas of a partition, if so."""
     shared = shared_domains(image, assignments)
     if shared is None:
         return None
@@ -209,7 +238,7 @@ def _replicas_of(topic: TopicImage | None) -> list[Replicas]:
 
 
 def targets(state: PartitionImage) -> Replicas:
-    """The replicas that a partition has, or will have after its reassignment."""
+    """The replicas that a partition has, or will have once its reassignment is complete."""
     return tuple(broker for broker in state.replicas if broker not in state.removing)
 
 

@@ -1,10 +1,10 @@
-"""Broker ids and registration.
+"""Broker ids and broker registration.
 
-Owns: who holds a broker id.  Must not know how a broker is reached.
+Owns: which process holds a broker id.  Must not know how a broker is reached.
 
-A registration replaces a live one only when the former process must be gone: its directory is
-locked by one process at a time, so the same directory on the same host proves it.  Otherwise the
-former session has to end first.
+A registration replaces a live registration only when the former process must have ended.  The same
+directory on the same host proves that, because only one process at a time can lock the directory.
+Otherwise the former session has to end first.
 """
 
 from collections.abc import Iterator
@@ -38,14 +38,14 @@ from sparklog.wire.protocol.private import (
     RegisterBrokerResponse,
 )
 
-#: Broker ids that a launcher may ask for.
+#: Most brokers that a launcher may request.
 BROKERS_MAX = 1_000
 
 
 def assign_brokers(image: ClusterImage, request: AssignBrokersRequest) -> Decision:
-    """The ids to start: every one that has a directory, new ones up to ``count``.
+    """Assign the broker ids to start: every id that has a directory, and new ids up to ``count``.
 
-    Ids that were given out and never used are given out again, or removed when not wanted.
+    Ids that were assigned but never registered are assigned again, or removed if not needed.
     """
     if not 0 < request.count <= BROKERS_MAX:
         raise KafkaError(
@@ -131,9 +131,10 @@ def register_broker(
 
 
 def _stopped_cleanly(former: BrokerImage, request: RegisterBrokerRequest) -> bool:
-    """Whether the directory is as the former process left it (KIP-966).
+    """Whether the broker's directory is as the former process left it (KIP-966).
 
-    The marker of an earlier stop shows that it was put back from a copy: it lacks what came since.
+    A clean shutdown marker of an earlier process shows that the directory was restored from a
+    copy, which lacks all later records.
     """
     if not former.registered:
         return True

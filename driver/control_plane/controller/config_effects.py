@@ -1,9 +1,10 @@
-"""What changed settings do to partitions, in the very commit that changes them.
+"""The effects of changed settings on partitions, in the same commit as the change.
 
-Owns: which settings these are.  Must not know who changes settings, or how they are checked.
+Owns: which settings have such effects.  Must not know how settings are changed or checked.
 
-min.insync.replicas: once it is smaller, a leader may acknowledge what those that were eligible
-lack, so they must not stay it a moment longer; and a reassignment may be complete.
+A smaller min.insync.replicas has two effects.  A leader may now acknowledge records that eligible
+replicas lack, so these replicas must lose their eligibility in the same commit.  And a reassignment
+may be complete.
 """
 
 from collections.abc import Iterable
@@ -22,7 +23,10 @@ _MIN_ISR = "min.insync.replicas"
 def apply_config_effects(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, records: Iterable[Record]
 ) -> Decision:
-    """What follows from ``records``, which ``image`` and ``config`` hold already."""
+    """The changes of partitions that follow from ``records``.
+
+    ``image`` and ``config`` must include these records already.
+    """
     changed = [r for r in records if isinstance(r, ConfigChanged) and r.name == _MIN_ISR]
     if not changed:
         return Decision()

@@ -1,8 +1,7 @@
-"""Settings of topics and brokers: what may be set, and the changes that a request makes.
+"""Changes of topic and broker settings at run time.
 
 Owns: validation, the four operations of IncrementalAlterConfigs (KIP-339), and the replacement of
-all settings of a resource by AlterConfigs.  Must not know what
-a setting does.
+all settings of a resource by AlterConfigs.  Must not know what a setting does.
 """
 
 from collections import Counter
@@ -40,8 +39,11 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resource:
-    """What the operations on one resource need to know about it; a single broker is
-    ``one_of_many``."""
+    """A resource whose settings are changed.
+
+    ``overrides`` are its present settings, ``defaults`` those that apply without an override.
+    ``one_of_many`` says that the resource is a single broker.
+    """
 
     kind: str
     settings: Mapping[str, Setting]
@@ -54,16 +56,16 @@ class _Resource:
 _Request: TypeAlias = (
     "incremental_alter_configs.AlterConfigsResource | alter_configs.AlterConfigsResource"
 )
-#: The values that a request asks for, None for those to delete.
+#: Returns the values that a request asks for, by setting name; None deletes the setting.
 _Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
 
-#: Which replicas hold all that was acknowledged follows from the first, and who may lead from both:
-#: leaders and controller must go by the same.
+#: Leaders and the controller must use the same values of these settings: the first decides which
+#: replicas hold all acknowledged records, and both decide which replicas may lead.
 _SETTINGS_OF_ALL_BROKERS = ("min.insync.replicas", "unclean.leader.election.enable")
 
 
 def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
-    """Settings of a new topic in their canonical text.  Raises KafkaError(INVALID_CONFIG)."""
+    """The settings of a new topic, as canonical texts.  Raises KafkaError(INVALID_CONFIG)."""
     return {
         name: _canonical(_setting(TOPIC_SETTING_BY_NAME, name, "topic"), text)
         for name, text in values.items()
@@ -73,10 +75,12 @@ def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
 def change_configs(
     image: ClusterImage, config: BrokerConfig, request: AnyAlterConfigsRequest
 ) -> Decision:
-    """Each resource is changed as a whole or not at all.
+    """Change the settings of resources, each as a whole or not at all.
 
-    AlterConfigs deletes what a resource has and the request does not name.  ``config`` is what
-    nodes are started with, before any change at run time.
+    AlterConfigs deletes the settings that a resource has and the request does not name.
+
+    Args:
+        config: the settings that nodes are started with, before any change at run time.
     """
     change = _replaced if isinstance(request, AlterConfigsRequest) else _operated
     records, refusals = _alter(image, config, request.resources, change)
@@ -89,7 +93,7 @@ def change_configs(
 def _alter(
     image: ClusterImage, config: BrokerConfig, resources: Sequence[_Request], change: _Change
 ) -> tuple[list[ConfigChanged], list[KafkaError | None]]:
-    """The records of all resources, and the refusal of each one."""
+    """The records for all resources, and the refusal (or None) of each resource."""
     times = Counter((r.resource_type, r.resource_name) for r in resources)
     records: list[ConfigChanged] = []
     refusals: list[KafkaError | None] = []
@@ -134,7 +138,7 @@ def _merged(overrides: Mapping[str, str], changes: Mapping[str, str | None]) -> 
 def _check_together(
     image: ClusterImage, config: BrokerConfig, broker: str, overrides: Mapping[str, str]
 ) -> None:
-    """Refuse what single settings do not show, for every broker that it would hold for."""
+    """Check the rules between settings, for every broker that the change applies to."""
     own = {
         name: values
         for (kind, name), values in image.configs.items()
@@ -162,7 +166,10 @@ def _operated(resource: _Resource, request: Any) -> dict[str, str | None]:
 
 
 def _has_nothing_to_delete(resource: _Resource, change: AlterableConfig) -> bool:
-    """A setting of Kafka's that cannot be set here is never set; its tools take it back anyway."""
+    """Whether a change deletes a setting of Kafka's that cannot be set here.
+
+    Such a setting is never set, but Kafka's tools delete it anyway.
+    """
     is_foreign = change.name not in resource.settings and find_foreign(change.name) is not None
     return is_foreign and change.config_operation == ConfigOperation.DELETE
 
@@ -225,7 +232,7 @@ def _changeable(resource: _Resource, name: str) -> Setting:
 
 
 def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
-    """The override after the change; None for none."""
+    """The override after the change; None if the setting has no override then."""
     setting = _changeable(resource, change.name)
     if change.config_operation == ConfigOperation.DELETE:
         return None
@@ -260,7 +267,7 @@ def _change_list(resource: _Resource, setting: Setting, change: AlterableConfig)
 
 
 def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
-    """What a topic without overrides has, as text."""
+    """The settings of a topic without overrides, as texts."""
     values = TopicConfig.resolve({}, config)
     return {
         name: setting.render(getattr(values, setting.field))
@@ -276,7 +283,7 @@ def _setting(table: Mapping[str, Setting], name: str, kind: str) -> Setting:
 
 
 def _changed(setting: Setting, text: str | None) -> str:
-    """As ``_canonical``; a request without a value is not a proper one (for a new topic it is)."""
+    """As ``_canonical``, but a missing value is an invalid request (not so for a new topic)."""
     if text is None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{setting.name} needs a value; delete it to unset it"
@@ -300,7 +307,7 @@ def _items(text: str) -> list[str]:
 
 
 def unique_names(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
-    """Pairs as a mapping.  Raises KafkaError(INVALID_REQUEST) for a name that comes twice."""
+    """The pairs as a mapping.  Raises KafkaError(INVALID_REQUEST) for a repeated name."""
     values: dict[str, str | None] = {}
     for name, value in pairs:
         if name in values:

@@ -1,8 +1,8 @@
-"""The controller's one entry: an event and the time in, a decision out.
+"""The controller, with one entry: an event and the time in, a decision out.
 
-Owns: the speculative image, which runs ahead of the journal, and the sessions.  Must not know who
-asks, and how or when the records become durable: the shell commits them in the order in which they
-were decided, and throws this controller away when it cannot.
+Owns: the speculative image, which runs ahead of the journal, and the broker sessions.  Must not
+know where events come from, nor how or when records become durable: the control plane commits them
+in the order of the decisions, and replaces this controller when it cannot.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -68,7 +68,7 @@ from sparklog.wire.protocol.private import (
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Comes several times per session timeout."""
+    """The clock tick, several times per session timeout."""
 
 
 Event = (
@@ -94,11 +94,18 @@ Event = (
 
 
 class BrokenImageError(AssertionError):
-    """A decision did not fit the image, which is now of unknown content: a bug of ours."""
+    """A decision did not fit the image, whose content is now unknown: a bug in the controller."""
 
 
 class Controller:
-    """Decides.  ``new_id`` makes topic ids."""
+    """Decides on all changes of the cluster's metadata.
+
+    Args:
+        image: the committed image; the controller changes it.
+        config: the settings that the cluster was started with.
+        new_id: makes topic ids.
+        now_ms: the time, in milliseconds of a clock that never goes back.
+    """
 
     def __init__(
         self,
@@ -123,7 +130,15 @@ class Controller:
         self._own_producer_ids = OwnProducerIds()
 
     def handle(self, event: Event, now_ms: int) -> Decision:
-        """Decide, and run the image ahead.  Raises KafkaError, changing nothing, to refuse."""
+        """Decide on an event, and apply the decision to the speculative image.
+
+        Args:
+            now_ms: the time, in milliseconds of a clock that never goes back.
+
+        Raises:
+            KafkaError: the event is refused; nothing has changed.
+            BrokenImageError: the decision did not fit the image; this process must end.
+        """
         decision = self._decide(event, now_ms)
         self._replay(decision.records)
         follows = apply_config_effects(
@@ -144,7 +159,7 @@ class Controller:
             raise BrokenImageError(f"cannot replay {records}") from error
 
     def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
-        """Whether a living broker has said that its replica does not work."""
+        """Whether an alive broker has reported its replica of the partition as offline."""
         return self._sessions.has_failed(broker_id, topic_id, partition)
 
     def check_invariants(self) -> None:
@@ -199,7 +214,7 @@ class Controller:
                 assert_never(event)
 
     def _pass_time(self, now_ms: int) -> Decision:
-        """One kind of change at a time; the others follow at the next ticks."""
+        """Do one kind of change per tick; other kinds follow at the next ticks."""
         image, sessions, config = self.image, self._sessions, self._present_config()
         self._absences.update(image, now_ms)
         decision = fence_expired(image, sessions, config, now_ms)
@@ -214,7 +229,7 @@ class Controller:
         return decision
 
     def _present_config(self) -> BrokerConfig:
-        """With what all brokers were told at run time."""
+        """The settings of all brokers, with the changes made at run time."""
         changes = self.image.broker_overrides(None)
         if changes != self._config_changes:
             self._config_changes = changes

@@ -1,6 +1,6 @@
-"""What the controller answers to an event: records, a response, effects.
+"""Decisions: the controller's result for an event, as records, a response and effects.
 
-Owns: the values.  Must not know how they are carried out.
+Owns: these values.  Must not know how they are carried out.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,10 @@ Effect = WarnOperator | CountUncleanRecoveries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """``response`` leaves once ``records``, and all decided before, are durable."""
+    """The result of one event.
+
+    ``response`` is sent once ``records``, and those of all earlier decisions, are durable.
+    """
 
     records: tuple[Record, ...] = ()
     response: Response | None = None

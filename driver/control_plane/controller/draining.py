@@ -1,15 +1,15 @@
-"""Brokers on their way out: their replicas go to others, then their ids are forgotten.
+"""Draining: the replicas of draining brokers move to other brokers, then the ids are unregistered.
 
-Owns: what draining brokers lose next, and who may be unregistered.  Must not know how replicas
-catch up, nor who stops the processes.
+Owns: which replicas move next, and which brokers may be unregistered.  Must not know how replicas
+catch up, nor what stops the processes.
 
-A limited number of partitions move at a time, those aside that go to where nobody is; the rest
-follow as those arrive, driven by the clock, so that draining survives whoever asked for it, and the
-controller itself.
+A limited number of partitions moves at a time; moves to brokers that are not alive do not count.
+Further moves begin on clock ticks, as earlier ones complete.  Therefore draining continues after
+the client that asked for it has gone, and after a restart of the controller.
 
-A broker that is away for ``broker.replacement.delay.ms`` is not waited for any longer: what was to
-go there goes elsewhere, unless it holds records that others lack.  One that stays a replica and is
-away holds up nothing while enough others are in sync.
+A broker that is fenced for ``broker.replacement.delay.ms`` is not waited for any longer: replicas
+that were to move there go to another broker, unless the broker holds records that others lack.  A
+fenced broker that keeps its replica delays no move while enough other replicas are in sync.
 """
 
 from collections.abc import Collection
@@ -37,18 +37,18 @@ from sparklog.wire.protocol.messages.unregister_broker import (
 )
 from sparklog.wire.protocol.private import DrainBrokersRequest, DrainBrokersResponse, DrainedBroker
 
-#: Partitions that move away from draining brokers at a time.
+#: Most partitions that move away from draining brokers at the same time.
 MOVES_MAX = 100
 
 
 @dataclass(slots=True)
 class Absences:
-    """Since when brokers are away, as far as this controller has seen."""
+    """How long brokers have been fenced, as far as this controller has seen."""
 
     since_ms: dict[int, int] = field(default_factory=dict)
 
     def update(self, image: ClusterImage, now_ms: int) -> None:
-        """At every tick."""
+        """Take note of the brokers that are fenced now; called at every tick."""
         away = [broker.broker_id for broker in image.brokers.values() if broker.fenced]
         self.since_ms = {broker_id: self.since_ms.get(broker_id, now_ms) for broker_id in away}
 
@@ -61,8 +61,13 @@ class Absences:
 def drain_brokers(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: DrainBrokersRequest
 ) -> Decision:
-    """Without ids, tell of those that are draining.  Raises KafkaError when the other brokers could
-    not hold what these have."""
+    """Begin or cancel draining brokers, and answer with their progress.
+
+    A request without ids asks about all draining brokers.
+
+    Raises:
+        KafkaError: a broker is not registered, or the other brokers could not hold the replicas.
+    """
     wanted = request.broker_ids or (() if request.cancel else sorted(_draining(image)))
     brokers = [require_broker(image, broker_id) for broker_id in dict.fromkeys(wanted)]
     if request.broker_ids and not request.cancel:
@@ -89,7 +94,7 @@ def continue_draining(
     config: BrokerConfig,
     now_ms: int,
 ) -> tuple[PartitionChanged, ...]:
-    """Begin to move what may move now, from all draining brokers."""
+    """Begin the next moves, of all draining brokers."""
     leaving = _draining(image)
     if not leaving:
         return ()
@@ -100,7 +105,7 @@ def continue_draining(
 
 
 class _Moves:
-    """Of the partitions that brokers which are ``leaving`` have."""
+    """The moves of the partitions that have a replica on a ``leaving`` broker."""
 
     def __init__(
         self,
@@ -125,7 +130,7 @@ class _Moves:
         )
 
     def begin(self, gone: frozenset[int]) -> None:
-        """Nobody waits for those that are ``gone``."""
+        """Begin moves; ``gone`` are the fenced brokers that are not waited for."""
         hosted = {
             tp: state
             for broker_id in sorted(self._leaving)
@@ -150,14 +155,14 @@ class _Moves:
                 moving += self._move(tp, chosen)
 
     def _move(self, tp: TopicPartition, chosen: tuple[int, ...]) -> bool:
-        """False: what the former move has copied is needed."""
+        """Begin one move.  Returns False if the former move's replicas are still needed."""
         with suppress(KafkaError):
             self.changes.change(tp, lambda state, rules: begin_reassignment(state, chosen, rules))
             return True
         return False
 
     def _is_stuck(self, tp: TopicPartition, state: PartitionImage) -> bool:
-        """Whether the partition cannot move, or goes to where too few are."""
+        """Whether the partition cannot move, or moves to replicas of which too few are alive."""
         if state.offline:
             return True
         if _is_moving(state):
@@ -170,10 +175,10 @@ class _Moves:
 
 
 def unregister_broker(image: ClusterImage, request: UnregisterBrokerRequest) -> Decision:
-    """Forget a broker that is gone and has nothing that others may wait for.
+    """Unregister a broker that is fenced and has no replicas.
 
-    Deviation: Kafka forgets brokers that live or have replicas, too.  Here an id may be given out
-    again, and a new broker must not be taken for one that held records.
+    Deviation: Kafka also unregisters brokers that are alive or have replicas.  Here an id may be
+    assigned again, and a new broker must not be taken for the one that held records.
     """
     broker = require_broker(image, request.broker_id)
     if not broker.fenced:

@@ -1,20 +1,20 @@
-"""Who may lead a partition, and how its ISR and its replicas change (KIP-966).
+"""Leader elections, and the changes of a partition's ISR and replicas (KIP-966).
 
 Owns: every transition of one partition's state.  Must not know topics, requests, or why a broker
-comes or goes.
+comes or leaves.
 
 * A member that leaves an ISR which is, or thereby becomes, smaller than min.insync.replicas stays
-  *eligible* until the ISR is back at that size, or until its log may have become shorter.
-* The leader is a living ISR member, else a living eligible replica; one that is about to stop only
-  when there is no other.
-* A replica whose log has failed on a living broker is elected only where every other one of these
-  sets has failed as well: then it leads to say so.
+  *eligible* until the ISR is back at that size, or until the member's log may have become shorter.
+* The leader is an alive ISR member, else an alive eligible replica.  A broker that is about to stop
+  is elected only if there is no other.
+* An offline replica on an alive broker is elected only if all members of both sets are offline as
+  well.  Such a leader exists to tell clients why it cannot serve.
 * When both sets are empty, every replica that held all acknowledged records has stopped uncleanly.
-  Those that were in either since the ISR last had its size are the *last known* ones.  If only one
-  such replica was left, it leads again with what its log holds: an unclean recovery.
-  Between several their logs decide (``recoveries``).
-* A reassignment is complete when the ISR holds the replicas that it adds, and without those that it
-  removes is as large as min.insync.replicas wants it.
+  The replicas that were in either set since the ISR last had its size are the *last known* ones.
+  If there is only one such replica, it becomes leader again with the log that it has: an unclean
+  recovery.  Among several replicas the best log decides (``recoveries``).
+* A reassignment is complete when the ISR contains all replicas that it adds, and is large enough
+  for min.insync.replicas without those that it removes.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable
@@ -26,18 +26,24 @@ from sparklog.types import NO_NODE
 
 
 class Loss(Enum):
-    """What became of a broker's copy of a partition."""
+    """How much of a broker's replica is lost."""
 
-    NONE = 0  #: The broker stopped, or nobody knows: the log is as it was.
-    TAIL = 1  #: It stopped uncleanly: the log may lack what was acknowledged last.
-    ALL = 2  #: It came back with another directory, or the files of its log are gone.
+    NONE = 0  #: The broker stopped cleanly, or that is unknown: the log counts as complete.
+    TAIL = 1  #: The broker stopped uncleanly: the log may lack the last acknowledged records.
+    ALL = 2  #: The broker returned with another directory, or the log's files are gone.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the transitions depend on beside the partition: the topic's ``min_isr``, who is alive,
-    which brokers are about to stop, whether the topic would rather lose records than wait
-    (``unclean``), and on which living brokers the replica has ``failed``."""
+    """The inputs of transitions besides the partition's state.
+
+    Args:
+        min_isr: the topic's min.insync.replicas.
+        is_alive: whether a broker is alive.
+        stopping: the brokers that are about to stop.
+        unclean: the topic's unclean.leader.election.enable.
+        failed: the alive brokers whose replica of the partition is offline.
+    """
 
     min_isr: int
     is_alive: Callable[[int], bool]
@@ -51,14 +57,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """A partition's new state; ``unclean`` when its leader was elected by an unclean recovery."""
+    """A partition's new state.  ``unclean`` says that an unclean recovery elected its leader."""
 
     state: PartitionImage
     unclean: bool = False
 
 
 def new_partition(replicas: Iterable[int], is_alive: Callable[[int], bool]) -> PartitionImage:
-    """A partition's first state: the living replicas are its ISR, the first of them leads."""
+    """The state of a new partition: alive replicas are in the ISR, the first of them leads."""
     chosen = tuple(replicas)
     isr = tuple(broker_id for broker_id in chosen if is_alive(broker_id))
     assert isr, "placement gives every partition a living replica"
@@ -71,10 +77,12 @@ def new_partition(replicas: Iterable[int], is_alive: Callable[[int], bool]) -> P
 def brokers_left(
     before: PartitionImage, gone: Collection[int], loss: Loss, rules: Rules
 ) -> Settled:
-    """Brokers were fenced, all at once, or their former processes are gone (``rules.is_alive`` then
-    tells whether the new ones may lead)."""
+    """Brokers were fenced together, or their former processes have ended.
+
+    In the second case ``rules.is_alive`` tells whether the new processes may lead.
+    """
     if loss is Loss.NONE:
-        # A new process with the whole log: it may lead on, at a new epoch.
+        # A new process with the complete log may stay leader, in a new leader epoch.
         dead = [broker_id for broker_id in gone if not rules.is_alive(broker_id)]
         changed = _shrunk(before, dead, rules)
     else:
@@ -87,7 +95,7 @@ def brokers_left(
 
 
 def broker_stops(before: PartitionImage, broker_id: int, rules: Rules) -> Settled:
-    """A broker is about to stop: where another can lead, it leads nothing and is in no ISR."""
+    """A broker is about to stop: it loses leadership and ISR membership if another can lead."""
     others = _without(before.isr, (broker_id,))
     if broker_id not in before.isr or not any(map(rules.may_lead, others)):
         return Settled(state=before)
@@ -95,10 +103,10 @@ def broker_stops(before: PartitionImage, broker_id: int, rules: Rules) -> Settle
 
 
 def replica_failed(before: PartitionImage, broker_id: int, rules: Rules) -> Settled:
-    """A living broker's log of this partition does not work.
+    """An alive broker's replica of this partition is offline.
 
-    It is as good as lost where another replica can lead, or the topic would rather lose records
-    than wait.  Else the broker keeps the lead, and tells clients why it cannot serve.
+    The replica counts as lost if another replica can lead, or if the topic allows unclean
+    elections.  Otherwise the broker stays leader, and tells clients why it cannot serve.
     """
     return _failed(before, broker_id, Loss.TAIL, rules)
 
@@ -106,7 +114,7 @@ def replica_failed(before: PartitionImage, broker_id: int, rules: Rules) -> Sett
 def replica_lost(
     before: PartitionImage, broker_id: int, rules: Rules, *, is_newly_lost: bool = False
 ) -> Settled:
-    """A living broker has lost its log of this partition; the broker will copy the leader's log.
+    """An alive broker has lost its log of this partition; the broker will copy the leader's log.
 
     The transition is that of ``replica_failed``; in addition the replica leaves ``last_known``.
     For a loss that ``is_newly_lost`` the leader epoch rises even under the same leader: the
@@ -134,16 +142,16 @@ def _failed(before: PartitionImage, broker_id: int, loss: Loss, rules: Rules) ->
 
 
 def could_hand_over(state: PartitionImage, broker_id: int, rules: Rules) -> bool:
-    """Whether a leader that is about to stop may wait for another replica to catch up."""
+    """Whether a leader that is about to stop could hand over once another replica catches up."""
     others = _without(state.replicas, (broker_id,))
     return state.leader == broker_id and any(map(rules.may_lead, others))
 
 
-# -- elections and changes that are asked for
+# -- elections and changes on request
 
 
 def isr_changed(before: PartitionImage, isr: Collection[int], rules: Rules) -> Settled:
-    """The leader's choice of in-sync replicas, its own among them."""
+    """The leader has chosen the in-sync replicas, itself included."""
     left = _without(before.isr, isr)
     joined = replace(
         before,
@@ -154,7 +162,7 @@ def isr_changed(before: PartitionImage, isr: Collection[int], rules: Rules) -> S
 
 
 def elect_preferred(before: PartitionImage, rules: Rules) -> Settled:
-    """The preferred leader, the first replica, leads if it may without a loss."""
+    """Elect the preferred leader, the first replica, if no records can be lost by it."""
     first = before.replicas[0]
     if first not in before.isr or not rules.may_lead(first):
         return Settled(state=before)
@@ -162,9 +170,9 @@ def elect_preferred(before: PartitionImage, rules: Rules) -> Settled:
 
 
 def elect_unclean(before: PartitionImage, leader: int, rules: Rules) -> Settled:
-    """A replica leads with what its log holds, which may lack acknowledged records.
+    """Elect a replica whose log may lack acknowledged records.
 
-    Who was eligible is not any more: its log may have gone another way.
+    Eligible replicas lose their eligibility, because their logs may have diverged.
     """
     changed = replace(before, isr=(leader,), eligible=(), last_known=(leader,), leader=leader)
     return replace(settle(changed, rules, before=before), unclean=True)
@@ -179,10 +187,12 @@ def settle(
 ) -> Settled:
     """Complete a reassignment, elect where needed, and bring the epochs forward.
 
-    ``lost_leaders`` are brokers whose leadership ended even when they are elected again.
-    ``before`` is the state that the epochs are compared with (default: ``state`` itself).  The
-    leader epoch rises with every replica that goes, so that no late fetch of it counts should it
-    return.
+    The leader epoch also rises with every replica that is removed, so that a late fetch of such a
+    replica does not count if it is added again.
+
+    Args:
+        lost_leaders: brokers whose leadership has ended, even if they are elected again.
+        before: the state that the epochs are compared with; None for ``state`` itself.
     """
     before = before or state
     state = _without_completed_reassignment(state, rules)
@@ -192,8 +202,8 @@ def settle(
     eligible = _without(state.eligible, (leader,)) if small else ()
     known = state.last_known
     if leader != NO_NODE:
-        # While the ISR is too small nothing is acknowledged, so who stopped uncleanly since it was
-        # not may still hold everything.
+        # While the ISR is too small, nothing is acknowledged.  So replicas that have stopped
+        # uncleanly since then may still hold all acknowledged records.
         known = tuple(sorted({*isr, *eligible, *(known if small else ())}))
     led_anew = leader != before.leader or (
         leader != NO_NODE
@@ -233,7 +243,7 @@ def _without_completed_reassignment(state: PartitionImage, rules: Rules) -> Part
 def _choose_leader(
     state: PartitionImage, rules: Rules, lost_leaders: Collection[int]
 ) -> tuple[int, bool]:
-    """(leader, whether it is an unclean recovery)."""
+    """The leader, and whether its election is an unclean recovery."""
     kept = state.leader in state.isr and rules.is_alive(state.leader)
     if kept and state.leader not in lost_leaders:
         return state.leader, False
@@ -241,8 +251,8 @@ def _choose_leader(
     for safe in (state.isr, state.eligible):
         for may_lead in (rules.may_lead, rules.is_alive):
             for broker_id in state.replicas:
-                # One whose log has failed leads, and says so, where no other one can be hoped for:
-                # elected beside others, it would make them lose what they are eligible by.
+                # An offline replica is elected only if all are offline.  If it were elected beside
+                # working ones, these would lose their eligibility.
                 if broker_id in safe and may_lead(broker_id) and broker_id in (working or safe):
                     return broker_id, False
     nobody_is_safe = not state.isr and not state.eligible
@@ -252,7 +262,7 @@ def _choose_leader(
 
 
 def _shrunk(state: PartitionImage, gone: Collection[int], rules: Rules) -> PartitionImage:
-    """Without members whose logs are whole: they stay eligible if the ISR is too small then."""
+    """Remove ISR members with complete logs; they stay eligible if the ISR is too small then."""
     isr = _without(state.isr, gone)
     eligible = state.eligible
     if len(isr) < state.required_isr(rules.min_isr):

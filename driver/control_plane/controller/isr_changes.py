@@ -1,14 +1,14 @@
-"""AlterPartition: a leader proposes the in-sync replicas of what it leads (KIP-497, 841, 903).
+"""ISR changes: a leader proposes the ISR of its partitions with AlterPartition (KIP-497, 841, 903).
 
 Owns: which proposals are granted, partition by partition.  Must not know when a follower counts as
-caught up, nor what a change of the ISR does to leaders and reassignments.
+caught up, nor the effects of an ISR change on leaders and reassignments.
 
-A proposal names the partition's epochs, so that of a leader that was replaced, or that has not
-learned of a change, nothing is taken; and each member's broker epoch, so that a broker is not taken
-into the ISR for what a former process of it had fetched.
+A proposal names the partition's epochs, so that proposals of a replaced leader, or of a leader that
+has missed a change, are refused.  It also names each member's broker epoch, so that a broker does
+not join the ISR because of the progress of its former process.
 
-A broker that is about to stop, or whose log does not work, joins nowhere: what a leader knows of it
-may show it caught up for ever.  Others that are proposed with it may join all the same.
+A broker that is about to stop, or whose replica is offline, joins no ISR: the leader's state of
+such a follower may show it as caught up for ever.  Other replicas in the same proposal may join.
 """
 
 from collections.abc import Collection, Iterator
@@ -51,7 +51,7 @@ def alter_partitions(
 
 
 class _Proposals:
-    """One leader's proposals, each decided on top of those before it."""
+    """The proposals of one leader; each is decided on the state after those before it."""
 
     def __init__(
         self, image: ClusterImage, sessions: Sessions, changes: PartitionChanges, leader: int
@@ -90,7 +90,7 @@ class _Proposals:
         self._check_members(before, members)
         isr = self._admitted(topic, proposal.partition_index, before, members)
         after = self._changes.change(tp, lambda state, rules: isr_changed(state, isr, rules))
-        if after.leader_epoch != before.leader_epoch:  # the change has completed a reassignment
+        if after.leader_epoch != before.leader_epoch:  # this has completed a reassignment
             raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
         return after
 
@@ -99,7 +99,7 @@ class _Proposals:
             proposal.leader_epoch > state.leader_epoch
             or proposal.partition_epoch > state.partition_epoch
         ):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the sender has seen a later controller
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the leader has seen a later controller
         if proposal.leader_epoch < state.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if state.leader != self._leader or proposal.leader_recovery_state:
@@ -122,7 +122,11 @@ class _Proposals:
     def _admitted(
         self, topic: TopicImage, number: int, state: PartitionImage, members: Collection[int]
     ) -> tuple[int, ...]:
-        """Without those that may not join; refused when nothing else is asked for."""
+        """The proposed members without those that may not join.
+
+        Raises:
+            KafkaError: INELIGIBLE_REPLICA if no other change is left.
+        """
         admitted = tuple(
             broker_id
             for broker_id in members
@@ -134,7 +138,7 @@ class _Proposals:
 
 
 def _members(proposal: PartitionData) -> dict[int, int]:
-    """Broker epoch by broker id; v2 gives ids alone."""
+    """The broker epoch of each proposed member, by broker id; v2 names ids only."""
     with_epochs = [
         (member.broker_id, member.broker_epoch) for member in proposal.new_isr_with_epochs
     ]

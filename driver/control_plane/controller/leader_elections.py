@@ -1,8 +1,7 @@
-"""Elections that somebody asks for: ElectLeaders (KIP-183, KIP-460), and the regular return of
-partitions to their preferred leaders.
+"""Leader elections on request (ElectLeaders: KIP-183, KIP-460), and leader rebalancing.
 
-Owns: which partitions are elected for, and what the caller is told of each.  Must not know what an
-election does to a partition.
+Owns: which partitions get an election, and the result that is returned for each.  Must not know
+what an election does to a partition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +31,9 @@ def elect_leaders(
     config: BrokerConfig,
     request: ElectLeadersRequest,
 ) -> Decision:
-    """Each partition is elected for, or refused, on its own; all share one commit.
+    """Elect leaders, partition by partition; all elections share one commit.
 
-    Asked for all partitions, those that have the leader already are left out of the answer.
+    The response to a request for all partitions leaves out those for which no election was needed.
     """
     try:
         election_type = ElectionType(request.election_type)
@@ -73,7 +72,7 @@ def elect_leaders(
 
 
 def _asked_for(image: ClusterImage, request: ElectLeadersRequest) -> Mapping[str, Iterable[int]]:
-    """By topic, each partition once."""
+    """The requested partition numbers by topic, each once."""
     if request.topic_partitions is None:
         return {topic.name: topic.partitions for topic in image.topics.values()}
     numbers: dict[str, dict[int, None]] = {}
@@ -83,7 +82,7 @@ def _asked_for(image: ClusterImage, request: ElectLeadersRequest) -> Mapping[str
 
 
 class _Elections:
-    """Elections of one type, for one request."""
+    """The elections of one request, which are all of one type."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class _Elections:
         )
 
     def elect(self, tp: TopicPartition) -> KafkaError | None:
-        """Elect, or say why not."""
+        """Elect a leader.  Returns the refusal, or None."""
         try:
             if self._image.partition(tp) is None:
                 raise KafkaError(
@@ -131,7 +130,7 @@ class _Elections:
             )
 
     def _elect_unclean(self, tp: TopicPartition) -> None:
-        """The best log that is known, or can be hoped for, leads."""
+        """Elect the replica with the best known log, else the most promising replica."""
         state = self.changes.state(tp)
         topic_id = self._image.topics[tp.topic].topic_id
         failed = self._sessions.has_failed(state.leader, topic_id, tp.partition)
@@ -149,12 +148,16 @@ class _Elections:
         self.changes.change(tp, lambda state, rules: elect_unclean(state, chosen, rules))
 
 
-# -- the regular return to preferred leaders
+# -- leader rebalancing
 
 
 @dataclass(slots=True)
 class LeaderBalance:
-    """When it is looked at next whether brokers lead too few of the partitions that prefer them."""
+    """The regular election of preferred leaders (``auto.leader.rebalance.enable``).
+
+    ``due_ms`` is the time of the next check whether brokers lead too few of the partitions of which
+    they are the preferred leader.
+    """
 
     due_ms: int
 

@@ -1,17 +1,17 @@
-"""Topic names that metrics cannot tell apart.
+"""Collisions of topic names that metrics cannot tell apart.
 
-Owns: Kafka's rule that '.' and '_' are one character in metric names.  Must not know any topic.
+Owns: Kafka's rule that '.' and '_' are the same in metric names.  Must not know any topic.
 """
 
 from collections.abc import Iterable
 
 
 class TakenNames:
-    """The names that are taken, while one request is decided."""
+    """The topic names that are taken, including those taken by earlier topics of one request."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = names
-        #: By what metrics make of them; unknown until somebody has to know.
+        #: The taken names by their metric name; made when it is needed first.
         self._by_metric: dict[str, str] | None = None
         self._added: list[str] = []
 
@@ -22,7 +22,7 @@ class TakenNames:
             self._by_metric[_metric(name)] = name
 
     def find_collision(self, name: str) -> str | None:
-        """The other name that differs from this one only in '.' and '_'."""
+        """A taken name that differs from this one only in '.' and '_'; None if there is none."""
         if "." not in name and "_" not in name:
             return None
         if self._by_metric is None:

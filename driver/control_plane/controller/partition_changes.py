@@ -1,7 +1,7 @@
-"""What one event does to partitions, each settled on top of the event's earlier steps.
+"""The changes of partitions by one event, each on the state after the event's earlier steps.
 
-Owns: the new states of all partitions that the event touches, and the rules of their topics.  Must
-not know why a broker came or went, nor what a leader or a tool asks for.
+Owns: the new states of all partitions that the event changes, and the rules of their topics.  Must
+not know why a broker came or left, nor what a leader or a tool has requested.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable
@@ -27,19 +27,26 @@ from sparklog.driver.control_plane.controller.elections import (
 from sparklog.metadata import ClusterImage, PartitionChanged, PartitionImage
 from sparklog.types import TopicPartition
 
-#: Partitions that one log line names.
+#: Most partitions that one log line names.
 _NAMED_MAX = 10
 
-#: Topic id and partition -> the living brokers whose replica of it does not work.
+#: Topic id and partition -> the alive brokers whose replica of it is offline.
 FailedOn = Callable[[UUID, int], Collection[int]]
-#: A partition's next state.
+#: A transition: a partition's state and its topic's rules -> the next state.
 Step = Callable[[PartitionImage, Rules], Settled]
 
 
 class PartitionChanges:
-    """``also_alive`` and ``also_gone`` are brokers that this very event unfences or fences;
-    ``stopping`` are those that are about to stop; ``failed_on`` tells on which living brokers a
-    replica does not work."""
+    """Collects the changes of partitions by one event.
+
+    Args:
+        image: the image before the event.
+        config: the settings of all brokers.
+        also_alive: a broker that this event unfences.
+        also_gone: brokers that this event fences.
+        stopping: brokers that are about to stop.
+        failed_on: returns the alive brokers whose replica of a partition is offline.
+    """
 
     def __init__(
         self,
@@ -59,25 +66,25 @@ class PartitionChanges:
         self._failed_on = failed_on
         self._states: dict[TopicPartition, PartitionImage] = {}
         self._rules: dict[str, Rules] = {}
-        #: Led by an unclean recovery.
+        #: Partitions whose leader was elected by an unclean recovery.
         self.unclean: dict[TopicPartition, None] = {}
         self.offline: dict[TopicPartition, None] = {}
-        #: Just lost by the broker that leads, and no other replica can lead.
+        #: Partitions whose leader has just lost its log while no other replica can lead.
         self.stuck: dict[TopicPartition, int] = {}
 
     def left(self, brokers: Collection[int], loss: Loss) -> None:
-        """The brokers' former processes are gone."""
+        """The former processes of these brokers have ended."""
         touched = dict.fromkeys(tp for b in brokers for tp in self._image.partitions_of(b))
         for tp in touched:
             self.change(tp, lambda state, rules: brokers_left(state, brokers, loss, rules))
 
     def returned(self, broker_id: int) -> None:
-        """The broker lives on, with everything it had."""
+        """The broker is alive again, with all of its logs."""
         for tp in self._image.partitions_of(broker_id):
             self.change(tp, settle)
 
     def failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """The broker lives, but its replicas of these do not work."""
+        """The broker is alive, but its replicas of these partitions are offline."""
         hosted = self._image.partitions_of(broker_id)
         for tp in partitions:
             if tp in hosted:
@@ -89,13 +96,17 @@ class PartitionChanges:
         partitions: Iterable[TopicPartition],
         newly_lost: Container[TopicPartition],
     ) -> None:
-        """The broker lives, but its logs of these are gone; of ``newly_lost`` since just now."""
+        """The broker is alive, but has lost its logs of these partitions.
+
+        Args:
+            newly_lost: those of them that the broker reports for the first time.
+        """
         hosted = self._image.partitions_of(broker_id)
         for tp in partitions:
             if tp in hosted:
                 state = self.change(tp, _losing(broker_id, is_newly_lost=tp in newly_lost))
                 if state.leader == broker_id:
-                    self.unclean.pop(tp, None)  # it leads only to say that it cannot serve
+                    self.unclean.pop(tp, None)  # this leader only tells clients why it cannot serve
                     if tp in newly_lost:
                         self.stuck[tp] = broker_id
 
@@ -105,7 +116,7 @@ class PartitionChanges:
             self.change(tp, lambda state, rules: broker_stops(state, broker_id, rules))
 
     def change(self, tp: TopicPartition, step: Step) -> PartitionImage:
-        """Take one step; the state after it."""
+        """Apply one transition.  Returns the state after it."""
         before = self.state(tp)
         settled = step(before, self._rules_of(tp))
         if settled.state != before:
@@ -117,7 +128,7 @@ class PartitionChanges:
         return settled.state
 
     def state(self, tp: TopicPartition) -> PartitionImage:
-        """As it is after the steps so far; the partition must exist."""
+        """The partition's state after the steps so far; the partition must exist."""
         changed = self._states.get(tp)
         return self._image.topics[tp.topic].partitions[tp.partition] if changed is None else changed
 
@@ -128,11 +139,11 @@ class PartitionChanges:
         )
 
     def effects(self) -> tuple[Effect, ...]:
-        """What is said, and counted, about leaders that may lack records."""
+        """Warnings and counts of leaders that may lack records, and of lost logs."""
         return (*self.warnings_of_losses(), *self._unclean_effects())
 
     def warnings_of_losses(self) -> tuple[Effect, ...]:
-        """What is said about lost logs that no replica can replace."""
+        """The warnings about lost logs that no replica can replace."""
         if not self.stuck:
             return ()
         return (
@@ -182,7 +193,7 @@ def _losing(broker_id: int, *, is_newly_lost: bool) -> Step:
 
 
 def named(names: Iterable[object]) -> str:
-    """``a-0, a-1 and 5 more``."""
+    """The first names as one text, such as ``a-0, a-1 and 5 more``."""
     texts = [str(name) for name in names]
     shown = ", ".join(texts[:_NAMED_MAX])
     return f"{shown} and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else shown

@@ -1,6 +1,6 @@
 """Blocks of producer ids, for brokers and for the control plane itself.
 
-Owns: that no id is ever given out twice.  Must not know what producers do with them.
+Owns: the guarantee that no id is allocated twice.  Must not know how producers use the ids.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from sparklog.types import CONTROLLER_NODE_ID, MAX_INT64
 from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.protocol.private import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-#: Producer ids per block; what is left of a block is lost with the process that holds it.
+#: Producer ids per block; the rest of a block is lost when the process that holds it ends.
 BLOCK_IDS = 1_000
 
 
 @dataclass(slots=True)
 class OwnProducerIds:
-    """What is left of the control plane's own block."""
+    """The unused rest of the control plane's own block; ``end`` is exclusive."""
 
     next_id: int = 0
     end: int = 0
@@ -37,7 +37,7 @@ def allocate_producer_ids(image: ClusterImage, request: AllocateProducerIdsReque
 
 
 def init_producer_id(image: ClusterImage, own: OwnProducerIds) -> Decision:
-    """A fresh id for an idempotent producer that asked the control plane."""
+    """A new producer id for an idempotent producer that has asked the control plane."""
     records: tuple[Record, ...] = ()
     if own.next_id == own.end:
         block = _next_block(image, CONTROLLER_NODE_ID)

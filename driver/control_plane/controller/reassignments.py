@@ -1,13 +1,14 @@
-"""Moving replicas: AlterPartitionReassignments and its end or its cancellation (KIP-455).
+"""Partition reassignments: AlterPartitionReassignments, and their cancellation (KIP-455).
 
-Owns: which moves are granted, partition by partition, and how a partition's state begins one and
-takes it back.  Must not know how replicas catch up, nor who plans the moves.
+Owns: which reassignments are granted, partition by partition, and the transitions that begin and
+cancel one.  Must not know how replicas catch up, nor how reassignments are planned.
 
-While replicas move, a partition has the old and the new ones together.  ``elections.settle``
-completes the move once the ISR allows it.  A new move of the same partition replaces the former:
-what that was still adding goes at once.  Deviation: neither a cancellation nor a new move may leave
-fewer in-sync replicas than min.insync.replicas wants, when the replicas that it drops are among
-those that hold every acknowledged record (Kafka asks for one).
+During a reassignment a partition has both the old and the new replicas.  ``elections.settle``
+completes the reassignment once the ISR allows it.  A new reassignment of the same partition
+replaces the former one; replicas that were still being added are dropped at once.  Deviation:
+suppose that the dropped replicas are among those that hold every acknowledged record.  Then neither
+a cancellation nor a new reassignment may leave fewer in-sync replicas than min.insync.replicas
+requires (Kafka requires one).
 """
 
 from collections import Counter
@@ -37,7 +38,7 @@ def alter_reassignments(
     config: BrokerConfig,
     request: AlterPartitionReassignmentsRequest,
 ) -> Decision:
-    """Partitions are granted one by one; all that are granted share one commit."""
+    """Begin or cancel reassignments, partition by partition; all granted ones share one commit."""
     moves = _Moves(image, sessions, config, request)
     responses = tuple(
         ReassignableTopicResponse(name=topic.name, partitions=moves.answers(topic))
@@ -54,9 +55,10 @@ def alter_reassignments(
 
 
 def begin_reassignment(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
-    """The partition is to have these replicas, the first of them preferred.
+    """Begin to move the partition to the replicas ``targets``; the first is the preferred leader.
 
-    Raises KafkaError when the former move cannot be given up for it.
+    Raises:
+        KafkaError: the replicas of the former reassignment cannot be dropped.
     """
     originals = original_replicas(before)
     dropped = frozenset(before.adding) - frozenset(targets)
@@ -72,7 +74,11 @@ def begin_reassignment(before: PartitionImage, targets: tuple[int, ...], rules: 
 
 
 def cancel_reassignment(before: PartitionImage, rules: Rules) -> Settled:
-    """The partition keeps the replicas that it had.  Raises KafkaError when it cannot."""
+    """Cancel the reassignment: the partition keeps its original replicas.
+
+    Raises:
+        KafkaError: there is no reassignment, or its new replicas cannot be dropped.
+    """
     if not before.adding and not before.removing:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replicas of it are moving")
     after = _without(before, frozenset(before.adding), rules)
@@ -81,12 +87,12 @@ def cancel_reassignment(before: PartitionImage, rules: Rules) -> Settled:
 
 
 def original_replicas(state: PartitionImage) -> tuple[int, ...]:
-    """What the partition has when its move is cancelled."""
+    """The replicas that the partition has after its reassignment is cancelled."""
     return tuple(broker_id for broker_id in state.replicas if broker_id not in state.adding)
 
 
 def _without(before: PartitionImage, dropped: frozenset[int], rules: Rules) -> PartitionImage:
-    """Give up replicas that were being added."""
+    """Drop replicas that were being added."""
     isr = _others(before.isr, dropped)
     complete = {*before.isr, *before.eligible, *(before.last_known if before.offline else ())}
     if dropped & complete and len(isr) < before.required_isr(rules.min_isr):
@@ -108,7 +114,7 @@ def _others(brokers: tuple[int, ...], dropped: frozenset[int]) -> tuple[int, ...
 
 
 class _Moves:
-    """The moves of one request."""
+    """The reassignments of one request."""
 
     def __init__(
         self,
@@ -129,7 +135,7 @@ class _Moves:
         )
 
     def answers(self, topic: ReassignableTopic) -> tuple[ReassignablePartitionResponse, ...]:
-        """What is named several times is refused and answered once."""
+        """The results of one topic; a partition that is named twice is refused, in one result."""
         wanted = {part.partition_index: part.replicas for part in topic.partitions}
         return tuple(
             self._answer(TopicPartition(topic.name, number), replicas)

@@ -1,21 +1,22 @@
-"""Unclean recovery: whose log leads when no replica is known to hold every acknowledged record.
+"""Unclean recovery: the election when no replica is known to hold every acknowledged record.
 
-Owns: the log ends that brokers report of partitions without a leader, and how long others are
-waited for.  Must not know how a log ends, or what the election does to the partition.
+Owns: the log ends that brokers report for leaderless partitions, and how long further reports are
+waited for.  Must not know how a log end is found, or what the election does to the partition.
 
-* When all of the last known complete replicas have stopped uncleanly, the best of their logs leads:
-  once all have reported, or ``unclean.recovery.timeout.ms`` after the first of them.
-* A topic with ``unclean.leader.election.enable`` takes the best log of those that are alive, as
-  soon as all of these have reported, however incomplete they may be.
-* A log that does not work is neither waited for there nor elected anywhere, whatever was told of it
-  before.
+* When all last known complete replicas have stopped uncleanly, the one with the best log is
+  elected: once all have reported, or ``unclean.recovery.timeout.ms`` after the first report.
+* A topic with ``unclean.leader.election.enable`` elects the best log of all alive replicas as soon
+  as these have reported, however incomplete their logs may be.
+* For such a topic an offline replica is not waited for.  An offline replica is never elected,
+  whatever was reported of it before.
 
-The best log has the highest epoch in its last record, then the highest end: what was acknowledged
-in one epoch is in the log of the leader of every later one.
+The best log has the highest leader epoch in its last record, then the highest log end offset.  The
+reason: a record that was acknowledged in one epoch is in the log of the leader of every later
+epoch.
 
-A report is of one leader epoch of the partition, that in which it has lost its leader: once another
-has been elected the logs go on, and what was told before is not believed any more, nor when it
-comes late.
+A report belongs to the leader epoch in which the partition has lost its leader.  Once another
+leader has been elected, logs change, and reports of former epochs do not count, also when they
+arrive late.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -38,7 +39,7 @@ PartitionKey: TypeAlias = tuple[UUID, int]
 
 
 class _Report(NamedTuple):
-    """``end`` compares as logs do: the epoch of the last record, then the log end."""
+    """One report.  ``end`` is the leader epoch of the last record and the log end offset."""
 
     end: tuple[int, int]
     broker_epoch: int
@@ -47,7 +48,7 @@ class _Report(NamedTuple):
 
 @dataclass(slots=True)
 class _OfflinePartition:
-    """A partition without a leader: what was reported of it, and who is waited for since when."""
+    """A leaderless partition: its reports, and the brokers ``wanted`` since ``since_ms``."""
 
     reports: dict[int, _Report] = field(default_factory=dict)
     wanted: frozenset[int] = frozenset()
@@ -55,8 +56,11 @@ class _OfflinePartition:
 
 
 class Recoveries:
-    """What is known of partitions without a leader.  Volatile: brokers report again to a controller
-    that has just started.  ``sessions`` tells whose logs do not work."""
+    """The reports about leaderless partitions.
+
+    They are kept in memory only: brokers report again to a controller that has just started.
+    ``sessions`` knows which replicas are offline on alive brokers.
+    """
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -75,8 +79,11 @@ class Recoveries:
         )
 
     def best(self, image: ClusterImage, tp: TopicPartition) -> int | None:
-        """The living replica with the best log of those that have reported, else one that works
-        and was complete once."""
+        """The replica for an unclean election on request.
+
+        That is the alive replica with the best reported log; without reports an alive replica that
+        is not offline, preferably a last known complete one.  None if there is no such replica.
+        """
         topic = image.topics[tp.topic]
         state = topic.partitions[tp.partition]
         key = topic.topic_id, tp.partition
@@ -95,9 +102,10 @@ class Recoveries:
         now_ms: int,
         only: Collection[PartitionKey] | None,
     ) -> list[TopicPartition]:
-        """Elect where all that are waited for have reported, or the wait is over.
+        """Elect a leader where all awaited brokers have reported, or the wait is over.
 
-        The partitions whose wait begins.
+        Returns:
+            The partitions whose wait begins now.
         """
         waiting: list[TopicPartition] = []
         for key in list(self._offline) if only is None else self._offline.keys() & only:
@@ -129,7 +137,7 @@ class Recoveries:
         state: PartitionImage,
         offline: _OfflinePartition,
     ) -> dict[int, _Report]:
-        """Reports of processes that still run, of logs that still work, since nobody leads."""
+        """The reports of running broker processes, of working logs, for the present epoch."""
         return {
             broker_id: report
             for broker_id, report in offline.reports.items()
@@ -166,7 +174,7 @@ def recover(
     now_ms: int,
     only: Collection[PartitionKey] | None = None,
 ) -> Decision:
-    """Look at all partitions that wait, or at some of them ``only``."""
+    """Recover all leaderless partitions that can be recovered now, or ``only`` some of them."""
     changes = PartitionChanges(
         image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
     )
@@ -188,7 +196,7 @@ def _electing(leader: int) -> Step:
 
 
 def _wanted(state: PartitionImage, rules: Rules, reported: Collection[int]) -> frozenset[int]:
-    """Whose logs the election waits for; empty while there is none to be held."""
+    """The brokers whose reports the election waits for; empty if no election is to be held."""
     if rules.unclean:
         return frozenset(filter(rules.is_alive, state.replicas))
     nobody_is_safe = not state.isr and not state.eligible
@@ -198,7 +206,7 @@ def _wanted(state: PartitionImage, rules: Rules, reported: Collection[int]) -> f
 
 
 def _best(reports: Mapping[int, _Report], candidates: Iterable[int]) -> int | None:
-    """Of equals the first."""
+    """The candidate with the best reported log, the first one of equals; None without reports."""
     reported = [broker_id for broker_id in candidates if broker_id in reports]
     return max(reported, key=lambda broker_id: reports[broker_id].end, default=None)
 
@@ -206,7 +214,7 @@ def _best(reports: Mapping[int, _Report], candidates: Iterable[int]) -> int | No
 def _find_offline(
     image: ClusterImage, topic_id: UUID | None, partition: int
 ) -> tuple[TopicPartition, PartitionImage] | None:
-    """A partition that has no leader, by its topic's id."""
+    """A leaderless partition by its topic's id; None if it has a leader or does not exist."""
     topic = image.topic_by_id(topic_id)
     state = topic.partitions.get(partition) if topic is not None else None
     if topic is None or state is None or not state.offline:

@@ -1,7 +1,7 @@
-"""Heartbeats, and the fencing of brokers that are silent, lost or stopped.
+"""Broker sessions: heartbeats, and the fencing of brokers that are silent, lost or stopped.
 
-Owns: when each broker was heard of last, and what its silence does.  Must not know how a broker is
-reached.
+Owns: the last contact with each broker, and the effects of an expired session.  Must not know how a
+broker is reached.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -26,11 +26,14 @@ from sparklog.wire.protocol.private import (
 
 @dataclass(slots=True)
 class Sessions:
-    """When each broker was heard of last.  A controller that just started knows nobody (``met``)
-    and gives the brokers of its journal one session's time to be heard.  ``stopping`` are those
-    that have said that they are about to stop; ``failed`` are the replicas, by topic id and
-    partition, that do not work on brokers that live, and ``lost`` those of them whose logs are
-    gone."""
+    """The sessions of all alive brokers, by broker id.
+
+    ``last_contact_ms`` is the time of the last contact.  A controller that has just started gives
+    the alive brokers of its journal one session timeout; ``contacted`` are those that it has heard
+    from itself.  ``stopping`` are the brokers in a controlled shutdown.  ``failed`` are the offline
+    replicas of alive brokers, by topic id and partition; ``lost`` are those of them whose logs are
+    gone.
+    """
 
     timeout_ms: int
     last_contact_ms: dict[int, int] = field(default_factory=dict)
@@ -48,7 +51,7 @@ class Sessions:
         self.contacted.add(broker_id)
 
     def begin(self, broker_id: int, now_ms: int) -> None:
-        """A process has registered."""
+        """Begin the session of a broker process that has just registered."""
         self.stopping.discard(broker_id)
         self.set_offline_replicas(broker_id, ())
         self.record_contact(broker_id, now_ms)
@@ -74,23 +77,23 @@ class Sessions:
         return [r for r in replicas if r.lost and (r.topic_id, r.partition) not in known]
 
     def may_join(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
-        """Whether a living broker may come into the partition's ISR."""
+        """Whether an alive broker may join the partition's ISR."""
         works = not self.has_failed(broker_id, topic_id, partition)
         return works and broker_id not in self.stopping
 
     def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
-        """Whether a living broker's replica does not work."""
+        """Whether an alive broker's replica of the partition is offline."""
         return (topic_id, partition) in self.failed.get(broker_id, frozenset())
 
     def failed_on(self, topic_id: UUID, partition: int) -> frozenset[int]:
-        """The living brokers whose replica does not work."""
+        """The alive brokers whose replica of the partition is offline."""
         if not self.failed:
             return frozenset()
         key = topic_id, partition
         return frozenset(broker for broker, failed in self.failed.items() if key in failed)
 
     def extend_after_stall(self, now_ms: int) -> None:
-        """When this process stood still itself, nobody could be heard: sessions last longer."""
+        """Extend all sessions after a stall of this process, which could receive no heartbeats."""
         if self.last_tick_ms is not None:
             passed_ms = now_ms - self.last_tick_ms
             if passed_ms > self.timeout_ms // 2:
@@ -99,7 +102,7 @@ class Sessions:
         self.last_tick_ms = now_ms
 
     def expired(self, now_ms: int) -> list[int]:
-        """Brokers whose session has run out."""
+        """The ids of the brokers whose session has expired."""
         oldest = now_ms - self.timeout_ms
         return [
             broker_id for broker_id, last_ms in self.last_contact_ms.items() if last_ms <= oldest
@@ -171,12 +174,12 @@ def _prepare_stop(
     broker: BrokerImage,
     now_ms: int,
 ) -> Decision:
-    """Controlled shutdown: one commit moves what others can lead, then the broker may stop.
+    """Controlled shutdown: one commit moves the leaderships that others can take.
 
-    While a replica that is not in sync could take over, the broker is asked to wait for it; how
-    long is its own affair.
+    The broker is asked to wait while a replica that is not in sync yet could become leader.  The
+    broker itself limits that wait.
     """
-    if broker.fenced:  # it leads nothing
+    if broker.fenced:  # a fenced broker leads no partition
         return Decision(response=BrokerHeartbeatResponse(fenced=True, may_stop=True))
     sessions.record_contact(broker.broker_id, now_ms)
     sessions.stopping.add(broker.broker_id)
@@ -198,7 +201,7 @@ def _prepare_stop(
 def report_loss(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: ReportLossRequest
 ) -> Decision:
-    """Fence what the launcher saw die; another incarnation than the one it saw is left alone."""
+    """Fence brokers whose death was observed, unless another incarnation has registered since."""
     lost: list[BrokerImage] = []
     for report in request.brokers:
         broker = image.broker(report.broker_id)
@@ -220,7 +223,11 @@ def fence_expired(
 
 
 def require_broker(image: ClusterImage, broker_id: int) -> BrokerImage:
-    """Raises KafkaError for an id that nobody has registered with."""
+    """The registered broker with this id.
+
+    Raises:
+        KafkaError: BROKER_ID_NOT_REGISTERED.
+    """
     broker = image.broker(broker_id)
     if broker is None or not broker.registered:
         raise KafkaError(
@@ -230,7 +237,11 @@ def require_broker(image: ClusterImage, broker_id: int) -> BrokerImage:
 
 
 def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The broker that speaks.  Raises KafkaError when it must register (again) first."""
+    """The broker that sent a request.
+
+    Raises:
+        KafkaError: BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH; the broker must register first.
+    """
     broker = require_broker(image, broker_id)
     if broker.broker_epoch != broker_epoch:
         raise KafkaError(
@@ -248,7 +259,7 @@ def _fence(
     brokers: Sequence[BrokerImage],
     reason: str,
 ) -> Decision:
-    """Fence several brokers at once, so that none of them is elected in the others' place."""
+    """Fence brokers together, so that none of them is elected in the place of another."""
     gone = frozenset(broker.broker_id for broker in brokers)
     partitions = PartitionChanges(
         image, config, also_gone=gone, stopping=sessions.stopping, failed_on=sessions.failed_on

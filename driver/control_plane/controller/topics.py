@@ -1,4 +1,4 @@
-"""Creating and deleting topics, and adding partitions.
+"""Creation and deletion of topics, and additional partitions.
 
 Owns: which of these requests are granted, topic by topic.  Must not know how partitions are placed
 or what settings mean.
@@ -55,13 +55,13 @@ from sparklog.wire.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
-#: "The default", for the number of partitions and the replication factor (KIP-464).
+#: Stands for the default number of partitions or the default replication factor (KIP-464).
 USE_DEFAULT = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Creation:
-    """The outcome for one topic."""
+    """The outcome of the creation of one topic."""
 
     result: CreatableTopicResult
     records: tuple[Record, ...] = ()
@@ -74,9 +74,9 @@ def create_topics(
     request: CreateTopicsRequest,
     new_id: Callable[[], UUID],
 ) -> Decision:
-    """Topics are granted one by one; all that are granted share one commit.
+    """Create topics, each on its own; all that are granted share one commit.
 
-    What is named several times is refused and answered once, here as for the other requests.
+    A topic that is named twice is refused, in one result; so it is for the other requests.
     """
     times = Counter(topic.name for topic in request.topics)
     draft = PlacementDraft(image)
@@ -155,7 +155,7 @@ def _create_topic(
 def _warnings(
     image: ClusterImage, name: str, replicas: Sequence[Replicas], overrides: dict[str, str]
 ) -> Iterator[str]:
-    """What is granted, as Kafka does, and may not be what was meant."""
+    """Warnings about settings that are granted, as in Kafka, but may not be intended."""
     shared = shared_warning(image, name, replicas)
     if shared is not None:
         yield shared
@@ -187,7 +187,7 @@ def _replicas_of_new_topic(
 
 
 def _manual_replicas(topic: CreatableTopic) -> list[Replicas]:
-    """The client's assignment, in the order of partitions."""
+    """The replicas that the client has chosen, in the order of the partitions."""
     if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
