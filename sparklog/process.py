@@ -1,12 +1,12 @@
 """Child processes that report when they are ready and never outlive their parent.
 
-Owns: spawning, the one JSON line in and the one JSON line out, dying with the parent, log files.
-Must not know what a child does.
+Owns: spawning, the JSON lines on stdin and stdout, the parent-death signal, log files.  Must not
+know what a child does.
 
-A child is told its task in one JSON line on stdin and answers one JSON line on stdout, either
-``{"ready": true, ...}`` or ``{"ready": false, "error": "...", "kind": "..."}``; stderr is its log.
-The kernel's parent-death signal fires when the *thread* that spawned a child ends, so every spawn
-runs on one thread that lives as long as its process.
+A child reads its task as one JSON line from stdin.  It answers with one JSON line on stdout, either
+``{"ready": true, ...}`` or ``{"ready": false, "error": "...", "kind": "..."}``.  It logs to stderr.
+The kernel's parent-death signal fires when the *thread* that spawned a child ends.  Therefore every
+spawn runs on one thread, which lives as long as its process.
 """
 
 import atexit
@@ -38,9 +38,10 @@ LOG_TAIL_LINES = 12
 
 
 class ChildError(SparklogError):
-    """A child that did not become ready.
+    """A child process did not become ready.
 
-    ``kind`` is the child's own word for it (``locked``, ``storage``, ...), ``died`` or ``timeout``.
+    ``kind`` is the kind of error that the child has reported (``locked``, ``storage``, ...), or
+    ``died`` or ``timeout``.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -52,9 +53,9 @@ class ChildError(SparklogError):
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends; exit if that happened already.
+    """Ask the kernel to kill this process when its parent ends; exit if the parent has ended.
 
-    Linux only; elsewhere nothing happens.
+    The kernel's part works on Linux only.
     """
     expected = os.environ.pop(PARENT_PID_VARIABLE, None)
     set_parent_death_signal(signal.SIGKILL)
@@ -69,26 +70,26 @@ def set_parent_death_signal(signal_number: int) -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many files and sockets as the system allows, as a JVM does."""
+    """Raise this process's limit of open files and sockets to the hard limit, as a JVM does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # macOS has a lower limit than the one it names
+        with suppress(ValueError, OSError):  # the real limit of macOS is lower than its hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def descriptors_max() -> int:
-    """How many files and sockets this process may have open."""
+    """The number of files and sockets that this process may have open."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def python_command(module: str) -> list[str]:
-    """The command that runs a module with this Python, without the working folder on its path."""
+    """The command that runs a module with this Python, without the working folder on sys.path."""
     return [sys.executable, "-P", "-m", module]
 
 
 def child_environment() -> dict[str, str]:
-    """This environment, with the module path of this process and who the parent is."""
+    """The environment variables of a child, with this process's module path and process id."""
     folders = [str(Path(entry or ".").resolve()) for entry in sys.path]
     return {
         **os.environ,
@@ -99,8 +100,10 @@ def child_environment() -> dict[str, str]:
 
 
 def local_folder(location: str) -> Path | None:
-    """The folder that a plain path (``~`` included) or a ``file://`` URL means here; None for other
-    storage."""
+    """The local folder of a plain path (``~`` included) or a ``file://`` URL.
+
+    The result is None for other URLs.
+    """
     scheme, separator, _ = location.partition("://")
     if not separator:
         return Path(os.path.expanduser(location)).absolute()
@@ -123,33 +126,37 @@ class Child:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """The exit code (negative: the signal that ended it), or None while it runs."""
+        """The exit code (negative: the signal that ended the process); None while it runs."""
         return self._process.poll()
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for the end; the exit code, or None when ``timeout`` seconds passed first."""
+        """Wait for the end of the process.
+
+        Returns:
+            The exit code; None when ``timeout`` seconds have passed first.
+        """
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
 
     def terminate(self) -> None:
-        """Ask for a clean end."""
+        """Ask the process for a clean end."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it now and reap it."""
+        """Kill the process and reap it."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End it if it still runs, and free the pipe."""
+        """Kill the process if it still runs, and close the pipe."""
         if self.poll() is None:
             self.kill()
         _output(self._process).close()
 
     def read_line(self, timeout: float | None) -> str | None:
-        """The next line of its output; None at the end of output or after ``timeout`` seconds."""
+        """The next line of the output; None at the end of output or after ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         descriptor = _output(self._process).fileno()
         poller = select.poll()
@@ -166,7 +173,7 @@ class Child:
         return line.decode(errors="replace")
 
     def log_tail(self) -> str:
-        """The last lines of its log, for error messages."""
+        """The last lines of the log, for error messages."""
         if self.log_path is None:
             return ""
         try:
@@ -185,9 +192,15 @@ def start_child(
     env: Mapping[str, str] | None = None,
     new_session: bool = True,
 ) -> Child:
-    """Start a process and hand it its line; does not wait for an answer.
+    """Start a process and send it its line, without waiting for an answer.
 
-    ``log_path`` takes its stderr (appended; None: this process's stderr).  Raises ChildError.
+    Args:
+        log_path: the file to which stderr is appended; None for this process's stderr.
+        env: the environment variables; None for ``child_environment()``.
+        new_session: whether the child starts a session, so that Ctrl-C does not reach it.
+
+    Raises:
+        ChildError: the process cannot be started.
     """
     environment = dict(child_environment() if env is None else env)
     environment[PARENT_PID_VARIABLE] = str(os.getpid())
@@ -223,10 +236,13 @@ def spawn_child(
     new_session: bool = True,
     ready_timeout: float = 60.0,
 ) -> Child:
-    """Start a process and wait until it says that it is ready; its words are in ``Child.ready``.
+    """Start a process and wait until it reports that it is ready.
 
-    Raises ChildError when it says why it cannot, dies, or stays silent for ``ready_timeout``
-    seconds; then nothing is left running.
+    The arguments are those of ``start_child``.  ``Child.ready`` has the report.
+
+    Raises:
+        ChildError: the child reports an error, ends, or reports nothing for ``ready_timeout``
+            seconds.  No process is left running then.
     """
     child = start_child(argv, stdin_line, log_path, env, new_session)
     try:
@@ -240,7 +256,7 @@ def spawn_child(
 def _await_ready(child: Child, argv: Sequence[str], timeout: float) -> dict[str, Any]:
     line = child.read_line(timeout)
     if line is None:
-        # Without a line: the end of output, so its end, or silence.
+        # There is no line: either the process has ended, or it has not answered in time.
         code = child.wait(1.0)
         what = f"did not become ready in {timeout:g} s" if code is None else _describe_exit(code)
         raise ChildError("timeout" if code is None else "died", _story(child, argv, what))
@@ -257,7 +273,7 @@ def _await_ready(child: Child, argv: Sequence[str], timeout: float) -> dict[str,
 
 
 def describe_end(child: Child, code: int) -> str:
-    """How a child ended, with the last lines of its log."""
+    """The end of a child in words, with the last lines of its log."""
     return _with_tail(child, _describe_exit(code))
 
 
@@ -295,13 +311,14 @@ def _send_line(process: "subprocess.Popen[bytes]", line: str) -> None:
         process.stdin.write(line.encode() + b"\n")
         process.stdin.close()
     except BrokenPipeError:
-        process.stdin = None  # it died at once; reading its answer tells
+        process.stdin = None  # the child died at once; reading its answer will show that
 
 
 def _open_log(path: Path) -> IO[bytes]:
-    """Append to a log; one that grew too long is moved aside first.
+    """Open a log for appending; a log that has grown too large is moved aside first.
 
-    The log is for this user alone, as the data beside it is, and never written through a link.
+    The log is readable for this user only, as the data beside it is.  It is never written through a
+    symbolic link.
     """
     for folder in (*reversed(path.parent.parents), path.parent):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -318,7 +335,7 @@ class _Spawner:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the thread: it does not exist in a forked process."""
+        """Forget the thread, which does not exist in a forked process."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -346,9 +363,12 @@ os.register_at_fork(after_in_child=_SPAWNER.reset)
 
 
 def at_exit(action: Callable[[], None]) -> Callable[[], None]:
-    """Run ``action`` when this process ends (not in forks of it); returns what takes it back.
+    """Run ``action`` when this process ends, but not in forks of it.
 
-    It runs before thread pools are shut down, because resolving a host name needs one.
+    The action runs before thread pools are shut down, because resolving a host name needs one.
+
+    Returns:
+        A function that cancels the action.
     """
     import concurrent.futures.thread  # noqa: F401  registers its own shutdown, to be run after ours
 

@@ -1,8 +1,8 @@
-"""What a process takes from the world around it: clocks, randomness, identities.
+"""The runtime environment of a process: clocks, randomness, identities.
 
-Owns: the real ones, and the shape in which a simulation hands in its own.  Must not know who asks.
-Code that runs in the simulation (control plane, brokers, clients) reads clocks and randomness here
-and nowhere else; ``tests/lint/test_surroundings.py`` holds that.
+Owns: the real environment, and the interface through which a simulation supplies its own.  Must not
+know which code uses it.  Code that runs in the simulation (control plane, brokers, clients) gets
+clocks and randomness from here only; ``tests/lint/test_surroundings.py`` checks that.
 """
 
 import asyncio
@@ -17,7 +17,11 @@ from uuid import UUID, uuid4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeEnvironment:
-    """``wall_ms``: milliseconds since the epoch.  ``monotonic_ms``: from anywhere, never back."""
+    """Clocks and sources of randomness.
+
+    ``wall_ms`` is in milliseconds since the epoch.  ``monotonic_ms`` is in milliseconds since an
+    arbitrary moment, and never goes back.
+    """
 
     wall_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
@@ -25,7 +29,7 @@ class RuntimeEnvironment:
     random_bytes: Callable[[int], bytes]
 
     def new_random(self) -> random.Random:
-        """A source of choices that need no secrecy, such as which node to ask first."""
+        """A generator for choices that need no secrecy, such as which node to ask first."""
         return random.Random(self.random_bytes(16))
 
 
@@ -38,8 +42,11 @@ SYSTEM: Final = RuntimeEnvironment(
 
 
 def clock_s() -> float:
-    """The clock of deadlines, in seconds: the running loop's, which on a real loop is the system's
-    monotonic one; outside of loops the same."""
+    """The clock of deadlines, in seconds.
+
+    That is the clock of the running event loop; outside of a loop it is the system's monotonic
+    clock, which real loops use as well.
+    """
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:

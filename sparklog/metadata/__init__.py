@@ -1,7 +1,7 @@
 """The cluster image, shared by control plane, brokers and clients.
 
-Owns: the values, the records and ``ClusterImage.replay``.  Must not know who stores the records,
-who decides on them, or how they travel.
+Owns: the values, the records and ``ClusterImage.replay``.  Must not know how records are decided
+on, stored or sent.
 """
 
 from sparklog.metadata.image import ClusterImage, TopicImage

@@ -1,7 +1,6 @@
-"""Which partitions the last commits touched, for those who follow an image and want to do no more
-than what changed.
+"""The partitions that the last commits have changed, for nodes that apply an image incrementally.
 
-Owns: the answer, and how far back it goes.  Must not know what happened to a partition.
+Owns: these partitions, and how far back they are known.  Must not know what a change was.
 """
 
 from collections import deque
@@ -9,12 +8,12 @@ from collections.abc import Iterable
 
 from sparklog.types import TopicPartition
 
-#: Partitions that are remembered; who is further behind looks at all of them.
+#: Most changes that are remembered; a follower that is further behind applies all partitions.
 TOUCHED_MAX = 10_000
 
 
 class ChangeHistory:
-    """Of one image.  ``since`` is the version before which nothing is known."""
+    """The change history of one image.  Changes before version ``since`` are not known."""
 
     __slots__ = ("_touched", "since")
 
@@ -23,19 +22,19 @@ class ChangeHistory:
         self._touched: deque[tuple[int, TopicPartition]] = deque()
 
     def touch(self, version: int, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that commit ``version`` made, changed, configured or deleted."""
+        """Add the partitions that commit ``version`` created, changed, configured or deleted."""
         touched = self._touched
         touched.extend((version, tp) for tp in partitions)
         while len(touched) > TOUCHED_MAX:
             self.since = touched.popleft()[0]
 
     def reset(self, version: int) -> None:
-        """What came before this version is not known any more."""
+        """Forget all changes up to this version."""
         self._touched.clear()
         self.since = version
 
     def after(self, version: int) -> list[TopicPartition] | None:
-        """The partitions that were touched after a version, each once; None when not known."""
+        """The partitions that were touched after a version, each once; None if that is unknown."""
         if version < self.since:
             return None
         found: dict[TopicPartition, None] = {}

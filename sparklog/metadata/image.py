@@ -1,8 +1,8 @@
-"""The cluster image: everything that the journal's records add up to, and questions about it.
+"""The cluster image: the state that results from the journal's records, and queries about it.
 
 Owns: the only interpretation of the records (``replay``), snapshots, and queries.  Control plane,
-brokers and clients hold one each and feed it the same records.  Must not know who stores the
-records or how they travel.
+brokers and clients have an image each and replay the same records.  Must not know how records are
+stored or sent.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ from sparklog.types import CONTROLLER_NODE_ID, ResourceType, TopicPartition
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic and its partitions, keyed 0 to n-1.  Changed by the image's ``replay`` only."""
+    """A topic and its partitions, with keys 0 to n-1.  Only the image's ``replay`` changes it."""
 
     name: str
     topic_id: UUID
@@ -44,9 +44,9 @@ class TopicImage:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The state of the cluster as of commit ``version`` (0: nothing yet).
+    """The state of the cluster as of commit ``version``; version 0 is the empty image.
 
-    ``replay`` is the only mutator, of the indexes too.  Equality compares whole states.
+    ``replay`` is the only mutator, also of the indexes.  Equality compares complete states.
     """
 
     version: int = 0
@@ -69,7 +69,11 @@ class ClusterImage:
     # -- changes
 
     def replay_commit(self, version: int, records: Iterable[Record]) -> None:
-        """Replay the records of commit ``version`` (or of a snapshot taken at it)."""
+        """Replay the records of commit ``version``, or of a snapshot as of that commit.
+
+        Raises:
+            LookupError: a record does not fit the image, which is then half replayed.
+        """
         for record in records:
             self.replay(record)
         if version != self.version + 1:
@@ -170,7 +174,7 @@ class ClusterImage:
     # -- snapshots
 
     def snapshot_records(self) -> Iterator[Record]:
-        """Records that build this image from an empty one."""
+        """The records that build this image from an empty one."""
         yield ClusterCreated(cluster_id=self.cluster_id, created_ms=self.created_ms)
         yield ControllerChanged(
             controller_epoch=self.controller.controller_epoch,
@@ -198,7 +202,7 @@ class ClusterImage:
                 )
 
     def copy(self) -> "ClusterImage":
-        """An image that changes on its own (the values inside are frozen and shared)."""
+        """An independent copy of this image; the frozen values inside are shared."""
         return ClusterImage.from_snapshot(self.version, self.snapshot_records())
 
     # -- queries
@@ -211,7 +215,7 @@ class ClusterImage:
         return self.brokers.get(broker_id)
 
     def alive_brokers(self) -> list[BrokerImage]:
-        """Registered brokers that are not fenced, by id."""
+        """The registered brokers that are not fenced, sorted by id."""
         alive = (b for b in self.brokers.values() if b.registered and not b.fenced)
         return sorted(alive, key=lambda broker: broker.broker_id)
 
@@ -223,7 +227,7 @@ class ClusterImage:
         return self.topics.get(name)
 
     def topic_by_id(self, topic_id: UUID | None) -> TopicImage | None:
-        """None, too, for the id that a message leaves out."""
+        """The topic with this id; None for an unknown id and for None."""
         return None if topic_id is None else self.topics_by_id.get(topic_id)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
@@ -231,41 +235,50 @@ class ClusterImage:
         return topic.partitions.get(topic_partition.partition) if topic else None
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-        """Every partition of every topic."""
+        """All partitions of all topics."""
         for topic in self.topics.values():
             for number, state in topic.partitions.items():
                 yield TopicPartition(topic.name, number), state
 
     @property
     def partition_count(self) -> int:
-        """Of all topics."""
+        """The number of partitions of all topics."""
         return self._index.size
 
     def partitions_of(self, broker_id: int) -> Mapping[TopicPartition, PartitionImage]:
-        """The partitions that have a replica on a broker.  The mapping changes with the image."""
+        """The partitions that have a replica on a broker.  The mapping is live."""
         return self._index.hosted(broker_id)
 
     def partitions_led_by(self, broker_id: int) -> Mapping[TopicPartition, PartitionImage]:
-        """The partitions that a broker leads; led by ``NO_NODE`` are those that are offline.  The
-        mapping changes with the image."""
+        """The partitions that a broker leads; ``NO_NODE`` gives the offline partitions.  The
+        mapping is live."""
         return self._index.led(broker_id)
 
     def second_replica_counts(self, broker_id: int) -> Mapping[int, int]:
-        """How many partitions that prefer a broker each other one is second in line for; those
-        with one replica count for ``NO_NODE``."""
+        """The second replicas of the partitions whose preferred leader is a broker.
+
+        Returns:
+            How many of these partitions have each broker as their second replica.  Partitions with
+            one replica count for ``NO_NODE``.
+        """
         return self._index.second_replica_counts(broker_id)
 
     def touched_after(self, version: int) -> list[TopicPartition] | None:
-        """The partitions that were made, changed, configured or deleted after a version, each once;
-        None when that is not known any more.  Settings of brokers touch no partition."""
+        """The partitions that were created, changed, configured or deleted after a version.
+
+        Broker settings touch no partition.
+
+        Returns:
+            The partitions, each once; None if that is not known any more.
+        """
         return self._history.after(version)
 
     def topic_overrides(self, name: str) -> dict[str, str]:
-        """Settings given to a topic, by Kafka's names."""
+        """The settings of a topic, by Kafka's names."""
         return dict(self.configs.get((ResourceType.TOPIC, name), {}))
 
     def broker_overrides(self, broker_id: int | None) -> dict[str, str]:
-        """Settings given to all brokers, overlaid by those given to one (None: only the first)."""
+        """The settings of all brokers, overlaid by those of one broker (None: of no broker)."""
         overrides = dict(self.configs.get((ResourceType.BROKER, ""), {}))
         if broker_id is not None:
             overrides |= self.configs.get((ResourceType.BROKER, str(broker_id)), {})
@@ -274,7 +287,7 @@ class ClusterImage:
     # -- invariants
 
     def check_invariants(self) -> None:
-        """Assert what must hold after every record; for tests and for the controller's teardown."""
+        """Assert the invariants that hold after every record, for tests and repairs."""
         assert {t.topic_id for t in self.topics.values()} == self.topics_by_id.keys()
         for name, topic in self.topics.items():
             assert topic.name == name

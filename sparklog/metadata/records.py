@@ -1,11 +1,11 @@
 """The records of the journal: what happened to the cluster, in the past tense, and their JSON.
 
-Owns: one frozen dataclass per kind of record, ``to_json``/``from_json`` for one, and
-``encode_records``/``decode_records`` for the bytes that travel to brokers.  Must not know what a
-record does to an image, nor who stores it.
+Owns: one frozen dataclass per kind of record, ``to_json``/``from_json`` for one record, and
+``encode_records``/``decode_records`` for the bytes that are sent to brokers.  Must not know what a
+record does to an image, nor where it is stored.
 
-JSON of a record is its fields under their names plus ``type``, without those that have their
-default: most of what a failover would write says nothing.  Defaults are therefore part of the
+The JSON of a record has its fields under their names plus ``type``.  Fields that have their default
+are left out, which makes the many records of a failover small.  Defaults are therefore part of the
 format.  Unknown types, unknown fields and wrong values are a ``DecodeError``: a journal that was
 written by a newer sparklog is refused, never half understood.
 """
@@ -44,8 +44,10 @@ class BrokerIdAssigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistered:
-    """A process took over a broker id, after a clean stop or not.  Its ``broker.fenced`` is True
-    until a ``BrokerUnfenced`` (usually of the same commit)."""
+    """A process has registered with a broker id, after a ``clean`` stop or an unclean one.
+
+    ``broker.fenced`` is True until a ``BrokerUnfenced``, usually of the same commit.
+    """
 
     broker: BrokerImage
     clean: bool
@@ -64,7 +66,7 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDraining:
-    """A broker is to lose its replicas to the others, or (not ``draining``) may keep them."""
+    """Draining of a broker has begun, or (not ``draining``) was cancelled."""
 
     broker_id: int
     draining: bool
@@ -77,7 +79,7 @@ class BrokerRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
-    """A topic with its partitions 0 to n-1."""
+    """A topic was created, with partitions 0 to n-1."""
 
     topic: str
     topic_id: UUID
@@ -86,7 +88,7 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """Partitions that follow the existing ones of a topic."""
+    """Partitions were added after the existing ones of a topic."""
 
     topic: str
     partitions: tuple[PartitionImage, ...]
@@ -94,7 +96,7 @@ class PartitionsAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChanged:
-    """A partition's whole new state (leader, ISR, epochs)."""
+    """A partition has changed; ``state`` is its complete new state (leader, ISR, epochs)."""
 
     topic: str
     partition: int
@@ -103,7 +105,7 @@ class PartitionChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeleted:
-    """A topic, its partitions and its settings are gone."""
+    """A topic was deleted, with its partitions and its settings."""
 
     topic: str
     topic_id: UUID
@@ -157,7 +159,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> Record:
-    """JSON values -> record.  Raises DecodeError naming what is wrong."""
+    """The record of JSON values.  Raises DecodeError that says what is wrong."""
     if not isinstance(document, dict):
         raise DecodeError(f"a record must be a JSON object, not {type(document).__name__}")
     name = document.get("type")
@@ -170,7 +172,7 @@ def from_json(document: Any) -> Record:
 
 
 def encode_records(records: Iterable[Record]) -> bytes:
-    """Records of one commit (or of a snapshot) as JSON bytes."""
+    """The records of one commit (or of a snapshot) as JSON bytes."""
     return json.dumps([to_json(r) for r in records], separators=(",", ":")).encode()
 
 
@@ -204,7 +206,7 @@ def _dumpers(value_type: type) -> tuple[tuple[str, Any, _Dump], ...]:
 
 @cache
 def _loaders(value_type: type) -> tuple[Mapping[str, _Load], frozenset[str]]:
-    """How each field is loaded, and which must be there."""
+    """The loader of each field, and the fields that are required."""
     hints = get_type_hints(value_type)
     load = {f.name: _loader(hints[f.name], f.name) for f in fields(value_type)}
     return load, frozenset(f.name for f in fields(value_type) if f.default is MISSING)

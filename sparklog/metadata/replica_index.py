@@ -1,7 +1,7 @@
-"""Which partitions each broker has a replica of, which it leads, and how many it is to lead.
+"""An index of partitions by broker: its replicas, its leaderships, its preferred leaderships.
 
-Owns: these answers, kept up to date partition by partition.  Must not know records, topics or why a
-partition changes.
+Owns: the index, updated partition by partition.  Must not know records, topics or why a partition
+changes.
 """
 
 from collections import Counter, defaultdict
@@ -14,12 +14,12 @@ _Partitions = dict[TopicPartition, PartitionImage]
 
 
 class ReplicaIndex:
-    """An image's partitions by broker.  Those without a leader are led by ``NO_NODE``."""
+    """An image's partitions by broker.  Leaderless partitions count as led by ``NO_NODE``."""
 
     __slots__ = ("_hosted", "_led", "_seconds", "size")
 
     def __init__(self) -> None:
-        #: Partitions of all brokers.
+        #: The number of all partitions.
         self.size = 0
         self._hosted: defaultdict[int, _Partitions] = defaultdict(dict)
         self._led: defaultdict[int, _Partitions] = defaultdict(dict)
@@ -28,7 +28,7 @@ class ReplicaIndex:
     def change(
         self, tp: TopicPartition, before: PartitionImage | None, after: PartitionImage | None
     ) -> None:
-        """A partition is new (``before`` None), another one, or gone (``after`` None)."""
+        """A partition was created (``before`` None), changed, or deleted (``after`` None)."""
         if before is not None:
             kept = () if after is None else after.replicas
             for broker_id in before.replicas:
@@ -53,8 +53,10 @@ class ReplicaIndex:
         return self._led.get(broker_id, {})
 
     def second_replica_counts(self, broker_id: int) -> Mapping[int, int]:
-        """How many partitions that prefer a broker each other one is second in line for; alone
-        (``NO_NODE``) for those with one replica."""
+        """By second replica, the number of partitions whose preferred leader is this broker.
+
+        Partitions with one replica count for ``NO_NODE``.
+        """
         return self._seconds.get(broker_id, {})
 
     def check_invariants(self, partitions: Iterator[tuple[TopicPartition, PartitionImage]]) -> None:
@@ -84,7 +86,7 @@ class ReplicaIndex:
 
 
 def second_replica(replicas: tuple[int, ...]) -> int:
-    """Who leads when the preferred leader cannot."""
+    """The replica that leads if the preferred leader cannot; ``NO_NODE`` for a single replica."""
     return replicas[1] if len(replicas) > 1 else NO_NODE
 
 

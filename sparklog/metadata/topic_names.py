@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which topics are the cluster's own.
+"""The rules for topic names, and the names of internal topics.
 
 Owns: Kafka's rules (``org.apache.kafka.common.internals.Topic``).  Must not know any topic's state.
 """
@@ -16,7 +16,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def check_topic_name(name: str) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) that tells what is wrong with the name."""
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION), with the reason, for an illegal name."""
     reason = _objection(name)
     if reason:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {reason}")

@@ -1,6 +1,6 @@
-"""What the cluster image is made of: a partition's state and a broker's, as frozen values.
+"""The values of a cluster image: the state of a partition and of a broker, as frozen values.
 
-Owns: the shape of one partition and one broker.  Must not know how they change or who stores them.
+Owns: the fields of a partition and of a broker.  Must not know how they change or are stored.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,16 @@ from sparklog.types import NO_NODE, Endpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionImage:
-    """One partition as the controller last decided it.
+    """The state of one partition, as the controller has last decided it.
 
     ``eligible`` are the replicas outside the ISR that are known to hold every acknowledged record
-    (KIP-966).  ``last_known`` are those that were in either since the ISR last had its size, while
-    a leader lived; unclean registrations do not shrink it, so it tells whom to wait for when both
-    sets are empty.
-    During a reassignment ``replicas`` are the old and the new ones together, those to come first in
-    their order; ``adding`` are not yet in the ISR that it waits for, ``removing`` go with its end.
+    (KIP-966).  ``last_known`` are the replicas that were in the ISR or eligible since the ISR last
+    had its size, while a leader was alive.  Unclean registrations do not shrink ``last_known``, so
+    it names the replicas to wait for when the other two sets are empty.
+
+    During a reassignment ``replicas`` are the old and the new replicas together, the new ones first
+    and in their order.  ``adding`` are the replicas that have to join the ISR; ``removing`` are
+    those that are dropped at the end.
     """
 
     replicas: tuple[int, ...]
@@ -36,20 +38,20 @@ class PartitionImage:
         return self.leader == NO_NODE
 
     def required_isr(self, min_insync_replicas: int) -> int:
-        """How large the ISR must be for the high watermark to advance.
+        """The size that the ISR must have for the high watermark to advance.
 
-        Never more than there are replicas; those that a reassignment still adds do not count, so
-        that it does not stop the partition until they are in sync.
+        The size is limited by the number of replicas.  Replicas that a reassignment adds do not
+        count, so that a reassignment does not block the partition until they are in sync.
         """
         return min(min_insync_replicas, len(self.replicas) - len(self.adding))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
-    """One broker id: who holds it, where it listens, and whether it may lead.
+    """One broker id: the process that holds it, its address, and whether it may lead.
 
-    An id that was assigned but never registered has no ``directory_id`` and epoch -1.  A broker
-    that is ``draining`` is on its way out: it gets no replicas, and loses its own to others.
+    An id that was assigned but never registered has no ``directory_id`` and epoch -1.  A
+    ``draining`` broker is being removed: it gets no replicas, and its replicas move to others.
     """
 
     broker_id: int
@@ -75,18 +77,18 @@ class BrokerImage:
 
     @property
     def machine(self) -> str:
-        """Its executor's host; where no executor is known, the host that it listens on."""
+        """The host of the broker's executor; without an executor the host that it listens on."""
         return self.executor_host or self.host
 
     @property
     def place(self) -> str:
-        """The outermost of what fails with it: its rack; without one, its machine."""
+        """The outermost failure domain of the broker: its rack, or without a rack its machine."""
         return self.rack or self.machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerImage:
-    """The controller that wrote last: its epoch and where it listens (Kafka node 0)."""
+    """The present controller: its epoch and its address (Kafka node 0)."""
 
     controller_epoch: int = 0
     host: str = ""
