@@ -1,4 +1,4 @@
-"""The storage contract: what a backend promises, and the values it hands out.
+"""The storage contract: the promises of a backend, and the values that it returns.
 
 Owns: the two halves of the contract (see the package's docstring), the shapes of handles, regions,
 maps and locks, and the wording of storage errors.  Must not know any particular store.
@@ -12,46 +12,46 @@ from typing import NamedTuple, Protocol, Self, TypeAlias
 
 from sparklog.errors import ChangedFileError, LockedError, StorageError
 
-#: Byte-shaped buffers (a memoryview must have format ``B``).
+#: Buffers of bytes (a memoryview must have format ``B``).
 Buffer = bytes | bytearray | memoryview
 
 
-#: Which file it is, whatever its name; two files that exist at the same time differ in it.
+#: Identifies a file independently of its name; files that exist at the same time differ in it.
 FileIdentity: TypeAlias = tuple[int, int]
 
 
 class FileStatus(NamedTuple):
-    """What a path leads to now: which file, and its size in bytes."""
+    """The file that a path leads to now: its identity, and its size in bytes."""
 
     identity: FileIdentity
     size: int
 
 
 class MissingPathError(StorageError):
-    """A path that is not there."""
+    """The path does not exist."""
 
 
 class Region(Protocol):
     """A range of a file's bytes, ready to be sent.
 
-    It stays valid when the handle it came from is closed and when the file is renamed or deleted,
-    until ``release()`` (or until nobody refers to it).  When the file is cut below its end, it
-    reads short.
+    A region stays valid after its handle is closed and after the file is renamed or deleted, until
+    ``release()`` or until nothing refers to the region.  If the file is truncated below the
+    region's end, the region reads short.
     """
 
     @property
     def size(self) -> int: ...
 
     def descriptor(self) -> tuple[int, int] | None:
-        """(file descriptor, position) for ``sendfile``, or None when only ``view`` works."""
+        """(file descriptor, position) for ``sendfile``; None if only ``view`` works."""
 
     def view(self) -> memoryview:
-        """The bytes; copied from a file, shared by a memory store."""
+        """The bytes: a copy from a file, shared memory of a memory store."""
 
     def read(self) -> bytes: ...
 
     def release(self) -> None:
-        """Let go of the descriptor.  May be called twice."""
+        """Release the descriptor.  This may be called twice."""
 
 
 class Map(Protocol):
@@ -62,27 +62,27 @@ class Map(Protocol):
 
     @property
     def identity(self) -> FileIdentity:
-        """Of the mapped file."""
+        """The identity of the mapped file."""
 
     def reserve(self, end: int) -> None:
-        """Make sure that disk space stands behind ``[0, end)`` before it is written.
+        """Allocate disk space for the bytes ``[0, end)`` before they are written.
 
-        A mapped file is sparse; a store into a hole of a full disk kills the process, while this
-        raises StorageError.
+        A mapped file is sparse.  A store into a hole on a full disk would kill the process, whereas
+        this method raises StorageError.
         """
 
     def flush(self) -> None:
-        """Make the mapped bytes durable.  Blocks."""
+        """Make the mapped bytes durable.  This blocks."""
 
     def close(self) -> None:
-        """Unmap.  Views taken from ``buffer`` must be gone.  May be called twice."""
+        """Unmap the file.  No view of ``buffer`` may exist any more.  This may be called twice."""
 
 
 class Lock(Protocol):
     """A lock that is held until ``release()`` or until its process ends."""
 
     def release(self) -> None:
-        """May be called twice."""
+        """Release the lock.  This may be called twice."""
 
     def __enter__(self) -> Self: ...
 
@@ -95,7 +95,7 @@ class Lock(Protocol):
 
 
 class FileHandle(Protocol):
-    """An open file.  One handle at a time writes to a path; it alone changes the file's size."""
+    """An open file.  One handle at a time writes to a path, and only it changes the file's size."""
 
     @property
     def path(self) -> str: ...
@@ -104,77 +104,85 @@ class FileHandle(Protocol):
     def identity(self) -> FileIdentity: ...
 
     def size(self) -> int:
-        """As this handle knows it."""
+        """The file's size in bytes, as this handle knows it."""
 
     def writev(self, buffers: Sequence[Buffer]) -> int:
-        """Append all buffers, or change nothing and raise StorageError.  Returns the bytes added.
+        """Append all buffers, or change nothing and raise StorageError.
 
-        A process killed in the middle may leave any prefix of them.  Raises ChangedFileError when
-        something else made the file shorter than this handle knows it.
+        A process that is killed meanwhile may leave any prefix of the bytes.
+
+        Returns:
+            The number of bytes appended.
+
+        Raises:
+            ChangedFileError: the file is shorter than this handle knows.
+            StorageError: nothing was appended.
         """
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer at the end of the file, none behind it."""
+        """Read up to ``size`` bytes; fewer at the end of the file, none beyond it."""
 
     def region(self, offset: int, size: int) -> Region:
         """The range, clipped to the file's end as this handle knows it.
 
-        Raises ChangedFileError when something else made the file shorter.
+        Raises:
+            ChangedFileError: the file is shorter than this handle knows.
         """
 
     def overwrite(self, offset: int, data: Buffer) -> None:
-        """Replace the bytes at ``offset``, all of which are there; the size stays what it is.
+        """Replace existing bytes at ``offset``; the size of the file does not change.
 
-        A handle that does not append to the file may do this too.  A process killed in the middle
+        Handles that do not append to the file may use this too.  A process that is killed meanwhile
         may leave any mixture of old and new bytes.
         """
 
     def truncate(self, size: int) -> None:
-        """Cut the file back.  It must not be mapped; a size behind the end is refused."""
+        """Truncate the file.  It must not be mapped; a size beyond its end is refused."""
 
     def flush(self) -> None:
-        """Make everything written before this call durable.  Blocks; safe in another thread.
+        """Make everything durable that was written before this call.
 
-        After a failure the system may have dropped what was not durable, and a later success says
-        nothing about it: the handle refuses every further write and flush.
+        This blocks, and may be called in another thread.  After a failure the system may have
+        dropped bytes that were not durable, and a later success tells nothing about them.
+        Therefore the handle refuses every further write and flush.
         """
 
     def map(self, size: int) -> Map:
-        """Map the first ``size`` (> 0) bytes; a shorter file is extended by (sparse) zeros.
+        """Map the first ``size`` (> 0) bytes; a shorter file is extended by sparse zeros.
 
-        The map outlives the handle and costs one descriptor of its own.
+        The map outlives the handle and needs one file descriptor of its own.
         """
 
     def close(self) -> None:
-        """Does not flush.  May be called twice."""
+        """Close the file without a flush.  This may be called twice."""
 
 
 class StorageBackend(ABC):
-    """What every store can do.  All methods block and raise StorageError."""
+    """The operations of every store.  All methods block and raise StorageError."""
 
-    #: Where the root is; ``open_backend(url)`` gives an equal backend.
+    #: The URL of the root; ``open_backend(url)`` gives an equal backend.
     url: str
     #: Whether exactly one of several racing ``put_if_absent`` wins.
     atomic_put_if_absent: bool
 
     def proves_put_if_absent(self) -> bool:
-        """``atomic_put_if_absent``, tried out where a store might only pretend to it."""
+        """``atomic_put_if_absent``, verified by a test write where the claim may be wrong."""
         return self.atomic_put_if_absent
 
     @abstractmethod
     def append(self, path: str, data: Buffer) -> None:
-        """Add to the end, creating file and folders; all or nothing.  Durable after ``flush``."""
+        """Append all bytes or none, creating file and folders.  Durable after ``flush``."""
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
-        """The bytes of a range (to the end when ``size`` is None); fewer at the end of the file."""
+        """Read a range (to the end if ``size`` is None); the result is shorter at the end."""
 
     def read_many(self, paths: Sequence[str]) -> list[bytes]:
-        """Whole files, in the order of their paths; at once where each would take its time."""
+        """Read whole files, in the order of the paths; concurrently if single reads are slow."""
         return [self.read(path) for path in paths]
 
     def read_if_there(self, path: str) -> bytes | None:
-        """A whole file, or None when there is none: one request, where ``exists`` takes several."""
+        """Read a whole file; None if it is missing.  One request, where ``exists`` adds others."""
         try:
             return self.read(path)
         except MissingPathError:
@@ -186,11 +194,11 @@ class StorageBackend(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there."""
+        """Whether the path is a file or a folder."""
 
     @abstractmethod
     def list(self, folder: str) -> list[str]:
-        """Names of the files and folders directly in ``folder``, sorted; none when it is missing.
+        """The names of all files and folders directly in ``folder``, sorted; none if it is missing.
 
         Folders of an object store exist only while something is in them.
         """
@@ -199,8 +207,12 @@ class StorageBackend(ABC):
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Create the file with these bytes unless its name is taken.  Atomic and durable.
 
-        True: created by this call.  False: the name was taken, and what is there is durable.
-        StorageError: unknown; read it back.
+        Returns:
+            True if this call has created the file.  False if the name was taken; the existing file
+            is durable then.
+
+        Raises:
+            StorageError: the outcome is unknown; read the file back.
         """
 
     @abstractmethod
@@ -209,7 +221,7 @@ class StorageBackend(ABC):
 
     @abstractmethod
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing a file of that name.  Atomic only on files."""
+        """Rename a file, replacing a file of the new name.  Atomic only on file systems."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -217,30 +229,33 @@ class StorageBackend(ABC):
 
     @abstractmethod
     def truncate(self, path: str, size: int) -> None:
-        """Cut a file back to ``size`` bytes; a size behind its end is refused."""
+        """Truncate a file to ``size`` bytes; a size beyond its end is refused."""
 
     @abstractmethod
     def flush(self, path: str) -> None:
         """Make a file's bytes and its name durable."""
 
     def remove_leftovers(self, folder: str) -> int:
-        """Remove what killed writers left directly in ``folder`` (no listing shows it); how many.
+        """Remove temporary files that killed writers have left directly in ``folder``.
 
-        A ``put`` or ``put_if_absent`` that is under way there may fail.
+        No listing shows these files.  A ``put`` or ``put_if_absent`` in progress may fail.
+
+        Returns:
+            The number of removed files.
         """
         return 0
 
 
 class FileHalf(StorageBackend):
-    """What only files can do, on top of the contract that every store fulfils."""
+    """The operations that only file systems have, in addition to those of every store."""
 
     @abstractmethod
     def open(self, path: str, create: bool = False) -> FileHandle:
-        """Open for reading and writing; ``create`` makes a missing file (in an existing folder)."""
+        """Open a file to read and write; ``create`` makes a missing file in an existing folder."""
 
     @abstractmethod
     def make_folder(self, path: str) -> None:
-        """Make a folder and those above it, durably; an existing one is fine.  ``""``: the root."""
+        """Make a folder and its parents, durably, unless they exist.  ``""`` is the root."""
 
     @abstractmethod
     def remove_folder(self, path: str) -> None:
@@ -248,33 +263,34 @@ class FileHalf(StorageBackend):
 
     @abstractmethod
     def rename_folder(self, source: str, target: str) -> None:
-        """Give a folder another name, which must be free; atomic."""
+        """Rename a folder, atomically.  The new name must be free."""
 
     @abstractmethod
     def is_folder(self, path: str) -> bool: ...
 
     @abstractmethod
     def look(self, path: str) -> FileStatus | None:
-        """Which file a path leads to now; None when there is none."""
+        """The file that a path leads to now; None if there is no file."""
 
     def space(self) -> tuple[int, int]:
-        """Bytes of the volume, and how many of them can still be used; -1 for no limit."""
+        """The size of the volume and its usable free space, in bytes; -1 for no limit."""
         return -1, -1
 
     @abstractmethod
     def flush_folder(self, path: str) -> None:
-        """Make the names in a folder durable (created, renamed and deleted ones)."""
+        """Make the created, renamed and deleted names in a folder durable."""
 
     @abstractmethod
     def lock(self, path: str) -> Lock:
-        """Hold the lock file ``path`` (in an existing folder) for this process.
+        """Take the lock file ``path``, in an existing folder, for this process.
 
-        Raises LockedError naming the holder's pid and the folder.
+        Raises:
+            LockedError: names the holder's process id and the folder.
         """
 
 
 def file_half(backend: StorageBackend) -> FileHalf:
-    """The backend as files.  Raises StorageError for a store that has none."""
+    """The file half of a backend.  Raises StorageError for a store without one."""
     if isinstance(backend, FileHalf):
         return backend
     raise StorageError(
@@ -284,7 +300,7 @@ def file_half(backend: StorageBackend) -> FileHalf:
 
 
 def path_parts(path: str) -> tuple[str, ...]:
-    """The names in a path; ``""`` is the root.  Raises StorageError for a path that leaves it."""
+    """The names in a path; ``""`` is the root.  Raises StorageError for a path outside the root."""
     if not path:
         return ()
     parts = tuple(path.split("/"))
@@ -319,7 +335,7 @@ _REASONS: dict[int, str] = {
 
 
 def storage_error(action: str, where: str, error: OSError) -> StorageError:
-    """The system's error as ours: what was tried, on which path, why it failed, what to do."""
+    """The StorageError for an error of the system: action, path, reason and remedy."""
     code = error.errno or 0
     reason = _REASONS.get(code) or error.strerror or str(error)
     kind = MissingPathError if code == errno.ENOENT else StorageError
@@ -329,14 +345,14 @@ def storage_error(action: str, where: str, error: OSError) -> StorageError:
 
 
 def shrunk_error(where: str, size: int, known: int) -> ChangedFileError:
-    """A file has ``size`` bytes where its owner had written ``known``."""
+    """The error for a file of ``size`` bytes of which ``known`` bytes were written."""
     return ChangedFileError(
         f"{where} has {size} bytes where {known} were written; something else cut it"
     )
 
 
 def locked_error(folder: str, pid: str = "unknown", host: str | None = None) -> LockedError:
-    """Who holds the lock in ``folder``, and what to do."""
+    """The error that names the holder of the lock in ``folder``, and the remedy."""
     where = f" on {host}" if host else ""
     return LockedError(
         f"{folder} is in use by process {pid}{where}; stop that process or choose another folder"

@@ -1,7 +1,7 @@
 """The seam through which blocking work leaves an event loop.
 
-Owns: one small pool of worker threads, and the switch that replaces it.  Must not know what the
-work is.  A simulation installs a runner of its own and so decides when the work happens.
+Owns: one small pool of worker threads, and the function that replaces it.  Must not know what the
+work is.  A simulation installs a runner of its own, which decides when the work happens.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
-#: Flushes of one disk gain nothing from more threads than this; further work queues.
+#: Flushes of one disk gain nothing from more threads than this; further work is queued.
 WORKERS_MAX = 4
 
 P = ParamSpec("P")
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class BlockingRunner(Protocol):
-    """Runs ``work`` at some time, in some thread; the awaitable gives its result or exception."""
+    """Runs ``work`` later, in any thread; the awaitable has its result or exception."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class ThreadRunner:
-    """Runs work in a pool of threads, made at first use."""
+    """Runs work in a pool of threads, which is created at first use."""
 
     def __init__(self, workers_max: int = WORKERS_MAX) -> None:
         self._workers_max = workers_max
@@ -44,7 +44,7 @@ class ThreadRunner:
         except asyncio.CancelledError:
             if not submitted.cancel():
                 await asyncio.wait([done])
-                done.exception()  # who was cancelled does not want to know
+                done.exception()  # mark it as retrieved: the caller was cancelled
             raise
 
 
@@ -52,10 +52,10 @@ _runner: BlockingRunner = ThreadRunner()
 
 
 async def run_blocking(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``function`` without holding up the loop.
+    """Call ``function`` in another thread, without blocking the event loop.
 
-    Cancelling the await forgets work that has not begun and waits for work that has: what the work
-    uses (a lock, a folder) may be let go as soon as this has returned.
+    A cancellation drops work that has not begun, and waits for work that has.  Therefore resources
+    of the work (a lock, a folder) may be released as soon as this coroutine has ended.
     """
     return await _runner(partial(function, *args, **kwargs))
 

@@ -1,16 +1,17 @@
-"""Large appends that nobody reads along: past the page cache, where that is faster.
+"""Large appends to files whose end is not being read: past the page cache, where that is faster.
 
-Owns: who counts as reading along, the two ways such an append can take, how long either took
-lately, and the alignment of the direct one.  Must not know whose files these are.
+Owns: the criterion for readers of a file's end, the choice between direct and cached writes, the
+measured speed of both, and the alignment of direct writes.  Must not know what the files are.
 
-Bytes for the page cache are copied into memory that the system has to find first, push out what
-consumers read, and are written later all the same, when somebody waits for a flush.  A direct write
-(``O_DIRECT``) spares all that, and its caller waits for the disk instead.  So both ways are
-measured, and the direct one is taken as long as it is not much slower: a slow disk gets its bursts
-through the page cache as ever.
+A cached write copies its bytes into memory that the system has to find first.  It evicts pages that
+consumers read, and the bytes must be written anyway, later, when a flush waits for them.  A direct
+write (``O_DIRECT``) avoids all that, but its caller waits for the disk.  Therefore both kinds of
+writes are measured, and direct writes are used as long as they are not much slower.  A slow disk
+still gets its bursts through the page cache.
 
-Only whole pages can go directly.  What stands before the first page boundary and behind the last
-goes through the page cache, in the order of the file, so that a killed process leaves a prefix.
+Only whole pages can be written directly.  The bytes before the first page boundary and after the
+last one are written through the page cache, in the order of the file, so that a killed process
+leaves a prefix.
 """
 
 import errno
@@ -27,57 +28,57 @@ from sparklog.storage_backends.descriptors import Descriptor, write_at
 
 log = logging.getLogger(__name__)
 
-#: The option of local files that says how many bytes an append has that may go this way (an int).
+#: The option of local files with the minimum size of a direct append in bytes (an int).
 DIRECT_APPEND_BYTES: Final = "direct_append_bytes"
-#: Appends that are worth the three calls, unless somebody says otherwise.
+#: The default minimum size of a direct append: from this size on it is worth its three calls.
 LARGE_BYTES: Final = 512 * 1024
-#: So much of a file's end was never asked for: nobody reads along.
+#: A file's end counts as unread if at least this many bytes of it were never read.
 UNREAD_BYTES: Final = 4 * 1024 * 1024
-#: Who came so far behind may be this many times as far behind later.
+#: Readers may fall behind this many times as far as they have been behind before.
 _LAG_GROWTH: Final = 2
 
-#: The direct way may take so many times as long: it leaves the memory to others, and the kernel
-#: nothing to write later.
+#: Direct writes may take this many times as long as cached ones: they use no memory of the page
+#: cache, and leave the kernel nothing to write later.
 _DIRECT_COST_MAX: Final = 1.5
-#: Appends of either way before they are compared.
+#: Appends of each kind before the two kinds are compared.
 _SAMPLES: Final = 4
-#: One in so many appends takes the other way, to know how long it takes now; one in up to so many
-#: when it was so many times as slow whenever somebody looked.
+#: One in ``_OTHER_EVERY`` appends uses the other kind of write, to measure its present speed.  That
+#: becomes one in up to ``_OTHER_EVERY_MAX`` while the speeds differ by more than ``_CLEAR_RATIO``.
 _OTHER_EVERY: Final = 64
 _OTHER_EVERY_MAX: Final = 4096
 _CLEAR_RATIO: Final = 4.0
-#: What of the measurements before still counts when the next comes.
+#: The weight of earlier measurements decays by this factor with each new one.
 _KEPT: Final = 0.9
-#: No measurement is shorter, whatever the clock says.
+#: The shortest measurement in seconds, whatever the clock says.
 _TICK_S: Final = 1e-6
-#: A measurement counts as at most so many times what was usual: a process that was stopped for a
-#: minute says nothing about a disk.
+#: A measurement counts as at most this many times the usual time: the stall of a process for a
+#: minute tells nothing about a disk.
 _OUTLIER: Final = 4.0
 
-#: None where the system has no such thing.
+#: None on systems without direct writes.
 _DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
-#: Of places in the file, of sizes, and of memory.
+#: The alignment of file positions, sizes and memory in bytes.
 _PAGE: Final = max(4096, mmap.PAGESIZE)
-#: Written with one call; memory of every thread that writes so.
+#: Most bytes that are written with one call; every thread that writes directly has a buffer of it.
 _STEP_BYTES: Final = 1024 * 1024
-#: Says nothing about the file system.
+#: Errors that tell nothing about the file system.
 _OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-#: The file system, or its disk, does not write like this after all.
+#: Errors of file systems, or disks, that do not support direct writes.
 _UNSUPPORTED: Final = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class TailReaders:
-    """How far behind the end of a file those who read it come; sizes in bytes."""
+    """How far the readers of a file are behind its end; sizes in bytes."""
 
     __slots__ = ("_lag", "_read_to")
 
     def __init__(self, size: int) -> None:
         self._lag = UNREAD_BYTES
-        #: Behind it nobody has asked for anything yet.
+        #: No byte after this position was read yet.
         self._read_to = size
 
     def record_read(self, end: int, size: int) -> None:
-        """Somebody reads up to ``end``."""
+        """Note that bytes up to ``end`` are read, of a file with ``size`` bytes."""
         if end > self._read_to:
             self._lag = max(self._lag, _LAG_GROWTH * (size - self._read_to))
             self._read_to = end
@@ -86,12 +87,12 @@ class TailReaders:
         self._read_to = min(self._read_to, size)
 
     def have_gone(self, size: int) -> bool:
-        """Nobody reads along: the unread end is longer than readers have let it become."""
+        """Whether the unread end is longer than active readers have ever let it become."""
         return size - self._read_to >= self._lag
 
 
 class WritePath(Protocol):
-    """Which way the next large append takes; told in seconds what it took."""
+    """Chooses between direct and cached writes, from their measured times in seconds."""
 
     def is_direct(self) -> bool: ...
 
@@ -99,7 +100,7 @@ class WritePath(Protocol):
 
 
 class FasterWritePath:
-    """The one that was faster lately (``WritePath``)."""
+    """Chooses the kind of write that was faster lately (``WritePath``)."""
 
     def __init__(self) -> None:
         self._direct = _Throughput()
@@ -140,7 +141,7 @@ class _Throughput:
 
 
 class LargeWrites:
-    """Those to the files of one folder; from any thread."""
+    """The large writes to the files of one folder, from any thread."""
 
     def __init__(
         self,
@@ -149,14 +150,14 @@ class LargeWrites:
         write_path: WritePath | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``large_bytes``: smaller ones are none; 0: there are none."""
+        """``large_bytes`` is the minimum size of a direct append in bytes; 0 disables it."""
         self._large_bytes = large_bytes
         self._clock = clock
         self._write_path = FasterWritePath() if write_path is None else write_path
         self._supported = _DIRECT is not None and large_bytes > 0
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-        """As ``write_at``, of what nobody reads along."""
+        """As ``write_at``, for bytes that are not going to be read soon."""
         size = sum(map(len, buffers)) if self._supported else 0
         if not self._supported or size < self._large_bytes:
             return write_at(descriptor, buffers, position)
@@ -176,7 +177,12 @@ class LargeWrites:
 def _write_directly(
     descriptor: int, buffers: Sequence[Buffer], position: int, size: int
 ) -> OSError | None:
-    """Why it cannot be done here, if so: then any part may be written, and all has to be again."""
+    """Write directly.
+
+    Returns:
+        None after success; otherwise the error of a direct write that is not possible here.  Then
+        any part may have been written, and all bytes have to be written again.
+    """
     try:
         pages = _reopened(descriptor)
         memory = _aligned_memory()
@@ -191,7 +197,7 @@ def _write_directly(
 
 
 def _reopened(descriptor: int) -> Descriptor:
-    """The same file, whatever its name is by now."""
+    """Open the same file for direct writes, whatever its name is now."""
     assert _DIRECT is not None
     path = f"/proc/self/fd/{descriptor}"
     return Descriptor(os.open(path, os.O_WRONLY | os.O_CLOEXEC | _DIRECT))
@@ -205,7 +211,7 @@ def _write_pages(
     position: int,
     end: int,
 ) -> OSError | None:
-    """Write from ``position`` to ``end``; a short write is why it could not be done."""
+    """Write from ``position`` to ``end``.  Returns an error after a short write; otherwise None."""
     source = _Source(buffers)
     first_page = -(-position // _PAGE) * _PAGE
     last_page = end // _PAGE * _PAGE
@@ -226,7 +232,7 @@ def _write_pages(
 
 
 class _Source:
-    """The bytes of some buffers, in order."""
+    """The bytes of several buffers, in order."""
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         self._left = [memoryview(buffer).cast("B") for buffer in reversed(buffers)]
@@ -251,9 +257,9 @@ _memory: Final = _Memory()
 
 
 def _aligned_memory() -> memoryview:
-    """Of this thread."""
+    """The aligned buffer of this thread."""
     if _memory.aligned is None:
-        # Private: a forked child has its own.
+        # A private map, so that a forked child has a buffer of its own.
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         _memory.aligned = memoryview(mmap.mmap(-1, _STEP_BYTES, flags=flags))
     return _memory.aligned

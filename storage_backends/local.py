@@ -1,9 +1,9 @@
 """Local files: ``file://`` and plain paths.
 
-Owns: how the contract is kept on a POSIX file system (atomic creation, durable names, locks).
-Must not know what the files mean.  Open files and their regions and maps are in ``local_files``.
+Owns: the contract on a POSIX file system (atomic creation, durable names, locks).  Must not know
+what the files mean.  Open files and their regions and maps are in ``local_files``.
 
-Files and folders made here are for their owner only: logs hold users' data, journals a secret.
+Only their owner can read the files and folders made here: logs have users' data, journals a secret.
 """
 
 import errno
@@ -34,14 +34,14 @@ from sparklog.storage_backends.large_writes import DIRECT_APPEND_BYTES, LARGE_BY
 from sparklog.storage_backends.local_files import FILE_MODE, LocalFile
 
 FOLDER_MODE = 0o700
-#: Files on their way into being; a killed writer leaves one behind, and no listing shows it.
+#: The prefix of temporary files.  A killed writer may leave such a file; no listing shows it.
 TEMPORARY_PREFIX = ".sparklog-tmp-"
 
 
 def open_url(url: str, options: Mapping[str, Any]) -> "LocalBackend":
     """``file:///absolute/path`` or a plain path, ``~`` included.
 
-    Its only option is ``DIRECT_APPEND_BYTES``; those of object stores mean nothing.
+    The only option is ``DIRECT_APPEND_BYTES``; options of object stores are ignored.
     """
     large_bytes = options.get(DIRECT_APPEND_BYTES, LARGE_BYTES)
     if not url.startswith("file://"):
@@ -58,7 +58,7 @@ class LocalBackend(FileHalf):
     atomic_put_if_absent = True
 
     def __init__(self, root: str | os.PathLike[str], large_bytes: int = LARGE_BYTES) -> None:
-        """Appends of ``large_bytes`` may go past the page cache; 0: none does."""
+        """``large_bytes`` is the minimum size of a direct append in bytes; 0 disables it."""
         self.root = os.path.abspath(root)
         self.url = Path(self.root).as_uri()
         self._large_writes = LargeWrites(large_bytes)
@@ -116,7 +116,7 @@ class LocalBackend(FileHalf):
         full = self._full(path)
         with _storage_errors("create", full), self._temporary(full, data) as temporary:
             created = _link(temporary, full)
-            # Also when the name was taken: whoever acts on what is there must find it again.
+            # This is needed also if the name was taken: the caller relies on the existing file.
             flush_names(os.path.dirname(full))
             return created
 
@@ -213,7 +213,7 @@ class LocalBackend(FileHalf):
                 return ()
 
     def _status(self, path: str) -> os.stat_result | None:
-        """None when it is missing.  What cannot be looked at is an error, not missing."""
+        """The status of a path; None if it is missing.  Any other failure is an error."""
         full = self._full_folder(path)
         with _storage_errors("look up", full):
             try:
@@ -238,7 +238,7 @@ class LocalBackend(FileHalf):
 
     @contextmanager
     def _temporary(self, full: str, data: Buffer) -> Iterator[str]:
-        """A durable file with ``data`` beside ``full``; removed at the end if still there."""
+        """A durable temporary file with ``data`` beside ``full``, removed in the end."""
         folder = os.path.dirname(full)
         _make_folders(folder)
         descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=folder)
@@ -255,9 +255,9 @@ class LocalBackend(FileHalf):
 
 
 class FileLock:
-    """``flock`` on a file that holds its owner's pid and host; the file stays after release.
+    """``flock`` on a file with the owner's process id and host; the file stays after the release.
 
-    The lock belongs to the open file, so it ends with the process however that ends.
+    The lock belongs to the open file, so it ends with the process, however the process ends.
     """
 
     def __init__(self, full: str) -> None:
@@ -277,7 +277,7 @@ class FileLock:
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            # Explicitly, because a forked child may still hold the same open file.
+            # The lock is released explicitly: a forked child may still have the same open file.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -294,7 +294,7 @@ class FileLock:
 
 
 def flush_names(folder: str) -> None:
-    """fsync of a folder."""
+    """Make the names in a folder durable, by an fsync of the folder."""
     with _descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         try:
             os.fsync(descriptor)
@@ -308,7 +308,8 @@ def _link(temporary: str, full: str) -> bool:
     try:
         os.link(temporary, full)
     except FileExistsError:
-        # Over NFS an answer can be lost and the repeated call fail: a second name tells.
+        # Over NFS the answer can be lost, and the repeated call fails.  A second name of the
+        # temporary file shows that the first call has succeeded.
         return os.stat(temporary).st_nlink > 1
     return True
 

@@ -1,11 +1,11 @@
 """Open local files: gathered writes, regions, maps.
 
-Owns: what a handle allows, and who shares its descriptor.  Must not know names beyond the one
-file's path, nor the ways of a large write (``large_writes``).
+Owns: the operations of a handle, and the sharing of its descriptor.  Must not know any name except
+the file's path, nor how a large write is done (``large_writes``).
 
-A descriptor is shared by a handle and the regions taken from it and is closed when the last of
-them lets go; work in another thread holds it by a plain reference, so it is never closed, and its
-number never reused, under a running flush.
+A handle and its regions share a descriptor, which is closed when the last of them releases it.
+Work in another thread has a plain reference to the descriptor.  So a descriptor is never closed,
+and its number never reused, during a flush.
 """
 
 import mmap
@@ -18,17 +18,17 @@ from sparklog.storage_backends.descriptors import Descriptor, read_at, write_at
 from sparklog.storage_backends.large_writes import LargeWrites, TailReaders
 
 FILE_MODE = 0o600
-#: Maps get disk space in steps of this many bytes.
+#: Disk space for maps is allocated in steps of this many bytes.
 _RESERVE_STEP_BYTES = 16 * 1024
-#: What a map is told about how it is read; None where the system takes no advice.
+#: The advice about access to a map; None where the system takes no advice.
 _RANDOM: int | None = getattr(mmap, "MADV_RANDOM", None)
 
 
 class LocalFile:
     """An open file (``FileHandle``).
 
-    Writes go to the remembered end, not to the file's, so that the rest of a failed write that
-    could not be cut off is written over.
+    Writes go to the end that the handle remembers, not to the file's end.  So the rest of a failed
+    write that could not be truncated is overwritten.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class LocalFile:
 
     def region(self, offset: int, size: int) -> "LocalRegion":
         descriptor = self._open()
-        # Else an answer could be begun whose bytes are not there.
+        # Otherwise a response could be started whose bytes do not exist.
         self._check_end(descriptor.number)
         return LocalRegion(self.path, descriptor, offset, max(0, self._asked(offset, size)))
 
@@ -127,13 +127,13 @@ class LocalFile:
         self._descriptor = None
 
     def _write(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
-        """At the end."""
+        """Write the buffers at the end."""
         if self._readers.have_gone(self._size):
             return self._large_writes.write(descriptor, buffers, self._size)
         return write_at(descriptor, buffers, self._size)
 
     def _asked(self, offset: int, size: int) -> int:
-        """What is there of a range that somebody wants to read."""
+        """The existing bytes of a range that is going to be read."""
         there = min(size, self._size - offset)
         self._readers.record_read(offset + there, self._size)
         return there
@@ -153,8 +153,10 @@ class LocalFile:
         return self._open()
 
     def _check_end(self, descriptor: int) -> None:
-        """Refuse a file that something else cut: what is written behind its end, or a longer
-        file, would hide that bytes are lost."""
+        """Refuse a file that something else has truncated.
+
+        Further writes, or a longer file, would hide that bytes are lost.
+        """
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if end < self._size:
             raise shrunk_error(self.path, end, self._size)
@@ -170,7 +172,7 @@ class LocalFile:
         try:
             self._cut(descriptor, self._size)
         except OSError:
-            # Stays marked: the next write tries again first.  The write's own error is told.
+            # The mark stays, so the next write tries again.  The caller raises the write's error.
             return
 
 
@@ -209,8 +211,8 @@ class LocalRegion:
 class LocalMap:
     """A shared mapping (``Map``).
 
-    It keeps no descriptor besides the one that ``mmap`` keeps for itself and hides; what needs one
-    opens the file by its name and checks that this is still the same file.
+    The only descriptor is the one that ``mmap`` keeps and hides.  Operations that need a descriptor
+    open the file by its name and check that it is still the same file.
     """
 
     __slots__ = ("_map", "_path", "_reserved", "_size", "buffer", "identity")
@@ -223,7 +225,7 @@ class LocalMap:
         self.identity = _identity(descriptor)
         self._map = mmap.mmap(descriptor, size)
         if _RANDOM is not None:
-            # Else the first store into an empty map brings in megabytes of zeros around it: 2.7 ms
+            # Otherwise the first store into an empty map reads megabytes of zeros around it: 2.7 ms
             # and that much page cache, where the page alone takes 12 us.
             self._map.madvise(_RANDOM)
         self.buffer = memoryview(self._map)
@@ -256,7 +258,7 @@ class LocalMap:
         self._map.close()
 
     def _with_descriptor(self, act: Callable[[int], None]) -> bool:
-        """Act on the mapped file; False when its name no longer leads to it (renamed, deleted)."""
+        """Act on the mapped file.  Returns False if its name no longer leads to it."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

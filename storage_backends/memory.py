@@ -1,7 +1,7 @@
-"""Files in memory: ``memory://NAME`` with switches for everything that can go wrong.
+"""Files in memory: ``memory://NAME``, with switches for everything that can go wrong.
 
-Owns: the contract kept on a ``MemoryDisk``, and what a crash means to it.  Must not know what the
-files mean.
+Owns: the contract on a ``MemoryDisk``, and the effects of a crash.  Must not know what the files
+mean.
 """
 
 import os
@@ -26,7 +26,7 @@ from sparklog.storage_backends.memory_nodes import FileNode, FolderNode, KeepUnf
 
 
 def open_url(url: str, _options: Mapping[str, Any]) -> "MemoryBackend":
-    """``memory://NAME`` or ``memory://NAME/folder``; it has no options."""
+    """``memory://NAME`` or ``memory://NAME/folder``; options are ignored."""
     parts = urlsplit(url)
     if not parts.netloc:
         raise StorageError(f"{url!r} names no memory disk; write memory://NAME")
@@ -34,7 +34,7 @@ def open_url(url: str, _options: Mapping[str, Any]) -> "MemoryBackend":
 
 
 class MemoryBackend(FileHalf):
-    """A folder of a memory disk; without arguments the root of a disk of its own."""
+    """A folder of a memory disk; without arguments the root of a new disk."""
 
     atomic_put_if_absent = True
 
@@ -51,12 +51,15 @@ class MemoryBackend(FileHalf):
         return self.disk.faults
 
     def crash(self, keep_unflushed: int | KeepUnflushed = 0, *, lose_names: bool = False) -> None:
-        """Lose power: what was not flushed below this backend's root is gone.
+        """Simulate a loss of power: bytes that were not flushed below this root are lost.
 
-        ``keep_unflushed`` bytes of each file's unflushed ones (or as a function says) survive as a
-        torn prefix.  With ``lose_names``, files and folders created, renamed or deleted since the
-        last flush of their folder (or of the file itself) are as before.  Open handles fail from
-        now on; locks are free.
+        Open handles fail from now on, and locks are released.
+
+        Args:
+            keep_unflushed: how many unflushed bytes of each file survive as a torn prefix, or a
+                function that returns that number.
+            lose_names: undo the creation, renaming and deletion of files and folders since the last
+                flush of their folder (or of the file itself).
         """
         keep = keep_unflushed if callable(keep_unflushed) else lambda path, size: keep_unflushed
         with self.disk.guard:
@@ -68,14 +71,14 @@ class MemoryBackend(FileHalf):
             top.live, top.durable = rebuilt.live, rebuilt.durable
 
     def files(self, suffix: str = "") -> list[tuple[str, FileNode]]:
-        """Paths and nodes of the files whose names end so, for whoever damages them."""
+        """The paths and nodes of files with this suffix, for tests that damage them."""
         top = self._find_folder(self.root)
         return [(path, node) for path, node in (top.walk() if top else ()) if path.endswith(suffix)]
 
     def end_process(self) -> None:
-        """The process that used this folder is gone: its handles fail, its locks are free.
+        """Simulate the end of the process that uses this folder.
 
-        Nothing is lost, and nothing becomes durable by it.
+        Its handles fail and its locks are released.  No bytes are lost, and none become durable.
         """
         with self.disk.guard:
             self._forget_locks()
@@ -222,7 +225,7 @@ class MemoryBackend(FileHalf):
             return MemoryLock(self.disk, parts)
 
     def _place(self, path: str) -> tuple[tuple[str, ...], str]:
-        """A file's parts from the disk's root, and its name in messages."""
+        """The parts of a file's path from the disk's root, and the file's name in messages."""
         return self._named(file_parts(path))
 
     def _folder_place(self, path: str) -> tuple[tuple[str, ...], str]:

@@ -1,7 +1,7 @@
 """A memory disk: its tree, its faults, its locks, and the table of disks by name.
 
-Owns: the order of things in every operation (delay, lock, fault, space, work, fault).  Must not
-know paths.  Named disks live as long as the process, or until ``forget_disk``.
+Owns: the steps of every operation (delay, lock, fault, space, work, fault).  Must not know paths.
+Named disks exist until the process ends, or until ``forget_disk``.
 """
 
 import errno
@@ -15,13 +15,13 @@ from sparklog.storage_backends.memory_nodes import FolderNode
 
 
 class MemoryDisk:
-    """One disk, shared by the backends that were opened on it.  Safe to use from many threads."""
+    """One disk, shared by all backends that were opened on it, from any thread."""
 
     def __init__(self, name: str = "anonymous") -> None:
         self.name = name
         self.root = FolderNode()
         self.faults = Faults()
-        #: Lock files (as parts of their paths) that are held, and by which lock.
+        #: The held locks, by the parts of the lock file's path.
         self.locks: dict[tuple[str, ...], object] = {}
         self.guard = threading.RLock()
 
@@ -29,7 +29,7 @@ class MemoryDisk:
     def operation(
         self, operation: Operation, where: str, *, writes: bool = False, grows: int = 0
     ) -> Iterator[None]:
-        """Every operation runs inside this: the disk's lock, and its faults before and after."""
+        """The context of every operation: the disk's lock, and its faults before and after."""
         self.faults.delay(operation, where)
         with self.guard:
             self.faults.check_before(operation, where, writes=writes)
@@ -43,12 +43,12 @@ class MemoryDisk:
         return sum(file.allocated for file in self.root.files())
 
     def fill_after(self, more_bytes: int) -> None:
-        """Let the disk be full once this many further bytes are in use."""
+        """Make the disk full once this many further bytes are in use."""
         with self.guard:
             self.faults.capacity_bytes = self.used_bytes + more_bytes
 
     def space(self) -> tuple[int, int]:
-        """Bytes of the disk, and how many are free; -1 while there is no limit."""
+        """The size of the disk and its free space, in bytes; -1 while there is no limit."""
         with self.guard:
             capacity = self.faults.capacity_bytes
             return (-1, -1) if capacity is None else (capacity, max(capacity - self.used_bytes, 0))
@@ -64,7 +64,7 @@ _disks_guard = threading.Lock()
 
 
 def named_disk(name: str) -> MemoryDisk:
-    """The disk of this name in this process, made when it is new."""
+    """The disk of this name in this process; a new one for a new name."""
     with _disks_guard:
         return _disks.setdefault(name, MemoryDisk(name))
 

@@ -1,4 +1,4 @@
-"""What a memory disk can be told to do wrong.
+"""The faults of a memory disk, which tests switch on and off.
 
 Owns: the switches and their errors.  Must not know files.
 """
@@ -10,10 +10,10 @@ from typing import Literal
 
 from sparklog.storage_backends.base import storage_error
 
-#: An error of these means that nothing happened, so they cannot fail afterwards.
+#: Operations whose error means that nothing has happened, so they cannot fail after their work.
 _ALL_OR_NOTHING = frozenset({"append", "writev"})
 
-#: Operations that faults can name; those of an open file are called as their methods.
+#: The operations that faults can name; those of an open file are named after its methods.
 Operation = Literal[
     "append",
     "delete",
@@ -52,9 +52,9 @@ class _Failure:
 class Faults:
     """The switches of one disk.
 
-    ``capacity_bytes``: full when files would take more.  ``read_only``: writes are refused.
-    ``slow``: called with (operation, path) before each operation and outside the disk's lock; it
-    may block, record, or raise.
+    ``capacity_bytes`` limits the space of all files.  ``read_only`` refuses writes.  ``slow`` is
+    called with (operation, path) before each operation, outside of the disk's lock; it may block,
+    record, or raise.
     """
 
     capacity_bytes: int | None = None
@@ -70,10 +70,14 @@ class Faults:
         after: bool = False,
         under: str = "",
     ) -> None:
-        """Let the next ``count`` operations (of this kind, on paths containing ``under``) fail.
+        """Make the next operations fail.
 
-        With ``after`` they take effect and then fail, as when an answer is lost; appends and
-        writes, whose errors promise that nothing happened, never do.
+        Args:
+            count: how many operations fail.
+            operation: the kind of operations; None for any kind.
+            after: the operations take effect and then fail, as when an answer is lost.  This is not
+                possible for appends and writes, whose errors promise that nothing has happened.
+            under: a text that the path must contain.
         """
         assert not (after and operation in _ALL_OR_NOTHING), f"{operation} never fails afterwards"
         self._failures.append(
@@ -81,7 +85,7 @@ class Faults:
         )
 
     def clear(self) -> None:
-        """Everything works again."""
+        """Switch all faults off."""
         self.capacity_bytes = None
         self.read_only = False
         self.slow = None

@@ -1,7 +1,7 @@
 """Open files of a memory disk: handles, regions, maps, locks.
 
-Owns: what ``local_files`` owns for real ones, on a ``FileNode``.  Must not know names beyond the
-one file's path.
+Owns: the same as ``local_files``, for a ``FileNode``.  Must not know any name except the file's
+path.
 """
 
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ class MemoryFile:
 
 
 class MemoryRegion:
-    """A copy of a range (``Region``), so that the file may go on changing its length."""
+    """A copy of a range (``Region``), so that the file's length may still change."""
 
     __slots__ = ("_data", "_path", "size")
 
@@ -143,7 +143,7 @@ class MemoryRegion:
 
 
 class MemoryMap:
-    """The file's own bytes (``Map``); they must not change their length meanwhile."""
+    """The file's own bytes (``Map``); the file's length must not change while it is mapped."""
 
     __slots__ = ("_closed", "_disk", "_node", "_path", "_size", "buffer", "identity")
 
@@ -189,7 +189,7 @@ class MemoryLock:
 
     def release(self) -> None:
         with self._disk.guard:
-            # After a crash the table may hold a later owner's lock.
+            # After a crash the table may have the lock of a later owner.
             if self._disk.locks.get(self._key) is self:
                 del self._disk.locks[self._key]
 

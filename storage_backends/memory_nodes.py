@@ -1,17 +1,17 @@
-"""The tree of a memory disk: files, folders, and what a crash leaves of them.
+"""The tree of a memory disk: files and folders, and the effects of a crash on them.
 
-Owns: a tree of nodes, each in two states: as written (``live``, ``data``) and as the platter holds
-it (``durable``, ``flushed``).  Must not know paths, faults or handles.
+Owns: a tree of nodes, each in two states: as written (``live``, ``data``) and as stored on the
+platter (``durable``, ``flushed``).  Must not know paths, faults or handles.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
 
-#: (path, unflushed bytes) -> how many of them reached the platter anyway.
+#: (path, unflushed bytes) -> how many of these bytes have reached the platter anyway.
 KeepUnflushed = Callable[[str, int], int]
 
 
-#: Of files, in the order in which they were made.
+#: The numbers of files, in the order of their creation.
 _numbers = itertools.count()
 
 
@@ -25,10 +25,10 @@ class FileNode:
         self.data = bytearray(data)
         self.flushed = bytearray(data)
         self.dirty_from = len(self.data)
-        #: Bytes with disk space behind them; a mapped file is larger than this.
+        #: Bytes with allocated disk space; a mapped file is larger than this.
         self.allocated = len(self.data)
         self.maps = 0
-        #: The process that had this file open is gone.
+        #: Whether the process that had this file open has ended.
         self.lost = False
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -36,7 +36,7 @@ class FileNode:
         self.allocated = len(self.data)
 
     def overwrite(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Replace bytes that are there."""
+        """Replace existing bytes."""
         self.data[position : position + len(data)] = data
         self.dirty_from = min(self.dirty_from, position)
 
@@ -46,11 +46,11 @@ class FileNode:
         self.allocated = min(self.allocated, size)
 
     def extend(self, size: int) -> None:
-        """Make the file at least this long, by zeros that take no space."""
+        """Make the file at least ``size`` bytes long, by zeros that take no space."""
         self.data += bytes(max(0, size - len(self.data)))
 
     def damage(self, position: int, mask: int) -> None:
-        """Flip bits of one byte, on the platter too."""
+        """Flip bits of one byte, also on the platter."""
         for held in (self.data, self.flushed):
             if position < len(held):
                 held[position] ^= mask
@@ -61,7 +61,7 @@ class FileNode:
         self.dirty_from = len(self.data)
 
     def without_process(self) -> "FileNode":
-        """The same file, flushed no further, without the handles and maps that were on it."""
+        """The same file with its unflushed bytes, but without its handles and maps."""
         self.lost = True
         twin = FileNode()
         twin.data = bytearray(self.data) if self.maps else self.data
@@ -71,19 +71,19 @@ class FileNode:
         return twin
 
     def after_crash(self, path: str, keep: KeepUnflushed) -> "FileNode":
-        """The platter's bytes; of the unflushed ones only a prefix, as far as ``keep`` says."""
+        """The file after a crash: the platter's bytes, and the unflushed prefix that survives."""
         self.lost = True
         start = self._first_dirty()
         torn_at = start + max(0, min(keep(path, len(self.data) - start), len(self.data) - start))
         return FileNode(self.data[:torn_at] + self.flushed[torn_at:])
 
     def _first_dirty(self) -> int:
-        # Stores into a map leave no trace, so a mapped file counts as written all over.
+        # Stores into a map leave no trace, so all bytes of a mapped file count as unflushed.
         return 0 if self.maps else self.dirty_from
 
 
 class FolderNode:
-    """A folder: names as they are, and names as the platter holds them."""
+    """A folder: its present names, and its names on the platter."""
 
     __slots__ = ("durable", "live")
 
@@ -98,11 +98,11 @@ class FolderNode:
         self.durable[name] = self.live[name]
 
     def files(self) -> list[FileNode]:
-        """Every file below this folder."""
+        """All files below this folder."""
         return [node for _, node in self.walk()]
 
     def walk(self, path: str = "") -> Iterator[tuple[str, FileNode]]:
-        """Every file below this folder and its path, in the order of names."""
+        """All files below this folder with their paths, sorted by name."""
         for name, node in sorted(self.live.items()):
             below = f"{path}/{name}" if path else name
             if isinstance(node, FolderNode):
@@ -111,7 +111,7 @@ class FolderNode:
                 yield below, node
 
     def end_process(self, twins: dict[FileNode, FileNode]) -> None:
-        """Replace every file by its twin ``without_process``; ``twins`` are those made so far."""
+        """Replace every file by its copy ``without_process``; ``twins`` has the copies so far."""
         for names in (self.live, self.durable):
             for name, node in names.items():
                 if isinstance(node, FolderNode):

@@ -1,7 +1,7 @@
-"""What object stores and their libraries answer, in the words of the storage contract.
+"""Errors of object stores and their libraries, translated to those of the storage contract.
 
-Owns: telling a missing name, a taken name, a refused credential and a silent store apart, and the
-remedies.  Must not know a library: errors of botocore are known by their shape alone.
+Owns: the distinction between a missing name, a taken name, refused credentials and a silent store,
+and the remedies.  Must not know any library: errors of botocore are recognized by their attributes.
 """
 
 import errno
@@ -15,7 +15,7 @@ from sparklog.storage_backends.base import storage_error
 
 @dataclass(frozen=True, slots=True)
 class StoreResponse:
-    """What a store said: HTTP status and its own word; 0 and nothing when it said nothing."""
+    """The error response of a store: HTTP status, error code and message; empty without any."""
 
     status: int = 0
     code: str = ""
@@ -23,7 +23,7 @@ class StoreResponse:
 
 
 def store_response(error: BaseException) -> StoreResponse:
-    """The store's answer behind an error, wherever the libraries have put it."""
+    """The store's response behind an error, wherever in the chain a library has put it."""
     for link in _chain(error):
         response: Any = getattr(link, "response", None)
         if isinstance(response, dict) and isinstance(response.get("Error"), dict):
@@ -35,23 +35,23 @@ def store_response(error: BaseException) -> StoreResponse:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether a name is not there.  A missing bucket is another matter: nothing can be there."""
+    """Whether a name is missing.  A missing bucket is another error."""
     return isinstance(error, FileNotFoundError) and store_response(error).code != "NoSuchBucket"
 
 
 def is_taken(error: BaseException) -> bool:
-    """Whether a conditional create met an object (stores differ in how they say it)."""
+    """Whether a conditional create failed because the object exists, as stores report it."""
     return isinstance(error, FileExistsError) or store_response(error).status == 412
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether another write to the same name was under way, and this one was not done."""
+    """Whether another write to the same name was in progress, and this write was not done."""
     response = store_response(error)
     return response.status == 409 and response.code not in _NAMES_IN_THE_WAY
 
 
 def object_error(action: str, where: str, error: Exception) -> StorageError:
-    """What was tried, on which object, why it failed, what to do."""
+    """The StorageError for an error of a library: action, object, reason and remedy."""
     response = store_response(error)
     reason = _reason(response, error)
     if reason is not None:
@@ -107,7 +107,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 _CHAIN_MAX = 10
-#: 409 for good: stores that keep objects as files cannot have both ``a`` and ``a/b``.
+#: Permanent conflicts (409): stores that keep objects as files cannot have both ``a`` and ``a/b``.
 _NAMES_IN_THE_WAY = {
     "ObjectParentIsFile": errno.ENOTDIR,
     "ExistingObjectIsDirectory": errno.EISDIR,

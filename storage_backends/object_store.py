@@ -1,13 +1,14 @@
-"""Object stores through fsspec: ``fsspec+PROTOCOL://``, and every other scheme that fsspec knows.
+"""Object stores through fsspec: ``fsspec+PROTOCOL://``, and all other schemes of fsspec.
 
-Owns: the contract kept with whole objects (an append, a cut and a rename copy the object), and time
-limits.  Must not know what the bytes mean; what sets S3 apart is in ``s3``.
+Owns: the contract with whole objects (append, truncate and rename copy the object), and time
+limits.  Must not know what the bytes mean; the specifics of S3 are in ``s3``.
 
-An object store has no folders: they exist while a name goes on below them.  That nothing is both a
-file and a folder is looked up before a write below the root, and is not safe against a race.
+An object store has no folders: a folder exists as long as an object has a name below it.  Before a
+write below the root, a check makes sure that no path is both a file and a folder.  That check is
+not safe against races.
 
 fsspec runs its requests on one daemon thread with a loop of its own.  Every method here blocks the
-calling thread, which may be any but that one; forked processes get a new loop.
+calling thread, which may be any other thread; forked processes get a new loop.
 """
 
 import errno
@@ -24,10 +25,10 @@ from sparklog.storage_backends.base import (
 )
 from sparklog.storage_backends.object_errors import is_missing, object_error, store_response
 
-#: A request, its retries included, plus the time that the data itself may take.
+#: Time limit of a request with its retries, without the time for the data itself.
 OPERATION_SECONDS_MAX = 30.0
 BYTES_PER_SECOND_MIN = 1_000_000
-#: Objects of ``read_many`` in one operation.
+#: Most objects that ``read_many`` reads in one operation.
 READS_AT_ONCE = 64
 
 
@@ -48,7 +49,7 @@ def open_url(url: str, options: Mapping[str, Any]) -> "ObjectStore":
 class ObjectStore(StorageBackend):
     """The names below ``root`` in a file system of fsspec.
 
-    ``put`` is as atomic as the store's own; creating only what is absent is not atomic in general.
+    ``put`` is as atomic as that of the store.  ``put_if_absent`` is not atomic in general.
     """
 
     atomic_put_if_absent = False
@@ -83,7 +84,7 @@ class ObjectStore(StorageBackend):
                 found |= self._call("cat", keys[start : start + READS_AT_ONCE])
             return [bytes(found[key]) for key in keys]
         except Exception:
-            return super().read_many(paths)  # one of them fails, and this tells which
+            return super().read_many(paths)  # single reads tell which object fails
 
     def read_if_there(self, path: str) -> bytes | None:
         key = self._file_key(path)
@@ -114,7 +115,7 @@ class ObjectStore(StorageBackend):
                 if is_missing(error):
                     return []
                 raise
-            # The listing of a file is that file; some stores list a folder's own marker.
+            # The listing of a file is that file; some stores list the marker of the folder itself.
             found = {entry["name"].strip("/") for entry in entries} - {key.strip("/")}
             return sorted(name.rpartition("/")[2] for name in found)
 
@@ -157,12 +158,12 @@ class ObjectStore(StorageBackend):
             self._put(key, data[:size])
 
     def flush(self, path: str) -> None:
-        self.size(path)  # whole objects are durable when they are there
+        self.size(path)  # an object that exists is durable
 
     # -- one object
 
     def _create(self, key: str, data: bytes) -> bool:
-        """Look, then write: another writer may come between."""
+        """Check, then write; another writer may write in between."""
         if self._info(key) is not None:
             return False
         self._pipe(key, data)
@@ -181,7 +182,7 @@ class ObjectStore(StorageBackend):
             return bytes(self._call("cat_file", key, **limits))
         except Exception as error:
             if store_response(error).status == 416:
-                return b""  # the range begins behind the end
+                return b""  # the range begins beyond the end
             if is_missing(error) and self._kind(key) == "directory":
                 raise IsADirectoryError(errno.EISDIR, "", key) from None
             raise
@@ -195,7 +196,7 @@ class ObjectStore(StorageBackend):
         return int(found["size"])
 
     def _kind(self, key: str) -> str | None:
-        """``file`` or ``directory``; None when there is nothing."""
+        """``file`` or ``directory``; None for a missing path."""
         found = self._info(key)
         return None if found is None else str(found["type"])
 
@@ -214,7 +215,7 @@ class ObjectStore(StorageBackend):
             raise IsADirectoryError(errno.EISDIR, "", key)
 
     def _check_folders_above(self, key: str) -> None:
-        """None to ask about directly below the root."""
+        """Check that no parent of the object, below the root, is a file."""
         *folders, _ = key[len(self._root) + 1 :].split("/")
         above = self._root
         for name in folders:
@@ -236,7 +237,7 @@ class ObjectStore(StorageBackend):
     def _call(
         self, method: str, *arguments: Any, seconds_max: float = OPERATION_SECONDS_MAX, **named: Any
     ) -> Any:
-        """One operation of the file system, within a time limit where it has a loop."""
+        """Run one operation of the file system, with a time limit if it is asynchronous."""
         from fsspec.asyn import AsyncFileSystem, sync
 
         if not isinstance(self._file_system, AsyncFileSystem):
@@ -246,7 +247,7 @@ class ObjectStore(StorageBackend):
 
     @contextmanager
     def _storage_errors(self, action: str, key: str) -> Iterator[None]:
-        """The libraries' errors as ours; they have nothing in common but ``Exception``."""
+        """Translate the libraries' errors, whose only common base class is ``Exception``."""
         try:
             yield
         except StorageError:

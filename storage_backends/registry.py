@@ -1,7 +1,7 @@
-"""From a URL or a plain path to a backend.
+"""The registry of storage backends: from a URL or a plain path to a backend.
 
-Owns: the table of schemes and the errors for wrong URLs.  Must not know what a backend does; a
-backend's module is imported only when its scheme is asked for.
+Owns: the table of schemes and the errors for wrong URLs.  Must not know what a backend does.  A
+backend's module is imported only when its scheme is used.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ SCHEMES: dict[str, str] = {
     "s3": "sparklog.storage_backends.s3:open_url",
     "s3a": "sparklog.storage_backends.s3:open_url",
 }
-#: ``fsspec+memory://`` is the store in memory of fsspec, ``memory://`` is ours; schemes that only
-#: fsspec knows need no prefix.
+#: ``fsspec+memory://`` is fsspec's memory store, ``memory://`` is ours.  Schemes that only fsspec
+#: has need no prefix.
 FSSPEC_PREFIX = "fsspec+"
 FSSPEC_TARGET = "sparklog.storage_backends.object_store:open_url"
 
@@ -29,7 +29,14 @@ Factory = Callable[[str, Mapping[str, Any]], StorageBackend]
 
 
 def register_scheme(scheme: str, target: str) -> None:
-    """Add a scheme; ``target`` is ``module:function`` and imported on first use."""
+    """Add a scheme.
+
+    Args:
+        target: ``module:function``, imported at first use.
+
+    Raises:
+        StorageError: the scheme or the target is malformed.
+    """
     if not scheme.isidentifier() or target.count(":") != 1:
         raise StorageError(f"{scheme!r} -> {target!r}: expected a scheme and 'module:function'")
     SCHEMES[scheme] = target
@@ -40,8 +47,13 @@ def open_backend(
 ) -> StorageBackend:
     """The backend for ``s3://bucket/folder``, ``file:///data``, ``memory://name`` or ``/data``.
 
-    ``options`` are an object store's (credentials, endpoint ...), or what ``local`` says of files.
-    Nothing is created or contacted.  Raises StorageError for an unknown scheme, naming the known.
+    Nothing is created or contacted.
+
+    Args:
+        options: the options of an object store (credentials, endpoint ...), or those of ``local``.
+
+    Raises:
+        StorageError: the URL is malformed or has an unknown scheme, or a package is missing.
     """
     text = fspath(location)
     if not text.strip():
@@ -56,7 +68,7 @@ def open_backend(
 def open_file_half(
     location: str | PathLike[str], options: Mapping[str, Any] | None = None
 ) -> FileHalf:
-    """As ``open_backend``, refusing stores that have no files."""
+    """As ``open_backend``, but raises StorageError for stores without a file half."""
     return file_half(open_backend(location, options))
 
 
@@ -87,7 +99,7 @@ def _factory(scheme: str, location: str) -> Factory:
 
 
 def _is_known_to_fsspec(scheme: str) -> bool:
-    """Whether it has, or with a package more could have, a file system for this scheme."""
+    """Whether fsspec has a file system for this scheme, if need be with a further package."""
     from fsspec import available_protocols
 
     return scheme.removeprefix(FSSPEC_PREFIX) in available_protocols()

@@ -1,10 +1,11 @@
 """Objects in S3 buckets: ``s3://BUCKET/FOLDER`` (``s3a://`` is the same), through s3fs.
 
-Owns: the conditional create that a journal needs, and s3fs's options: time limits, few retries, no
-listings from a cache, buckets in the path.  Must not know what the bytes mean.
+Owns: the conditional create that a journal needs, and the options of s3fs: time limits, few
+retries, no cached listings, path-style addresses.  Must not know what the bytes mean.
 
-Credentials and endpoint are those of every AWS tool (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``,
-profiles, roles) and of fsspec (``FSSPEC_S3_ENDPOINT_URL``, ...); storage options beat both.
+Credentials and endpoint come from the settings of AWS tools (``AWS_ACCESS_KEY_ID``,
+``AWS_ENDPOINT_URL``, profiles, roles) and of fsspec (``FSSPEC_S3_ENDPOINT_URL``, ...); storage
+options take precedence over both.
 """
 
 import secrets
@@ -17,12 +18,12 @@ from sparklog.storage_backends.base import path_parts
 from sparklog.storage_backends.object_errors import is_conflict, is_taken
 from sparklog.storage_backends.object_store import ObjectStore
 
-#: Tries of one request by botocore, and by s3fs around it when an answer breaks off.
+#: Attempts of one request by botocore, and by s3fs around it when a response breaks off.
 REQUEST_TRIES = 3
 ANSWER_TRIES = 2
 CONNECT_SECONDS_MAX = 5
 READ_SECONDS_MAX = 10
-#: Tries of a write that met another one under way; the pauses between them double from this.
+#: Attempts of a write that conflicts with another one, and the base of the doubling pauses.
 CONFLICT_TRIES = 8
 CONFLICT_PAUSE_SECONDS = 0.02
 
@@ -50,7 +51,7 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
         "s3": {"addressing_style": "path"},
         **options.get("config_kwargs", {}),
     }
-    # One request per read: without it s3fs asks for the size first.
+    # With a concurrency of 1, s3fs needs one request per read and does not ask for the size first.
     merged = {"max_concurrency": 1, **options, "config_kwargs": config, "use_listings_cache": False}
     try:
         made = S3FileSystem(**merged, skip_instance_cache=True)
@@ -66,10 +67,10 @@ class S3Store(ObjectStore):
     atomic_put_if_absent = True
 
     def proves_put_if_absent(self) -> bool:
-        """Old stores take the condition and ignore it, so it is tried on an object of our own."""
+        """Try the condition on a temporary object, because old stores accept it and ignore it."""
         probe = f"probe-{secrets.token_hex(8)}"
         try:
-            # False the first time too when the answer was lost and a library tried again.
+            # The first call may also return False: the answer was lost, and a library retried.
             self.put_if_absent(probe, b"1")
             return not self.put_if_absent(probe, b"2") and self.read(probe) == b"1"
         finally:
@@ -85,7 +86,7 @@ class S3Store(ObjectStore):
         return True
 
     def _pipe(self, key: str, data: bytes, **how: str) -> None:
-        """Again when another write to this name was under way: then nothing was done."""
+        """Write; retry after a conflict with another write, which means that nothing was done."""
         for attempt in range(1, CONFLICT_TRIES):
             try:
                 return super()._pipe(key, data, **how)

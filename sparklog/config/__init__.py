@@ -1,8 +1,8 @@
 """Settings as values: one table of names, types, defaults, ranges and docs.
 
-Owns: every setting that a topic or a broker understands, under Kafka's name where Kafka has one,
-and what is said of those of Kafka's that mean nothing here.  Must not know who uses a setting or
-where its value is stored.
+Owns: every setting of topics and brokers, under Kafka's name where Kafka has the setting, and the
+messages about Kafka's settings that have no meaning here.  Must not know where settings are used or
+stored.
 """
 
 from sparklog.config.broker import BROKER_SETTING_BY_NAME, BROKER_SETTINGS, BrokerConfig

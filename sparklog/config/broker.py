@@ -1,7 +1,7 @@
-"""The settings of brokers: the table, and their values resolved.
+"""The settings of brokers: the table, and their resolved values.
 
-Owns: what a broker can be told, the broker-wide defaults of topic settings among it, and the rules
-between settings.  Must not know who uses a setting.
+Owns: all broker settings, the defaults of topic settings included, and the rules between settings.
+Must not know where a setting is used.
 """
 
 from collections.abc import Mapping
@@ -297,7 +297,7 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
 
 
 def _broker_default(setting: Setting, position: int) -> Setting:
-    """The row of a broker-wide default of a topic setting."""
+    """The row of a broker setting that is the default of a topic setting."""
     synonym = setting.synonyms[position]
     last = position == len(setting.synonyms) - 1
     unit = "" if synonym.factor == 1 else f" In units of {synonym.factor} ms."
@@ -329,10 +329,10 @@ _OWN_NAMES = frozenset(setting.name for setting in BROKER_SETTINGS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The settings of one broker, resolved, with the topic defaults that were overridden for it.
+    """The resolved settings of one broker, with the topic defaults that were overridden for it.
 
-    ``changed_defaults`` are the topic defaults that were given at run time; ``ignored`` are names
-    of Kafka's that were given and have no effect here.
+    ``changed_defaults`` are the topic defaults that were given at run time.  ``ignored`` are names
+    of Kafka's settings that were given and have no effect here.
     """
 
     auto_create_topics_enable: bool = True
@@ -388,7 +388,11 @@ class BrokerConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str]) -> "BrokerConfig":
-        """Settings by Kafka's names -> values.  Raises ConfigError naming the wrong one."""
+        """Resolve settings, given by Kafka's names.
+
+        Raises:
+            ConfigError: names the wrong setting.
+        """
         config = cls(**_read(overrides))
         config._check()
         if "queued.max.request.bytes" in overrides:
@@ -396,7 +400,7 @@ class BrokerConfig:
         return config
 
     def overlay(self, overrides: Mapping[str, str]) -> "BrokerConfig":
-        """With what was changed at run time on top.  Raises ConfigError."""
+        """These settings, overlaid by changes at run time.  Raises ConfigError."""
         changed = _read(overrides)
         defaults = changed["topic_defaults"]
         kept = {
@@ -409,7 +413,7 @@ class BrokerConfig:
         return config
 
     def _check_queued_bytes(self) -> None:
-        """Kafka's rule; the default gives way to larger requests instead."""
+        """Check Kafka's rule for a given value; the default yields to larger requests instead."""
         queued, largest = self.queued_max_request_bytes, self.socket_request_max_bytes
         if 0 <= queued < largest:
             raise ConfigError(
@@ -418,7 +422,7 @@ class BrokerConfig:
             )
 
     def _check(self) -> None:
-        """The rules between settings."""
+        """Check the rules between settings."""
         if self.max_connections_per_ip == 0 and not self.connections_max_by_address:
             raise ConfigError(
                 "max.connections.per.ip=0 refuses everybody; give max.connections.per.ip.overrides "
@@ -432,7 +436,7 @@ class BrokerConfig:
 
 
 def _read(overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of BrokerConfig that settings give."""
+    """The fields of BrokerConfig that the given settings determine."""
     fields: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     ignored: list[str] = []
@@ -454,7 +458,7 @@ def _is_ignored(name: str) -> bool:
 
 
 def _topic_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Broker-wide values by the field of the topic setting; of synonyms the first counts."""
+    """The given topic defaults, by the field of the topic setting; the first synonym counts."""
     found: dict[str, Any] = {}
     for setting in TOPIC_SETTINGS:
         for synonym in setting.synonyms:

@@ -1,8 +1,8 @@
-"""Settings of Kafka's that mean nothing here, and what is said when they are given.
+"""Kafka's settings that have no meaning here, and the messages when they are given.
 
-Owns: the list.  Those that only tune Kafka's own machinery are ignored (with a warning when a
-broker starts), so that a ``server.properties`` can be brought along; those that promise something
-which would not be kept are refused.  Must not know the settings that are understood.
+Owns: the list of these settings.  Settings that only tune Kafka's own implementation are ignored
+(with a warning when a broker starts), so that a ``server.properties`` can be reused.  Settings that
+promise a behaviour which sparklog does not have are refused.  Must not know sparklog's settings.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignSetting:
-    """``names`` may end in ``*``.  Only at a broker's start is an ``ignored`` one let pass."""
+    """Settings without a meaning here; ``names`` may end in ``*``.
+
+    A setting that is ``ignored`` is accepted at a broker's start only.
+    """
 
     names: tuple[str, ...]
     reason: str
@@ -185,5 +188,5 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
 
 
 def find_foreign(name: str) -> ForeignSetting | None:
-    """What there is to say about a setting of Kafka's that is not understood here."""
+    """The entry of a setting of Kafka's; None if it is not in the list."""
     return next((foreign for foreign in FOREIGN_SETTINGS if foreign.covers(name)), None)

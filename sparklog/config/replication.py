@@ -1,6 +1,6 @@
-"""The settings of brokers that are about replicas: how they follow, lag, lead and are replaced.
+"""The broker settings about replication: fetching, lag, leader elections and replacement.
 
-Owns: their rows in the table of settings.  Must not know who uses a setting.
+Owns: their rows in the table of settings.  Must not know where a setting is used.
 """
 
 from sparklog.config.setting import Setting

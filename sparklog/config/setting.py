@@ -1,4 +1,4 @@
-"""One setting: its name, type, default and range, and the way between text and value.
+"""One setting: its name, type, default and range, and the conversion between text and value.
 
 Owns: parsing, rendering, and the errors that name a setting and the remedy.  Must not know any
 particular setting.
@@ -17,7 +17,10 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synonym:
-    """A broker's name for the default of a topic setting; ``factor`` of the topic's units."""
+    """A broker setting that is the default of a topic setting.
+
+    ``factor`` is the size of its unit, in units of the topic setting.
+    """
 
     name: str
     factor: int = 1
@@ -27,12 +30,17 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One row of the table.
+    """One row of the table of settings.
 
-    ``kind`` is Kafka's ``ConfigDef.Type`` name; ``choices`` limits text, ``minimum``/``maximum``
-    limit numbers (inclusive), ``check`` says what it expected instead of a value.  ``synonyms`` are
-    the broker-wide defaults of a topic setting, the first that is given counts; the last has the
-    default.  ``dynamic`` settings can change while the broker runs.
+    Args:
+        kind: Kafka's ``ConfigDef.Type`` name.
+        minimum: the least number, inclusive.
+        maximum: the greatest number, inclusive.
+        choices: the allowed texts; empty for any text.
+        check: returns what is expected in place of a wrong value; None for a good value.
+        synonyms: the broker settings that are defaults of a topic setting.  The first one that is
+            given counts; the last one has the default.
+        dynamic: whether the setting can change while the broker runs.
     """
 
     name: str
@@ -48,16 +56,20 @@ class Setting:
 
     @property
     def field(self) -> str:
-        """The attribute that carries the value: the name with dots as underscores."""
+        """The attribute that has the value: the name with underscores in place of dots."""
         return self.name.replace(".", "_")
 
     @property
     def broker_name(self) -> str | None:
-        """The broker-wide default of a topic setting that can change while brokers run."""
+        """The name of the broker setting that is the dynamic default of a topic setting."""
         return self.synonyms[0].name if self.synonyms else None
 
     def parse(self, text: str) -> Any:
-        """Text as Kafka's tools send it -> value.  Raises ConfigError naming setting and remedy."""
+        """The value of a text, as Kafka's tools send it.
+
+        Raises:
+            ConfigError: names the setting and the remedy.
+        """
         try:
             value = _PARSERS[self.kind](text.strip())
         except ValueError:
@@ -68,7 +80,7 @@ class Setting:
         return value
 
     def render(self, value: Any) -> str:
-        """The value as text, as DescribeConfigs answers it."""
+        """The text of a value, as DescribeConfigs returns it."""
         if self.kind == "BOOLEAN":
             return "true" if value else "false"
         if self.kind == "LIST":
@@ -122,9 +134,10 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def require_setting(table: Mapping[str, Setting], name: str, kind: str) -> Setting:
-    """Look a setting up.
+    """Look up a setting by its name.
 
-    Raises ConfigError that says why a setting of Kafka's is not here, or offers the nearest name.
+    Raises:
+        ConfigError: says why a setting of Kafka's is not available, or offers the nearest name.
     """
     setting = table.get(name)
     if setting is None:
@@ -138,7 +151,7 @@ def require_setting(table: Mapping[str, Setting], name: str, kind: str) -> Setti
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that a typing error most likely meant, or None."""
+    """The name that was most likely meant by a misspelt one; None if no name is similar."""
     from difflib import get_close_matches  # only on the way to an error
 
     found = get_close_matches(name, list(names), n=1, cutoff=0.6)

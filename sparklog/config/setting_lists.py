@@ -1,13 +1,13 @@
 """Settings whose text is a list: limits by address, and names of partitions.
 
-Owns: these texts and their values.  Must not know which setting has such a text.
+Owns: the format of these texts.  Must not know which setting has such a text.
 """
 
 from ipaddress import ip_address
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """``address:count`` pairs.  Raises ValueError."""
+    """The counts by address, from ``address:count`` pairs.  Raises ValueError."""
     counts: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         address, _, count = pair.rpartition(":")
@@ -26,7 +26,7 @@ def check_overrides(text: str) -> str | None:
 
 
 def parse_partitions(text: str) -> list[tuple[str, int]]:
-    """Topics and numbers of ``topic-N`` names, separated by commas.  Raises ValueError."""
+    """The (topic, partition) pairs of comma-separated ``topic-N`` names.  Raises ValueError."""
     found: list[tuple[str, int]] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         topic, dash, number = name.rpartition("-")

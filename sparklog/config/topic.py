@@ -1,6 +1,6 @@
-"""The settings of topics: the table, and their values resolved.
+"""The settings of topics: the table, and their resolved values.
 
-Owns: what a topic can be told.  Must not know who uses a setting.
+Owns: all topic settings.  Must not know where a setting is used.
 """
 
 from collections.abc import Mapping
@@ -228,17 +228,17 @@ TOPIC_SETTING_BY_NAME: Mapping[str, Setting] = {s.name: s for s in TOPIC_SETTING
 
 
 class TopicDefaults(Protocol):
-    """Brokers' settings, as topics see them."""
+    """The settings of brokers, as topics see them."""
 
     @property
     def topic_defaults(self) -> Mapping[str, Any]:
-        """Values by the field of the topic setting; what is missing has Kafka's default."""
+        """The given defaults, by the field of the topic setting; others have Kafka's default."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The settings of one topic, resolved; times in milliseconds, sizes in bytes."""
+    """The resolved settings of one topic; times in milliseconds, sizes in bytes."""
 
     cleanup_policy: tuple[str, ...] = ("delete",)
     compression_type: str = "producer"
@@ -271,7 +271,7 @@ class TopicConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: TopicDefaults) -> "TopicConfig":
-        """Topic overrides on top of the broker's defaults.  Raises ConfigError."""
+        """Resolve a topic's overrides over the broker's defaults.  Raises ConfigError."""
         values = dict(broker.topic_defaults)
         for name, text in overrides.items():
             setting = require_setting(TOPIC_SETTING_BY_NAME, name, "topic")

@@ -1,8 +1,8 @@
-"""ApiVersions (key 18) v0-4: what this node serves.
+"""ApiVersions (key 18) v0-4: the APIs and versions that this node serves.
 
-A version that is not known is answered with a v0 body, UNSUPPORTED_VERSION and the range of
-ApiVersions alone (KIP-511), so that every client can start over.  From v3 on a client names itself;
-with a name that can be none it is refused (INVALID_REQUEST).  No features are announced.
+An unknown version is answered with a v0 body, UNSUPPORTED_VERSION and only the version range of
+ApiVersions (KIP-511), so that every client can try again.  From v3 on clients send their software's
+name and version; malformed ones are refused (INVALID_REQUEST).  No features are announced.
 """
 
 import re
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handler(advertised: Callable[[], Mapping[int, tuple[int, int]]]) -> ApiHandler:
-    """``advertised`` gives the version ranges by api key."""
+    """``advertised`` returns the version ranges to report, by api key."""
 
     def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         if context.version >= _NAMED_FROM:

@@ -1,8 +1,8 @@
 """DescribeCluster (key 60) v0-2: the nodes that Metadata lists, without topics.
 
-From v1 the endpoint type must be the kind of node that is asked (KIP-919); from v2 fenced brokers
-are listed on request (KIP-1073).  Deviation: authorized operations are all of them, because there
-are no access rules.
+From v1 the endpoint type must be that of the node that is asked (KIP-919).  From v2 fenced brokers
+are listed on request (KIP-1073).  Deviation: all operations are reported as authorized, because
+there are no ACLs.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,13 @@
-"""DescribeConfigs (key 32) v1-4: settings of topics and of this node, and where each comes from.
+"""DescribeConfigs (key 32) v1-4: the settings of topics and of this node, and their sources.
 
-A topic's setting is its own override, else a broker's default (changed at run time, or given at
-start), else Kafka's default; synonyms list all of them, the one in force first (KIP-226).  As in
-Kafka, a default that is told in hours is not among the synonyms of a setting in milliseconds.
-A broker answers for itself and, with an empty name, for what all brokers were given at run time.
-No setting is sensitive.
+A topic's setting is the topic's override, else the brokers' default (changed at run time, or given
+at start), else Kafka's default.  Synonyms list all of them, the effective one first (KIP-226).  As
+in Kafka, a default in hours is not among the synonyms of a setting in milliseconds.
+A broker answers for itself and, with an empty name, for the settings that were given to all brokers
+at run time.  No setting is sensitive.
 
-Deviation: a resource that is named several times is answered once, with all settings that were
-asked for; Kafka answers it as often as it is named.
+Deviation: a resource that is named several times is answered once, with all requested settings;
+Kafka answers it as often as it is named.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -42,14 +42,14 @@ _TYPES: Final[Mapping[str, int]] = {
 }
 
 
-#: Units of describing one topic or broker, and of refusing one that is not there.
+#: Units of work for describing one topic or broker, and for refusing one that does not exist.
 _RESOURCE_UNITS: Final = 250
 _REFUSAL_UNITS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
-    """Texts by setting name, and what they are."""
+    """The texts of settings from one source, by setting name."""
 
     source: ConfigSource
     texts: Mapping[str, str]
@@ -58,7 +58,7 @@ class _Level:
 def handler(
     image: Callable[[], ClusterImage], *, node_id: int, settings: Mapping[str, str]
 ) -> ApiHandler:
-    """``settings`` are those that the node was started with, by Kafka's names."""
+    """``settings`` are the settings that the node was started with, by Kafka's names."""
 
     def handle(
         _context: RequestContext, request: DescribeConfigsRequest
@@ -90,8 +90,7 @@ def handler(
 def _wanted(
     request: DescribeConfigsRequest,
 ) -> Slices[dict[tuple[int, str], set[str] | None]]:
-    """The settings that are asked for by type and name of the resource, each resource once; None
-    means all settings."""
+    """The requested settings by type and name of the resource; None means all settings."""
     wanted: dict[tuple[int, str], set[str] | None] = {}
     spent = 0
     for resource in request.resources:
@@ -205,7 +204,7 @@ def _broker_entry(setting: Setting, levels: tuple[_Level, ...]) -> DescribeConfi
 
 
 def _rows_with(setting: Setting) -> tuple[Setting, ...]:
-    """A broker's setting among those that mean the same, in the order in which they count."""
+    """A broker setting and those with the same meaning, in the order of their precedence."""
     for topic_setting in TOPIC_SETTINGS:
         names = [synonym.name for synonym in topic_setting.synonyms]
         if setting.name in names:
@@ -231,7 +230,7 @@ def _defaults(rows: tuple[Setting, ...]) -> list[DescribeConfigsSynonym]:
 
 
 def _from(name: str, synonyms: list[DescribeConfigsSynonym]) -> list[DescribeConfigsSynonym]:
-    """As Kafka shows them: without those in front of the name itself."""
+    """The synonyms from the setting's own name on, as Kafka shows them."""
     return list(dropwhile(lambda synonym: synonym.name != name, synonyms))
 
 
@@ -260,7 +259,7 @@ def _entry(
 def _shown(
     entry: DescribeConfigsResourceResult, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    """The entry without what was not asked for."""
+    """The entry without the parts that the request does not ask for."""
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,

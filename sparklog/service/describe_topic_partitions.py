@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75) v0: topics page by page, with their eligible replicas (KIP-966).
 
-Topics come in the order of their names, all of them when none is named; a cursor says where the
-next page begins.  A page holds at most ``max.request.partition.size.limit`` partitions, or fewer
-if the client says so.  Deviation: authorized operations are all of them, because there are no
-access rules.
+Topics are sorted by name; a request that names no topic gets all of them.  A cursor says where the
+next page begins.  A page has at most ``max.request.partition.size.limit`` partitions, or fewer if
+the client asks for fewer.  Deviation: all operations are reported as authorized, because there are
+no ACLs.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,18 +27,18 @@ from sparklog.wire.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 
-#: Units of finding one topic, and of telling one partition.
+#: Units of work for finding one topic, and for describing one partition.
 _TOPIC_UNITS: Final = 4
 _PARTITION_UNITS: Final = 4
 
-#: Whether a replica is known not to work although its broker lives: broker, topic id, partition.
+#: Whether the replica (broker, topic id, partition) is known to be offline on an alive broker.
 HasFailed: TypeAlias = Callable[[int, UUID, int], bool]
 
 
 def handler(
     image: Callable[[], ClusterImage], partitions_max: int, has_failed: HasFailed
 ) -> ApiHandler:
-    """``partitions_max`` is the most that one answer holds, whatever the client asks for."""
+    """``partitions_max`` limits the partitions of one response, whatever the client asks for."""
 
     def handle(
         _context: RequestContext, request: DescribeTopicPartitionsRequest
@@ -130,7 +130,7 @@ def _partition(
     state: PartitionImage,
     has_failed: HasFailed,
 ) -> DescribeTopicPartitionsResponsePartition:
-    """Of those that were last known to have everything, only the ones that lost it since."""
+    """Describe one partition; ``last_known_elr`` has only replicas outside the ISR and ELR."""
     known = (*state.isr, *state.eligible)
     return DescribeTopicPartitionsResponsePartition(
         partition_index=number,
@@ -168,7 +168,7 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 def _error_response(
     request: DescribeTopicPartitionsRequest, error: KafkaError
 ) -> Slices[DescribeTopicPartitionsResponse]:
-    """Nothing was looked up, so nothing is said about what may be done."""
+    """The response with one error for all topics, without authorized operations."""
 
     def refused(topic: TopicRequest) -> DescribeTopicPartitionsResponseTopic:
         return DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)

@@ -1,12 +1,12 @@
-"""From a frame to a handler and back: header, version, authority, decoding, errors, encoding.
+"""The dispatcher: from a frame to a handler and back, with versions, authorization and errors.
 
-Owns: the only place where errors become bytes, and the one rule about how long a request may hold
-the loop (see ``service.handler``).  Must not know sockets, event loops, or what any API means.
+Owns: the only place where errors become bytes, and the rule about how long a request may block the
+event loop (see ``service.handler``).  Must not know sockets, event loops, or what any API means.
 
-A request of few items is decoded, handled and answered at receipt.  Where there are more than
-``ITEMS_AT_ONCE``, or where the handler gives slices that have not ended after ``UNITS_AT_ONCE``,
-the rest is a long answer: the transport makes it by turns with everything else that the node does,
-and handles no further request of that connection until then.
+A request of few items is decoded, handled and answered on receipt.  The answer becomes a long
+answer in two cases: the request has more than ``ITEMS_AT_ONCE`` items, or the handler's slices have
+not ended after ``UNITS_AT_ONCE``.  The transport makes a long answer by turns with all other work
+of the node, and handles no further request of that connection until the answer is complete.
 """
 
 import dataclasses
@@ -38,26 +38,26 @@ __all__ = ["ApiHandler", "Dispatcher", "RequestContext"]
 
 logger = logging.getLogger(__name__)
 
-#: What a member asks before it has proved to be one.
+#: The APIs that a member uses before it has proved its membership.
 _DOOR_KEYS: Final = frozenset(
     message.API_KEY for message in (ApiVersionsRequest, MemberHelloRequest, MemberProofRequest)
 )
 
 
-#: Units of work (see ``sparklog.slices``) that a request may take at receipt.
+#: Units of work (see ``sparklog.slices``) that a request may take on receipt.
 UNITS_AT_ONCE: Final = 2_000
-#: Units of the least request, and of one that repeats another.
+#: Units of the smallest request, and of a request that repeats another one.
 _REQUEST_UNITS: Final = 40
 _REPEAT_UNITS: Final = 15
-#: Bytes of a frame that cost a unit: their checksum, and their way to the disk.
+#: Two to this power bytes of a frame cost one unit, for their checksum and their way to the disk.
 _BYTES_PER_UNIT_SHIFT: Final = 10
 
 
 class Dispatcher:
-    """The transport's handler for a set of APIs.  ApiVersions is added by itself.
+    """The transport's handler for a set of APIs; ApiVersions is added automatically.
 
-    ``requests`` counts by api key, ``errors`` the unforeseen failures, ``undecodable`` the frames
-    that cost a connection.
+    ``requests`` counts requests by api key, ``errors`` the unexpected failures, and ``undecodable``
+    the frames that could not be decoded and ended their connection.
     """
 
     def __init__(self, handlers: Iterable[ApiHandler]) -> None:
@@ -70,7 +70,7 @@ class Dispatcher:
             self._handlers[handler.api_key] = _with_error_response(handler)
 
     def advertised(self) -> Mapping[int, tuple[int, int]]:
-        """The version ranges that ApiVersions shows, by api key."""
+        """The version ranges that ApiVersions reports, by api key."""
         return {
             h.api_key: (
                 h.min_version if h.advertised_min is None else h.advertised_min,
@@ -81,10 +81,14 @@ class Dispatcher:
         }
 
     def __call__(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-        """Handle the first request, maybe with some of those behind it.
+        """Handle the first request, and possibly some of the requests after it.
 
-        Raises DecodeError or FrameError for what cannot be answered; the transport closes the
-        connection.
+        Args:
+            frames: the received requests; those that are handled are removed from the left.
+
+        Raises:
+            DecodeError, FrameError: the request cannot be answered.  The transport then closes the
+                connection.
         """
         frame = frames.popleft()
         connection.units_spent += _REQUEST_UNITS + (len(frame) >> _BYTES_PER_UNIT_SHIFT)
@@ -127,7 +131,10 @@ class Dispatcher:
     def _long(
         self, handler: ApiHandler, context: RequestContext, body: bytes | memoryview
     ) -> LongAnswer:
-        """A request of many items; its bytes are copied, because the frame does not stay valid."""
+        """The long answer to a request of many items.
+
+        The request's bytes are copied, because the frame does not stay valid.
+        """
         owned = memoryview(bytes(body))
         if handler.needs_body:
             context = context._replace(body=owned)
@@ -136,7 +143,7 @@ class Dispatcher:
     def _decoded(
         self, handler: ApiHandler, context: RequestContext, body: memoryview
     ) -> Slices[Answer]:
-        """A request of many items, decoded, handled and answered in slices."""
+        """Decode, handle and answer a request of many items, in slices."""
         header = context.header
         try:
             request = yield from decode_request_in_slices(header, body, handler.items_max)
@@ -150,7 +157,7 @@ class Dispatcher:
     def _through(
         self, handler: ApiHandler, header: RequestHeader, request: Any, response: Handled
     ) -> Slices[Answer]:
-        """The answer that a response comes to, or that slices come to which end with one."""
+        """The answer to a request whose response is made in slices."""
         try:
             while are_slices(response):
                 response = yield from response
@@ -168,9 +175,10 @@ class Dispatcher:
         return (yield from answer.slices) if isinstance(answer, LongAnswer) else answer
 
     def at_door(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-        """The transport's door: nothing but a member's proof is handled.
+        """Handle a request on a connection over the limit: only a proof of membership is allowed.
 
-        Raises FrameError for everything else; the transport closes the connection.
+        Raises:
+            FrameError: any other request.  The transport then closes the connection.
         """
         api_key = decode_request_header(frames[0])[0].api_key
         if api_key not in _DOOR_KEYS:
@@ -188,12 +196,12 @@ class Dispatcher:
         frame: memoryview,
         frames: deque[memoryview],
     ) -> Sequence[Answer] | None:
-        """The answers to requests that repeat earlier ones of the connection, if this one does."""
+        """The answers if the request repeats an earlier one of the connection; otherwise None."""
         try:
             answer = partial(self._answer, handler)
             answers = repeats.handle(context, frame, frames, answer)
         except Exception:
-            self.errors += 1  # how many answers are owed is not known: the connection ends
+            self.errors += 1  # the number of missing answers is unknown, so the connection ends
             raise
         if answers is not None:
             self.requests[handler.api_key] += len(answers)
@@ -219,7 +227,7 @@ class Dispatcher:
         response: Handled,
         connection: ServerConnection | None = None,
     ) -> Answer:
-        """The answer to a request; what its slices cost at once goes to the ``connection``."""
+        """The answer to a request; the units spent on receipt are charged to ``connection``."""
         if response is None:
             return None
         if are_slices(response):
@@ -277,7 +285,7 @@ def _encoded(version: int, correlation_id: int, response: Any) -> Slices[Reply]:
 
 
 def _at_once(slices: Slices[Answer], connection: ServerConnection | None) -> Answer:
-    """The answer, if the slices come to it soon; otherwise they are a long answer."""
+    """The answer, if the slices end within ``UNITS_AT_ONCE``; otherwise a long answer."""
     units = UNITS_AT_ONCE
     try:
         while units > 0:

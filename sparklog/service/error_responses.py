@@ -1,9 +1,10 @@
-"""Refusals of requests that both kinds of nodes take: every item answered with one error.
+"""The error responses of requests that brokers and the control plane both accept.
 
-Owns: the shape of these answers, for the node that decides or leads and for those that pass
-requests on or lead nothing.  Must not know why a request is refused.
+Owns: the responses that answer every item of a request with the same error.  They are used by the
+node that handles a request, and by nodes that forward requests or lead no partition.  Must not know
+why a request is refused.
 
-Answers with an error for every item are made in slices.
+Responses with an error for every item are made in slices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,7 @@ from sparklog.wire.protocol.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 
-#: The two requests that change settings: what they ask for differs, their answers only by name.
+#: The two requests that change settings.  Their responses differ only in the names of the types.
 AnyAlterConfigsRequest: TypeAlias = IncrementalAlterConfigsRequest | AlterConfigsRequest
 AnyAlterConfigsResponse: TypeAlias = IncrementalAlterConfigsResponse | AlterConfigsResponse
 _ALTER_CONFIGS_ANSWERS: Final[Mapping[type, tuple[Any, Any]]] = {
@@ -85,7 +86,7 @@ _ALTER_CONFIGS_ANSWERS: Final[Mapping[type, tuple[Any, Any]]] = {
 }
 
 
-#: Units of refusing one item.
+#: Units of work for refusing one item.
 REFUSAL_UNITS: Final = 2
 
 
@@ -102,7 +103,7 @@ def refuse_create_topics(
 
 
 def topics_to_delete(request: DeleteTopicsRequest) -> Slices[tuple[DeleteTopicState, ...]]:
-    """The topics in the form of v6; earlier versions give names alone."""
+    """The topics in the form of v6; earlier versions have names only."""
     named = yield from in_slices(_topic_named, request.topic_names, 1)
     return (*request.topics, *named)
 
@@ -179,7 +180,7 @@ def refuse_alter_configs(
 def answer_alter_configs(
     request: AnyAlterConfigsRequest, refusals: Sequence[KafkaError | None]
 ) -> AnyAlterConfigsResponse:
-    """What came of each resource, in their order: its refusal, or None."""
+    """The response; ``refusals`` has the refusal (or None) of each resource, in their order."""
     response_type, result_type = _ALTER_CONFIGS_ANSWERS[type(request)]
     resources: Sequence[Any] = request.resources
     response: AnyAlterConfigsResponse = response_type(
@@ -199,7 +200,7 @@ def answer_alter_configs(
 def refuse_elect_leaders(
     request: ElectLeadersRequest, error: KafkaError
 ) -> Slices[ElectLeadersResponse]:
-    """v0 has no error of the whole, so every partition carries it too."""
+    """The error for every partition as well, because v0 has no error code for the response."""
     results = yield from in_groups(
         request.topic_partitions or (),
         lambda topic: topic.partitions,

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10) v0-6: there are no coordinators yet.
 
-Groups are answered with COORDINATOR_NOT_AVAILABLE, which clients retry; transactional ids with a
-refusal that they take as final.  The API is served because librdkafka sends lz4 only to brokers
-that advertise it.
+Groups are answered with COORDINATOR_NOT_AVAILABLE, which clients retry.  Transactional ids are
+answered with an error that clients take as final.  The API is served because librdkafka sends lz4
+only to brokers that advertise it.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ _NO_GROUPS: Final = KafkaError(
     "consumer groups are not available yet; assign partitions instead",
 )
 _NO_PORT: Final = -1
-#: Units of answering one key.
+#: Units of work for answering one key.
 _KEY_UNITS: Final = 3
 
 

@@ -1,17 +1,18 @@
-"""The shape of a request handler.
+"""The interface of a request handler.
 
-Owns: what a handler is told about a request, what it declares about its API, and the bounds of the
-work on one request.  Must not know how frames arrive or in which process it runs.
+Owns: the context of a request, the declaration of an API, and the bounds of the work on one
+request.  Must not know how frames arrive or in which process a handler runs.
 
-Every handler keeps to one rule: the work of a request is bounded before it begins, and no piece of
-it holds the loop for long.
+Every handler follows one rule: the work of a request is bounded before it begins, and no part of it
+blocks the event loop for long.
 
-* ``items_max`` bounds the items that a request may have; a request with more costs its connection.
-* What an API does per item is done once for a thing that is named several times, or refused, as
-  Kafka does.  So the work is bounded by what the request names and by what the cluster has.
-* Work on a few items is done at receipt.  Work on more is a generator (``sparklog.slices``): the
-  loop serves other connections between its slices.  That goes for ``handle``, ``error_response``,
-  ``encode`` and for the result of an awaitable alike; dispatch decodes and encodes in slices, too.
+* ``items_max`` limits the items of a request; a request with more items ends its connection.
+* A resource that is named several times is handled once, or refused, as in Kafka.  So the work is
+  bounded by the resources that the request names and by those that the cluster has.
+* Work on a few items is done on receipt.  Work on more items is a generator (``sparklog.slices``),
+  and the loop serves other connections between its slices.  This holds for ``handle``,
+  ``error_response``, ``encode`` and the result of an awaitable; dispatch decodes and encodes in
+  slices, too.
 """
 
 from collections import deque
@@ -24,9 +25,9 @@ from sparklog.slices import Slices
 from sparklog.transport import Answer, Reply, ServerConnection
 from sparklog.wire.protocol.codec import MAX_REQUEST_ITEMS, RequestHeader
 
-#: Items of a request that names no topics: none of Kafka's has any, newer clients may add fields.
+#: Most items of a request that names no topics.  Kafka's have none; newer clients may add fields.
 FEW_ITEMS: Final = 100
-#: Items of a request about topics and partitions: those of a cluster of the largest size.
+#: Most items of a request about topics and partitions: those of a cluster of the largest size.
 MANY_ITEMS: Final = MAX_REQUEST_ITEMS
 
 
@@ -34,7 +35,7 @@ NO_BODY: Final = memoryview(b"")
 
 
 class RequestContext(NamedTuple):
-    """Who asks, in which version; where a handler ``needs_body``, the bytes behind the header."""
+    """The header and the connection of a request; the ``body`` only if the handler needs it."""
 
     header: RequestHeader
     connection: ServerConnection
@@ -54,17 +55,17 @@ class RequestContext(NamedTuple):
         return self.connection.member
 
 
-#: A response, or an awaitable of one, or slices that end with one of these, or None when no answer
-#: is owed (Produce with acks=0).  A future costs less than a coroutine: it needs no task.
+#: A response, or an awaitable of one, or slices that end with one of these, or None for requests
+#: without an answer (Produce with acks=0).  A future costs less than a coroutine: it needs no task.
 Handled: TypeAlias = Any | Awaitable[Any] | None
-#: Makes the answer to a request (its header, what ``error_response`` needs of it) that was handled.
+#: Makes the answer from a request's header, the part that ``error_response`` needs, and the result.
 AnswerWith: TypeAlias = Callable[[RequestHeader, Any, Handled], Answer]
 
 
 class Repeats(Protocol):
-    """Handles requests that are like earlier ones of their connection without decoding them anew.
+    """Handles requests that repeat earlier ones of their connection without decoding them again.
 
-    Worth it where a request's own work is small, or where that of several can be shared.  Frames
+    This pays where a request's own work is small, or where several requests can share work.  Frames
     are valid only during a call.
     """
 
@@ -75,32 +76,44 @@ class Repeats(Protocol):
         frames: deque[memoryview],
         answer: AnswerWith,
     ) -> Sequence[Answer] | None:
-        """None when the request is not known: it is decoded and handled in full.
+        """Handle a request that repeats an earlier one.
 
-        May take those behind it off the left of ``frames``; the answers are to the request and to
-        them, each what handling in full would come to.
+        Args:
+            frame: the request.
+            frames: the requests after it; those that are handled as well are removed from the left.
+            answer: makes the answer to one request.
+
+        Returns:
+            The answers to the handled requests, the same as after decoding them; None if the
+            request repeats no earlier one, and has to be decoded.
         """
 
     def learn(self, context: RequestContext, frame: memoryview, request: Any) -> None:
-        """A request was handled in full; it may be repeated."""
+        """Remember a request that was decoded and handled, because it may be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiHandler:
     """One API of a node.
 
-    ``handle`` is called synchronously at receipt and in request order; buffers inside the request
-    are valid only during that call, or until its slices have ended.  It raises ``KafkaError`` to
-    refuse; ``error_response`` turns that into the API's answer (None: no answer is owed); it may be
-    left out when the response has an ``error_code`` of its own.  ``keep`` gives what of a request
-    ``error_response`` needs if the answer comes later; without it, an answer that waits holds the
-    receive buffer of its request.  ``repeats`` is asked before a request is decoded.  ``mend_body``
-    gives the bytes to decode in place of those that came, and ``encode`` replaces the generic
-    encoder; ``advertised_min`` shows a lower version to clients than is served; ``unsupported``
-    answers versions outside the range (without it the connection is closed, as Kafka does).
-
-    ``items_max`` is the most items that all arrays of a request (and its unknown tagged fields) may
-    have together.
+    Args:
+        items_max: the most items that all arrays of a request (and its unknown tagged fields) may
+            have together.
+        handle: called synchronously on receipt, in request order.  Buffers inside the request are
+            valid only during that call, or until its slices have ended.  Raises ``KafkaError`` to
+            refuse the request.
+        repeats: handles repeated requests before they are decoded.
+        mend_body: returns the bytes to decode in place of the received ones.
+        encode: replaces the generic encoder.
+        error_response: makes the response for a refusal, or None for no answer.  It may be left out
+            if the response has an ``error_code`` of its own.
+        keep: returns the part of a request that ``error_response`` needs if the answer comes later.
+            Without it, a waiting answer holds the receive buffer of its request.
+        unsupported: answers versions outside the range.  Without it the connection is closed, as in
+            Kafka.
+        advertised_min: a lower version to advertise than is served.
+        members_only: whether only members of the cluster may use the API.
+        needs_body: whether ``RequestContext.body`` is set.
     """
 
     api_key: int

@@ -1,7 +1,7 @@
 """MemberHello and MemberProof (keys 20000, 20001): a peer proves that it belongs to the cluster.
 
 Both sides prove that they hold the cluster secret, by an HMAC over two fresh nonces; see
-``wire.private``.  A failed proof leaves the connection as it was: a client's.
+``wire.protocol.private``.  After a failed proof the connection remains that of a client.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _NONCES: Final = "member nonces"
 def handlers(
     secret: bytes, random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes
 ) -> tuple[ApiHandler, ApiHandler]:
-    """The two halves of the proof."""
+    """The handlers of both steps of the proof."""
 
     def hello(context: RequestContext, request: MemberHelloRequest) -> MemberHelloResponse:
         if len(request.nonce) != NONCE_BYTES:

@@ -1,11 +1,11 @@
-"""Metadata (key 3) v0-13: nodes, topics and leaders, as the cluster image has them.
+"""Metadata (key 3) v0-13: nodes, topics and leaders, from the cluster image.
 
-Topics by name (all: null, in v0 an empty list), from v12 also by id.  A topic that is missing is
-created when client and node allow it; until the image has it the answer is LEADER_NOT_AVAILABLE,
-which clients retry.  The control plane is node 0 and named as controller.
-A leader whose connections have just ended is not named as one (``suspected_brokers``).
+Topics are named, from v12 also by id; null (in v0 an empty list) asks for all topics.  A missing
+topic is created if both client and node allow it; until the image has the topic, the answer is
+LEADER_NOT_AVAILABLE, which clients retry.  The control plane is node 0 and named as controller.
+A leader whose connections have just ended is not reported as leader (``suspected_brokers``).
 A topic that is named several times is answered once, as in Kafka.
-Deviation: authorized operations are all of them, because there are no access rules.
+Deviation: all operations are reported as authorized, because there are no ACLs.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from sparklog.wire.protocol.messages.metadata import (
 
 #: Creates a topic with the cluster's defaults, or raises KafkaError.
 CreateTopic = Callable[[str], Awaitable[None]]
-#: As things are now; topics that could not be created have an error.
+#: Makes the response from the present image; topics that could not be created have an error.
 Answer = Callable[[RequestContext, MetadataRequest, dict[str, ErrorCode]], Slices[MetadataResponse]]
 
-#: Bits of ``AclOperation`` that a topic, or the cluster, has at all.
+#: All bits of ``AclOperation`` that apply to a topic, or to the cluster.
 TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 _NOT_ASKED: Final = -(2**31)
 _IDS_FROM: Final = 12
 _FLEXIBLE_FROM: Final = MetadataRequest.FLEXIBLE_FROM
-#: Topics that one request may create.
+#: Most topics that one request may create.
 _CREATE_MAX: Final = 1000
-#: Units of looking at one topic, and at one partition.
+#: Units of work for one topic, and for one partition.
 _TOPIC_UNITS: Final = 4
 _PARTITION_UNITS: Final = 3
 
@@ -52,7 +52,7 @@ def handler(
     create_topic: CreateTopic | None = None,
     suspected_brokers: SuspectedBrokers | None = None,
 ) -> ApiHandler:
-    """``create_topic`` is None where missing topics are never created."""
+    """``create_topic`` is None if missing topics are never created."""
 
     def answer(
         context: RequestContext, request: MetadataRequest, refusals: dict[str, ErrorCode]
@@ -87,10 +87,10 @@ def handler(
 
 
 def _mend_body(header: RequestHeader, body: memoryview) -> bytes | memoryview:
-    """Repairs librdkafka's "all topics" of flexible versions.
+    """Repair librdkafka's request for all topics in flexible versions.
 
-    It reserves four bytes for the number of topics and writes the one byte of a null array, so
-    three bytes too many follow; brokers that ignore trailing bytes never noticed.
+    librdkafka reserves four bytes for the number of topics and writes one byte for the null array,
+    so the request has three bytes too many.  Brokers that ignore trailing bytes never noticed.
     """
     if header.api_version >= _FLEXIBLE_FROM and len(body) > 6 and body[:4] == bytes(4):
         return bytes(body[:1]) + bytes(body[4:])
@@ -123,7 +123,7 @@ async def _create_and_answer(
 
 
 def _check_names(request: MetadataRequest) -> Slices[None]:
-    """The fields are there from v10 on, but mean something only from v12 on (KIP-516)."""
+    """Refuse topic ids before v12: the field exists from v10 on, but counts from v12 (KIP-516)."""
     yield from in_slices(_check_name, request.topics or (), 1)
 
 
@@ -151,7 +151,7 @@ def _missing_names(
 
 
 class _View:
-    """What one request is told about topics, from one image."""
+    """The topics as one request sees them, from one image."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _View:
         self._operations = (
             TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
         )
-        #: Nobody is told to write to a leader whose connections have just ended.
+        #: Clients must not be sent to a leader whose connections have just ended.
         self._suspected = {
             broker_id
             for broker_id, broker in (image.brokers.items() if suspected_brokers else ())
@@ -173,7 +173,7 @@ class _View:
         }
 
     def wanted(self, wanted: MetadataRequestTopic) -> "TopicImage | MetadataResponseTopic":
-        """A topic that a request names, or its refusal."""
+        """A topic that the request names, or the response with its error."""
         image = self.image
         if wanted.topic_id is not None:
             return image.topic_by_id(wanted.topic_id) or _refused(
@@ -240,7 +240,7 @@ def _response(
 def _wanted_topics(
     view: _View, named: Iterable[MetadataRequestTopic]
 ) -> "Slices[list[TopicImage | MetadataResponseTopic]]":
-    """Each once, in the order of the request."""
+    """The requested topics, each once, in the order of the request."""
     seen: set[object] = set()
     found: list[TopicImage | MetadataResponseTopic] = []
     spent = 0

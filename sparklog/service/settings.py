@@ -1,7 +1,7 @@
-"""How a node's settings take effect: at its server, and when they change while it runs.
+"""The effects of a node's settings on its server, and changes of settings at run time.
 
-Owns: settings as limits of a server, and what becomes of a change that does not fit.  Must not know
-who connects or who changes settings.
+Owns: a server's limits as they follow from settings, and the handling of invalid changes.  Must not
+know which clients connect, or how settings are changed.
 """
 
 import logging
@@ -14,7 +14,7 @@ from sparklog.transport import ServerLimits
 
 logger = logging.getLogger(__name__)
 
-#: Descriptors that are neither a connection's nor a log file's.
+#: File descriptors that are used neither by connections nor by log files.
 _OTHER_DESCRIPTORS: Final = 128
 #: While a socket is full, a duplicate of its descriptor is watched.
 _DESCRIPTORS_PER_CONNECTION: Final = 2
@@ -22,10 +22,13 @@ _CONNECTIONS_MIN: Final = 16
 
 
 def server_limits(config: BrokerConfig, descriptors: int) -> ServerLimits:
-    """``descriptors`` is how many the process may have open.
+    """The limits of a node's server.
 
-    Clients must not be able to take those that logs need: a log that cannot open a file goes
+    Connections must not use up the descriptors that logs need: a log that cannot open a file goes
     offline.
+
+    Args:
+        descriptors: the number of descriptors that the process may have open.
     """
     left = descriptors - config.log_open_files_max - _OTHER_DESCRIPTORS
     affordable = max(left // _DESCRIPTORS_PER_CONNECTION, _CONNECTIONS_MIN)
@@ -45,8 +48,8 @@ def server_limits(config: BrokerConfig, descriptors: int) -> ServerLimits:
 def changed_config(start: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
     """A node's settings after changes at run time.
 
-    The controller has checked them; but against the settings that it was started with, which may
-    have become others since.  Then the changes do not count, and the log says so.
+    The controller has checked the changes, but against its own start settings, which may differ
+    from this node's.  Changes that do not fit are ignored, and an error is logged.
     """
     try:
         return start.overlay(changes)

@@ -9,7 +9,7 @@ from sparklog.wire.protocol.private import NodeStatusRequest, NodeStatusResponse
 
 
 def handler(status: Callable[[], Mapping[str, Any]]) -> ApiHandler:
-    """``status`` gives what JSON can hold."""
+    """``status`` returns the counters, as values that JSON can represent."""
 
     def handle(_context: RequestContext, _request: NodeStatusRequest) -> NodeStatusResponse:
         return NodeStatusResponse(status=json.dumps(status()).encode())

@@ -1,6 +1,6 @@
-"""What every node answers about transactions while there is no transaction coordinator.
+"""The answers about transactions while there is no transaction coordinator.
 
-Owns: the refusals, and what InitProducerId may ask.  Must not know who asks.
+Owns: the refusals, and the check of InitProducerId requests.  Must not know which node is asked.
 """
 
 from typing import Final
@@ -12,16 +12,16 @@ from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 
-#: v6 is not released in Kafka either: it is about two-phase commits (KIP-939).
+#: v6, for two-phase commits (KIP-939), is not released in Kafka either.
 INIT_PRODUCER_ID_MAX_VERSION: Final = 5
 
 
 def transactions_refused(transactional_id: str) -> KafkaError:
     """The answer to FindCoordinator and InitProducerId with a transactional id.
 
-    The code is one that every client takes as final.  librdkafka goes on asking for a transaction
-    coordinator after most others, and all clients do after COORDINATOR_NOT_AVAILABLE, until the
-    application's timeout, which tells nobody what is wrong.
+    Every client takes this error code as final.  After most other codes librdkafka keeps asking for
+    a transaction coordinator until the application's timeout, and after COORDINATOR_NOT_AVAILABLE
+    all clients do.  The timeout would not tell the user what is wrong.
     """
     return KafkaError(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -31,7 +31,7 @@ def transactions_refused(transactional_id: str) -> KafkaError:
 
 
 def check_init_producer_id(request: InitProducerIdRequest) -> None:
-    """Raises KafkaError unless an idempotent producer without a transactional id may ask this."""
+    """Raises KafkaError unless the request is valid for a producer without a transactional id."""
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is null, or not empty")
     if request.transactional_id is not None:
