@@ -1,4 +1,4 @@
-"""A control plane of one test alone: running, with a client's and a member's connection."""
+"""A running control plane for one test, with the connections of a client and of a member."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,12 +16,12 @@ from sparklog.types import Endpoint
 from sparklog.wire.protocol.schema import Request
 
 TIMEOUT_S = 60.0
-#: Longer than a busy machine stands still.
+#: Longer than a busy machine may stall.
 ANSWER_S = 30.0
 
 
 class UnderTest:
-    """A running control plane, a client's connection and a member's."""
+    """A running control plane, the connection of a client, and that of a member."""
 
     control_plane: ControlPlane
     client: Connection
@@ -51,7 +51,7 @@ def run(
     story: Callable[[UnderTest], Coroutine[Any, Any, None]],
     **settings: str,
 ) -> None:
-    """Tell a story to a control plane whose journal is of this test alone."""
+    """Run a test's story against a control plane with a journal of its own."""
     options = options_of(request, **settings)
 
     async def limited() -> None:

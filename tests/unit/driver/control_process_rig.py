@@ -1,6 +1,6 @@
 """Control planes as processes, and requests to them.
 
-Owns: the processes, which end with the test.  Must not know what is asked.
+Owns: the processes, which end with the test.  Must not know what the requests are.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from sparklog.types import Endpoint
 from sparklog.wire.protocol.schema import Request
 
 WAIT_S = 45.0
-#: A start on a busy machine.
+#: Time limit of a start, also on a busy machine.
 READY_S = 45.0
 
 

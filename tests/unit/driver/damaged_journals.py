@@ -1,4 +1,4 @@
-"""A journal with a history of which tests damage a part."""
+"""A journal with a history, parts of which tests damage."""
 
 from typing import Any
 from uuid import UUID
@@ -72,7 +72,7 @@ def setting(name: str, value: str | None, topic_name: str = "t") -> ConfigChange
     )
 
 
-#: Commit n is the n-th; the cluster's life with controllers of epochs 1 and 2.
+#: The history of a cluster with controllers of epochs 1 and 2; item n-1 is commit n.
 HISTORY: list[tuple[int, tuple[Record, ...]]] = [
     (1, (ClusterCreated(cluster_id="c", created_ms=1), controller := ControllerChanged(
         controller_epoch=1, host="127.0.0.1", port=9))),

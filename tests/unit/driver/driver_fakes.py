@@ -1,4 +1,4 @@
-"""A controller under test: fixed ids, a clock that is moved by hand, and short ways to ask."""
+"""A controller under test, with fixed ids, a manual clock, and short methods for requests."""
 
 from dataclasses import replace
 from typing import Any
@@ -48,7 +48,7 @@ def topic_id(number: int) -> UUID:
 
 
 class ControllerUnderTest:
-    """``now_ms`` is the clock."""
+    """A controller; ``now_ms`` is its clock."""
 
     def __init__(self, image: ClusterImage | None = None, **settings: str) -> None:
         self.now_ms = 0
@@ -71,7 +71,7 @@ class ControllerUnderTest:
         return decision
 
     def refusal(self, event: Event) -> ErrorCode:
-        """The code with which the whole event is refused; the image stays as it was."""
+        """The error code that refuses the whole event; asserts that the image has not changed."""
         before = self.image.copy()
         try:
             self.handle(event)
@@ -105,7 +105,7 @@ class ControllerUnderTest:
         )
 
     def lose(self, *brokers: int) -> Decision:
-        """The launcher saw them die."""
+        """The launcher reports the brokers' death."""
         lost = tuple(LostBroker(broker_id=broker_id) for broker_id in brokers)
         return self.handle(ReportLossRequest(brokers=lost))
 
@@ -116,7 +116,7 @@ class ControllerUnderTest:
         return self.register(broker_id, **fresh)
 
     def tick(self, now_ms: int) -> Decision:
-        """The clock goes on, and whoever is alive is heard of."""
+        """Advance the clock; all alive brokers send heartbeats."""
         self.now_ms = now_ms
         for broker in self.image.alive_brokers():
             self.heartbeat(broker.broker_id)
@@ -130,7 +130,7 @@ class ControllerUnderTest:
         return self.handle(CreateTopicsRequest(topics=topics))
 
     def place(self, name: str, *partitions: PartitionImage, **overrides: str) -> UUID:
-        """A topic whose partitions are as given, with settings of its own; its id."""
+        """Create a topic with these partition states and settings.  Returns its id."""
         created = TopicCreated(topic=name, topic_id=self._new_id(), partitions=partitions)
         self.image.replay(created)
         for setting, value in overrides.items():
@@ -186,7 +186,7 @@ def first_image() -> ClusterImage:
 
 
 def partition(*replicas: int, **changes: Any) -> PartitionImage:
-    """In sync everywhere and led by its first replica, with changes."""
+    """A partition with all replicas in sync, led by the first, with changes."""
     state = PartitionImage(replicas=replicas, isr=replicas, leader=replicas[0])
     state = replace(state, **changes)
     known = changes.get("last_known", tuple(sorted({*state.isr, *state.eligible})))

@@ -1,8 +1,9 @@
-"""One replicated partition as a model: hosts with logs, under the decisions of a real controller.
+"""A model of one replicated partition: hosts with logs, under the decisions of a real controller.
 
-The hosts do what brokers do, in a few lines each and without a network: a host goes by the state of
-the partition that it saw last, which may be old.  ``committed`` is what any leader's high watermark
-has passed; nobody may ever lose it, except by an election that the controller counts as unclean.
+The hosts behave as brokers, in a few lines each and without a network.  A host acts on the state of
+the partition that it has seen last, which may be old.  ``committed`` are the entries that any
+leader's high watermark has passed.  They may only be lost by an election that the controller counts
+as unclean.
 """
 
 from dataclasses import dataclass, field
@@ -14,12 +15,12 @@ Entry = tuple[int, int]
 
 
 class LostError(AssertionError):
-    """A leader lacks what was acknowledged."""
+    """A leader lacks acknowledged entries."""
 
 
 @dataclass
 class Proposal:
-    """A change of the ISR that the controller has been asked for; members with broker epochs."""
+    """A proposed change of the ISR; its members with their broker epochs."""
 
     members: dict[int, int]
     partition_epoch: int
@@ -27,11 +28,11 @@ class Proposal:
 
 @dataclass
 class Host:
-    """A broker's process and its disk.  ``flushed`` entries survive everything but a new disk."""
+    """A broker's process and its disk.  ``flushed`` entries survive unless the disk is replaced."""
 
     broker_id: int
     running: bool = False
-    #: Whether its log does not work, while the process lives.
+    #: Whether the log is offline while the process is alive.
     broken: bool = False
     clean: bool = True
     incarnation: int = 0
@@ -42,17 +43,17 @@ class Host:
     state: PartitionImage | None = None
     min_isr: int = 1
     high_watermark: int = 0
-    #: Of followers: log end and broker epoch, as their fetches in this leader epoch tell.
+    #: The followers' log ends and broker epochs, from their fetches in this leader epoch.
     followers: dict[int, tuple[int, int]] = field(default_factory=dict)
     epoch_start: int = 0
-    #: Of all brokers, by the image.
+    #: The epochs of all brokers in the image.
     known_epochs: dict[int, int] = field(default_factory=dict)
     proposal: Proposal | None = None
 
     # -- life
 
     def start(self, *, lost: int, new_directory: bool) -> None:
-        """A new process.  After an unclean stop ``lost`` entries that were not flushed are gone."""
+        """Start a new process.  After an unclean stop ``lost`` unflushed entries are gone."""
         self.running, self.broken = True, False
         self.incarnation += 1
         if new_directory:
@@ -77,7 +78,7 @@ class Host:
     # -- the partition
 
     def take(self, state: PartitionImage, min_isr: int, epochs: dict[int, int]) -> None:
-        """Go by a newer state."""
+        """Take over a newer state."""
         before, self.state, self.min_isr = self.state, state, min_isr
         self.known_epochs = epochs
         if self.proposal is not None and state.partition_epoch != self.proposal.partition_epoch:
@@ -102,7 +103,7 @@ class Host:
         self.log.append((self.leader_epoch, value))
 
     def follow(self, leader: "Host", count: int) -> None:
-        """One fetch: say how far this log is, take what the leader gives, at the same epoch."""
+        """Fetch once from a leader of the same epoch: send the log end, append the new entries."""
         common = 0
         for own, other in zip(self.log, leader.log, strict=False):
             if own != other:
@@ -114,7 +115,7 @@ class Host:
         self.log += leader.log[common : common + count]
 
     def advance(self) -> None:
-        """The high watermark moves as far as the maximal ISR allows."""
+        """Advance the high watermark as far as the maximal ISR allows."""
         state = self.state
         assert state is not None
         if len(state.isr) < state.required_isr(self.min_isr):
@@ -129,7 +130,7 @@ class Host:
         return self.followers.get(broker_id, (0, 0))[0]
 
     def caught_up(self) -> list[int]:
-        """Followers that may join the ISR."""
+        """The followers that may join the ISR."""
         assert self.state is not None
         bound = max(self.high_watermark, self.epoch_start)
         return [
@@ -139,7 +140,7 @@ class Host:
         ]
 
     def propose(self, members: set[int]) -> None:
-        """Ask for an ISR, as far as this leader knows its members' processes."""
+        """Propose an ISR, with the broker epochs that this leader knows."""
         assert self.state is not None
         epochs = {member: self._epoch_of(member) for member in sorted(members)}
         self.proposal = Proposal(epochs, self.state.partition_epoch)
@@ -152,20 +153,20 @@ class Host:
 
 @dataclass
 class Ledger:
-    """What was committed, by offset."""
+    """The committed entries, by offset."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
-    #: Leaders before this epoch were overruled by an unclean election: what they commit is lost.
+    #: Leaders of earlier epochs were overruled by an unclean election: what they commit is lost.
     overruled: int = 0
-    #: Whether the leader of that election has not taken its role yet.
+    #: Whether the leader of that election has not taken over yet.
     pending: bool = False
 
     def overrule(self, epoch: int) -> None:
-        """An unclean election: what the elected log lacks is lost, and was counted."""
+        """An unclean election: entries that the elected log lacks are lost, and were counted."""
         self.overruled, self.pending = epoch, True
 
     def take(self, leader: Host) -> None:
-        """A host has taken the lead.  Raises LostError when it lacks something."""
+        """A host has become leader.  Raises LostError if it lacks committed entries."""
         if leader.leader_epoch < self.overruled:
             return
         lost = [
@@ -178,7 +179,7 @@ class Ledger:
         self.pending = False
 
     def commit(self, leader: Host) -> None:
-        """A leader's high watermark may have moved."""
+        """A leader's high watermark may have advanced."""
         leader.advance()
         if leader.leader_epoch < self.overruled:
             return

@@ -1,4 +1,4 @@
-"""What changed settings do to partitions, in the commit that changes them."""
+"""The effects of changed settings on partitions, in the commit of the change."""
 
 from dataclasses import replace
 

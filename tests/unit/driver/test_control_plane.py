@@ -1,4 +1,4 @@
-"""The control plane on a real loop and real sockets, its journal on a memory disk."""
+"""The control plane on a real event loop and real sockets, with its journal on a memory disk."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""``python -m sparklog.driver`` as the launcher starts it: killed, and back with all its state."""
+"""``python -m sparklog.driver`` as the launcher starts it; after a kill its state is complete."""
 
 import os
 import signal

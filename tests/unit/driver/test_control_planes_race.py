@@ -1,6 +1,6 @@
-"""Several control planes on one journal in a bucket: one history, whoever sleeps and wakes.
+"""Several control planes on one journal in a bucket have one history, also after pauses.
 
-The clients of each go on creating topics while it is paused, woken and replaced.
+Clients keep creating topics at each control plane while it is paused, continued and replaced.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from sparklog.wire.protocol.messages.metadata import MetadataRequest
 pytestmark = [pytest.mark.process, pytest.mark.s3]
 
 PAUSES = 2
-#: Between two requests of a client: a controller that is never idle is not overtaken by one that
-#: reads no faster than the other writes.
+#: The pause between two requests of a client.  A controller that is never idle cannot be replaced
+#: by one that reads no faster than the other writes.
 THINK_S = 0.03
 
 
@@ -68,7 +68,7 @@ def bucket(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> Iterator[Buck
 
 
 class Creator:
-    """Creates one topic after another at one control plane until that is gone."""
+    """Creates topics at one control plane, one after another, until the control plane has ended."""
 
     def __init__(self, control_plane: Child, prefix: str) -> None:
         self.acknowledged: set[str] = set()
@@ -132,7 +132,7 @@ def test_a_paused_one_wakes_up_fenced_and_there_is_one_history(bucket: Bucket) -
 
 
 def _unanswered(creators: list[Creator]) -> set[str]:
-    """Of each creator, the one that its end has left without an answer."""
+    """The topic of each creator whose creation was not answered before the end."""
     return {f"epoch-{n}-{len(creator.acknowledged)}" for n, creator in enumerate(creators, start=1)}
 
 

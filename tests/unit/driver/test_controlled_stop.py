@@ -1,4 +1,4 @@
-"""A broker that is about to stop: what it hands over first, and when it may go."""
+"""Controlled shutdown: which leaderships a broker hands over, and when it may stop."""
 
 from dataclasses import replace
 

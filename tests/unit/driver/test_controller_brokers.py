@@ -1,4 +1,4 @@
-"""Registration, heartbeats, fencing, and who leads afterwards."""
+"""Registration, heartbeats, fencing, and the leaders afterwards."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -219,7 +219,7 @@ def test_a_new_directory_never_leads_what_the_old_one_held() -> None:
     assert under_test.leaders() == {"a-0": -1}
     under_test.create("b")
     assert under_test.leaders() == {"a-0": -1, "b-0": 1}
-    # Nor does the old directory, which has missed what was decided since.
+    # The old directory has missed the later decisions, so it is not accepted either.
     under_test.heartbeat(1, stopping=True)
     under_test.register(1, incarnation=incarnation(11), clean_stop=True)
     assert under_test.leaders() == {"a-0": -1, "b-0": -1}
@@ -360,7 +360,7 @@ def test_the_state_of_an_offline_partition_names_who_has_its_records() -> None:
     assert under_test.image.partition(TopicPartition("a", 0)) == OFFLINE
 
 
-# -- replicas that do not work
+# -- offline replicas
 
 
 def test_a_heartbeat_tells_which_replicas_do_not_work() -> None:

@@ -182,7 +182,7 @@ def test_the_control_plane_is_a_broker_with_settings_of_its_own() -> None:
 
 
 def test_what_kafka_has_and_cannot_be_set_here_can_be_deleted() -> None:
-    """Its tool for reassignments takes all of its throttles back, on every node."""
+    """Kafka's tool for reassignments deletes all of its throttles, on every node."""
     under_test = with_topic()
     rate = "replica.alter.log.dirs.io.max.bytes.per.second"
     assert refused(under_test, resource(BROKER, "1", (SET, rate, "7")))[0] == (

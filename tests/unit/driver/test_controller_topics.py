@@ -1,4 +1,4 @@
-"""Creating and deleting topics, adding partitions."""
+"""Creation and deletion of topics, and additional partitions."""
 
 from dataclasses import replace
 from typing import Any
@@ -56,7 +56,7 @@ def three_brokers(**settings: str) -> ControllerUnderTest:
 
 
 def results(decision: Decision) -> list[CreatableTopicResult]:
-    """Without the list of settings, which has a test of its own."""
+    """The results without the list of settings, which has a test of its own."""
     assert isinstance(decision.response, CreateTopicsResponse)
     return [replace(topic, configs=None) for topic in decision.response.topics]
 

@@ -1,4 +1,4 @@
-"""Brokers lose their replicas, and then their ids."""
+"""Draining: brokers lose their replicas, and are then unregistered."""
 
 import pytest
 from driver_fakes import ControllerUnderTest, incarnation
@@ -47,14 +47,14 @@ def drain(under_test: ControllerUnderTest, *broker_ids: int, cancel: bool = Fals
 
 
 def progress(under_test: ControllerUnderTest, *broker_ids: int) -> list[tuple[int, int, int]]:
-    """(broker, partitions left, of those stuck)."""
+    """(broker, partitions left, number of them that are stuck)."""
     response = drain(under_test, *broker_ids).response
     assert isinstance(response, DrainBrokersResponse)
     return [(b.broker_id, b.partitions_left, b.partitions_stuck) for b in response.brokers]
 
 
 def catch_up(under_test: ControllerUnderTest) -> None:
-    """Every replica that is being added gets into the ISR."""
+    """Every replica that is being added joins the ISR."""
     for tp, state in list(under_test.image.partitions()):
         if all(map(under_test.image.is_alive, state.adding)) and state.adding and not state.offline:
             _propose(under_test, tp, state)
@@ -181,7 +181,7 @@ def test_without_enough_living_brokers_a_partition_stays() -> None:
 
 
 def moving_to_a_dead_broker(**settings: str) -> ControllerUnderTest:
-    """From 1 to 3, which has died; 4 would be there as well."""
+    """A replica moves from broker 1 to broker 3, which has died; broker 4 is available, too."""
     under_test = brokers(3)
     under_test.place("a", on(1, 2), **settings)
     under_test.register(4)
@@ -294,7 +294,7 @@ def test_brokers_that_cannot_be_drained(
     assert not any(broker.draining for broker in under_test.image.brokers.values())
 
 
-# -- forgetting
+# -- unregistering
 
 
 def test_a_stopped_broker_without_replicas_is_forgotten() -> None:

@@ -1,4 +1,4 @@
-"""One partition with several replicas: who may lead after each loss (KIP-966)."""
+"""One partition with several replicas: which of them may lead after each loss (KIP-966)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +39,7 @@ def rules(min_isr: int, *living: int, stopping: frozenset[int] = frozenset()) ->
 def left(
     before: PartitionImage, gone: int | tuple[int, ...], loss: Loss, rules: Rules
 ) -> PartitionImage:
-    """Whoever leaves leaves without an unclean recovery."""
+    """Brokers leave; asserts that no unclean recovery follows."""
     settled = brokers_left(before, (gone,) if isinstance(gone, int) else gone, loss, rules)
     assert not settled.unclean
     return settled.state
@@ -136,7 +136,7 @@ def test_two_unclean_candidates_are_not_chosen_between_without_their_logs() -> N
 
 
 def test_who_stopped_uncleanly_is_waited_for_until_the_isr_is_back_at_its_size() -> None:
-    """Nothing was acknowledged meanwhile: the log of 2 may hold what 1 loses (issue 5's bound)."""
+    """Nothing was acknowledged meanwhile: the log of 2 may have entries that 1 loses (issue 5)."""
     pair = PartitionImage(replicas=(1, 2), isr=(1, 2), last_known=(1, 2), leader=1)
     alone = left(pair, 2, Loss.NONE, rules(2, 1))
     caught_up_not_yet = left(alone, 2, Loss.TAIL, rules(2, 1, 2))

@@ -1,4 +1,4 @@
-"""Group commit, its failures, checkpoints; and the feed of commits to watchers."""
+"""Group commit, its failures and checkpoints, and the metadata feed."""
 
 import asyncio
 import itertools
@@ -39,7 +39,7 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class UnderTest:
-    """A committer with its journal; ``now_ms`` is the time of day."""
+    """A group committer with its journal; ``now_ms`` is the time of day."""
 
     def __init__(self, **limits: int) -> None:
         self.backend = MemoryBackend()
@@ -63,7 +63,7 @@ class UnderTest:
         assert self.committer.idle
 
     def add(self, *records: Record) -> "asyncio.Future[int]":
-        """A future that gives the image's version when the records are durable."""
+        """Add records.  Returns a future of the image's version when they are durable."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def settle(error: StorageError | None) -> None:
@@ -279,11 +279,11 @@ def test_checkpoints_come_earlier_when_commits_are_large_those_before_a_start_in
     run(story)
 
 
-# -- the feed
+# -- the metadata feed
 
 
 class Feed:
-    """A feed and the image that it speaks of."""
+    """A metadata feed and its image."""
 
     def __init__(self) -> None:
         self.image = ClusterImage()

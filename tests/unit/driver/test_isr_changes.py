@@ -1,4 +1,4 @@
-"""AlterPartition: which in-sync replicas a leader gets, and what it is told."""
+"""AlterPartition: which ISR changes of a leader are granted, and how they are answered."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -66,7 +66,7 @@ def answer(topic_id: UUID | None, **values: object) -> AlterPartitionResponse:
 
 
 def error_of(under_test: ControllerUnderTest, request: AlterPartitionRequest) -> ErrorCode:
-    """The refusal of the only partition; nothing has changed."""
+    """The error code of the only partition; asserts that nothing has changed."""
     decision = under_test.handle(request)
     assert isinstance(decision.response, AlterPartitionResponse)
     assert decision.records == ()
@@ -140,8 +140,8 @@ def test_a_fenced_follower_is_not_taken() -> None:
 
 
 def test_a_replica_that_does_not_work_is_not_taken_though_its_broker_lives() -> None:
-    """Its last fetch may have been at the end of an idle log: a leader sees it caught up for ever,
-    and once in the ISR it would lead in the place of those that have everything."""
+    """The last fetch of an offline replica may have been at the end of an idle log.  A leader would
+    see it as caught up for ever, and from the ISR it could be elected before complete replicas."""
     under_test, topic_id = three_brokers()
     failed = OfflineReplica(topic_id=topic_id, partition=0)
     under_test.handle(BrokerHeartbeatRequest(broker_id=3, broker_epoch=0, offline=(failed,)))
@@ -219,7 +219,7 @@ def test_so_it_may_be_for_a_leader_that_stays() -> None:
 def ends_with_new_leader(
     moving: PartitionImage, replicas: tuple[int, ...], last_known: tuple[int, ...]
 ) -> None:
-    """All three being in sync, the reassignment is complete and the first of its replicas leads,
+    """Once all three are in sync, the reassignment is complete, and the first of its replicas leads
     in a new epoch."""
     under_test, topic_id = three_brokers(moving)
     decision = under_test.handle(proposal(topic_id, 1, 2, 3))

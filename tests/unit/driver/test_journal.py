@@ -88,7 +88,7 @@ def test_a_commit_is_readable_json() -> None:
 
 
 def test_a_changed_byte_is_found_even_where_the_json_is_whole() -> None:
-    """A broker id 7 that became a 6 would make another cluster of it, without a word."""
+    """A broker id that changed from 7 to 6 would silently describe another cluster."""
     backend, journal = journal_of(ids(7))
     data = backend.read(commit_name(1))
     backend.put(commit_name(1), data.replace(b'"broker_id":7', b'"broker_id":6'))
@@ -264,7 +264,7 @@ def test_numbers_stay_for_a_day_after_their_checkpoint() -> None:
 
 
 def checkpointed(*commits: bytes, checkpoints: tuple[int, ...]) -> tuple[MemoryBackend, Journal]:
-    """A journal with a true checkpoint after each of some commits."""
+    """A journal with a correct checkpoint after each of some commits."""
     backend, journal = journal_of(*commits)
     for version in checkpoints:
         image = ClusterImage()
@@ -288,7 +288,7 @@ def test_a_damaged_checkpoint_is_done_without_while_all_commits_since_another_ar
     backend.put(checkpoint_name(4), b"damage")
     assert journal.load() == expected
     assert f"{checkpoint_name(4)} is damaged (it is not JSON)" in caplog.text
-    # Pruning leaves what is damaged alone, and goes on.
+    # Pruning skips damaged files, and continues.
     assert journal.prune(0) == 0
 
 
@@ -314,7 +314,7 @@ def test_a_damaged_checkpoint_is_an_error_when_a_commit_before_it_is_missing(
 
 
 def test_a_damaged_checkpoint_never_hides_commits_that_are_gone_at_the_end() -> None:
-    """The commits from the older checkpoint on are whole, but end before the damaged one."""
+    """The commits after the older checkpoint are good, but end before the damaged checkpoint."""
     backend, journal = checkpointed(*(ids(n) for n in range(1, 5)), checkpoints=(2, 4))
     for number in (1, 2, 4):
         backend.delete(commit_name(number))
@@ -327,7 +327,7 @@ def test_a_damaged_checkpoint_never_hides_commits_that_are_gone_at_the_end() -> 
 
 
 def decided_history(choices: list[int]) -> list[tuple[Record, ...]]:
-    """Records that a controller really decides, one commit per event."""
+    """Records that a real controller decides on, one commit per event."""
     under_test = ControllerUnderTest()
     history: list[tuple[Record, ...]] = []
     for number, choice in enumerate(choices):

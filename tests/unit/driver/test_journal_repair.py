@@ -1,4 +1,4 @@
-"""What a repaired journal promises, and how the repair is carried out."""
+"""The promises of a repaired journal, and the steps of the repair."""
 
 import json
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_a_repaired_journal_starts_behind_everything_that_was_ever_committed() -
 
 
 def test_no_replica_counts_as_complete_after_a_repair() -> None:
-    """Neither one in the ISR nor one that left it with every record: more may have been written."""
+    """Lost commits may have changed the ISR, so neither its members nor eligible replicas count."""
     complete = state(1, 2, epoch=4, isr=(1,), eligible=(2,))
     history = [*HISTORY[:5], (1, (PartitionChanged(topic="t", partition=0, state=complete),))]
     backend = journal_of([*history, *HISTORY[5:]])
@@ -103,7 +103,7 @@ def test_no_file_is_deleted() -> None:
 
 
 def test_a_controller_from_before_the_damage_meets_the_repair() -> None:
-    """Stalled ones commit the number that follows what they know: each is taken."""
+    """A stalled controller commits the number after its last one; all such numbers are taken."""
     backend = journal_of()
     backend.delete(commit_name(7))
     backend.put(commit_name(9), b"damage")
@@ -176,7 +176,7 @@ def test_partitions_are_not_added_behind_a_commit_that_may_have_added_some() -> 
     ],
 )
 def test_damage_that_can_be_read_is_not_kept(number: int, sound: bytes, changed: bytes) -> None:
-    """Every one is JSON of the right types, which no cluster could go on with."""
+    """Each of these records is JSON with the right types, but no cluster could continue with it."""
     backend = journal_of()
     data = backend.read(commit_name(number))
     assert data.count(sound) >= 1
@@ -258,7 +258,7 @@ def test_a_damaged_checkpoint_alone_costs_nothing() -> None:
 def test_a_repair_that_is_interrupted_can_be_begun_again(
     operation: str, after: bool, skipped: int
 ) -> None:
-    """Wherever it stops, every byte is there, and a second repair ends with the same promises."""
+    """Wherever a repair stops, no byte is lost, and a second repair keeps the same promises."""
     backend = journal_of(checkpoints=(3,))
     backend.put(commit_name(6), b"damage")
     backend.delete(commit_name(7))

@@ -1,4 +1,4 @@
-"""What is found in a damaged journal."""
+"""The survey of a damaged journal."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def test_whole_records_of_a_torn_commit_are_read() -> None:
 
 
 def test_a_commit_that_does_not_fit_is_damaged_and_changes_nothing() -> None:
-    """Half of it was replayed before it failed."""
+    """Half of the commit was replayed before it failed."""
     backend = journal_of()
     misfit = (setting("retention.ms", "5"), TopicDeleted(topic="none", topic_id=UUID(int=9)))
     backend.delete(commit_name(6))
@@ -197,7 +197,7 @@ def _refuse(_paths: Any) -> list[bytes]:
 def test_any_bytes_anywhere_are_found_or_change_nothing(
     number: int, position: int, damage: bytes, cut: bool
 ) -> None:
-    """A survey never fails, and what it calls lost begins at the first file that was changed."""
+    """A survey never fails, and the lost commits begin at the first changed file."""
     backend = journal_of(checkpoints=(5,))
     data = backend.read(commit_name(number))
     position = min(position, len(data))

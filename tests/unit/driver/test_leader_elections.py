@@ -1,4 +1,4 @@
-"""ElectLeaders, and the regular return of partitions to their preferred leaders."""
+"""ElectLeaders, and leader rebalancing."""
 
 from dataclasses import replace
 
@@ -161,7 +161,7 @@ def test_what_has_a_leader_or_no_living_replica_is_left_alone() -> None:
     )
 
 
-# -- the regular return
+# -- leader rebalancing
 
 EVERY_MS = 300_000
 
@@ -169,7 +169,7 @@ EVERY_MS = 300_000
 def test_partitions_return_when_a_broker_leads_too_few_of_its_own() -> None:
     under_test = three_brokers(ASTRAY, *[partition(1, 2)] * 8, partition(3, 1, leader=1))
     assert under_test.tick(EVERY_MS - 1) == Decision()
-    # Broker 1 lacks one of nine, broker 3 its only one.
+    # Broker 1 does not lead one of its nine partitions, broker 3 not its only one.
     assert under_test.tick(EVERY_MS).records == (
         changed("a", led_again(ASTRAY, 1)),
         changed("a", led_again(partition(3, 1, leader=1), 3), number=9),

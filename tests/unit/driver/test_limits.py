@@ -1,7 +1,7 @@
-"""Every limit that is no setting, at its edge: the limit is taken, one more is not.
+"""Every limit that is not a setting, at its boundary: the limit is accepted, one more is not.
 
-Those of a connection (answers and bytes that wait, the door, the frame) are in ``transport`` and
-``wire``; they need sockets or buffers.
+The limits of a connection (waiting answers and bytes, connections, frames) are tested in
+``transport`` and ``wire``, because they need sockets or buffers.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from sparklog.wire.protocol.primitives import write_string
 from sparklog.wire.protocol.private import AssignBrokersRequest
 from sparklog.wire.records.compression import compress, decompress
 
-#: By the name in the list: whether so many are taken.
+#: By the name in the list: a function that tells whether this many are accepted.
 PROBES: dict[str, Callable[[int], bool]] = {}
 ELSEWHERE = {
     "bytes of an unfinished request that are free",

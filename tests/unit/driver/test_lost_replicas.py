@@ -1,4 +1,4 @@
-"""A living broker says that its log of a partition is gone, and that it will copy the leader's."""
+"""An alive broker reports that it has lost its log of a partition, and will copy the leader's."""
 
 from uuid import UUID
 
@@ -46,7 +46,7 @@ def test_a_lost_log_leaves_every_set_and_the_leader_epoch_rises_once(broker_id: 
 
 
 def test_the_epoch_rises_for_a_follower_that_is_in_no_set() -> None:
-    """Its leader may have proposed it for the ISR, by what it had fetched before the loss."""
+    """Its leader may have proposed it for the ISR, because of its fetches before the loss."""
     under_test, topic_id = placed(1, 2)
     before = state_of(under_test)
     says_lost(under_test, topic_id, 3)
@@ -84,7 +84,7 @@ def test_the_only_one_in_sync_keeps_the_lead_until_an_operator_decides() -> None
 
 
 def test_a_replica_that_a_start_missed_is_never_elected_with_the_registration() -> None:
-    """The broker stopped cleanly, so its other partitions go on where they were."""
+    """The broker stopped cleanly, so its other partitions continue as before."""
     under_test, topic_id = placed(1, 2, min_insync_replicas="2")
     under_test.heartbeat(1, stopping=True)
     assert state_of(under_test).eligible == (1,)
@@ -106,7 +106,7 @@ def test_a_start_without_the_only_log_is_no_unclean_recovery() -> None:
 
 @pytest.mark.parametrize("first", [1, 2])
 def test_a_lost_log_is_not_elected_while_another_one_may_come_back(first: int) -> None:
-    """As simulated seed 61042 found: elected, it made the other one lose its eligibility."""
+    """Found by simulated seed 61042: its election made the other replica lose its eligibility."""
     under_test, topic_id = placed(1, 2, min_insync_replicas="2")
     under_test.lose(1, 2)
     assert (state_of(under_test).leader, set(state_of(under_test).eligible)) == (-1, {1, 2})

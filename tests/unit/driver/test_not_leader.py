@@ -1,4 +1,4 @@
-"""Node 0 understands what brokers serve, and leads no partition."""
+"""Node 0 serves the APIs of partition leaders, but leads no partition."""
 
 import pytest
 from control_plane_fakes import UnderTest, run
@@ -41,7 +41,7 @@ from sparklog.wire.protocol.schema import Request, Response
 
 
 def test_it_leads_nothing(request: pytest.FixtureRequest) -> None:
-    """Topics by name and by id, in the oldest and the newest version."""
+    """Requests with topic names and with topic ids, in the oldest and the newest version."""
 
     async def story(under_test: UnderTest) -> None:
         asked: list[tuple[Request, type[Response]]] = [

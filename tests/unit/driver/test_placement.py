@@ -1,4 +1,4 @@
-"""Replicas spread evenly, apart from each other, and so that a dead leader's load spreads too."""
+"""Replicas are placed evenly, in separate domains, and so that a dead leader's load spreads."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ def brokers(*ids: int, **same: int) -> list[Candidate]:
 
 
 def at(*hosts: str) -> list[Candidate]:
-    """Brokers from 1, each with (rack, host) written as "rack.host"."""
+    """Brokers with ids from 1, at the (rack, host) that "rack.host" names."""
     return [
         Candidate(broker_id=number, domains=(where.split(".")[0], where))
         for number, where in enumerate(hosts, start=1)

@@ -1,4 +1,4 @@
-"""What tools see while replicas move: asked at node 0, or at a broker that passes it on."""
+"""The view of tools during a reassignment, at node 0 and at a broker that forwards requests."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def asked(*topics: tuple[str, tuple[int, ...]]) -> ListPartitionReassignmentsReq
 
 
 def moving(*numbers: int) -> ListPartitionReassignmentsResponse:
-    """The answer when partitions of ``a`` go from broker 1 to broker 2."""
+    """The response while partitions of ``a`` move from broker 1 to broker 2."""
     parts = tuple(
         OngoingPartitionReassignment(
             partition_index=number, replicas=(2, 1), adding_replicas=(2,), removing_replicas=(1,)
@@ -53,7 +53,7 @@ def moving(*numbers: int) -> ListPartitionReassignmentsResponse:
 
 
 async def begin(under_test: UnderTest) -> None:
-    """Partitions 0 and 2 of ``a`` are on their way."""
+    """Begin to move partitions 0 and 2 of ``a``."""
     await under_test.register(1)
     topic = CreatableTopic(name="a", num_partitions=3, replication_factor=1)
     await under_test.ask(CreateTopicsRequest(topics=(topic,)))

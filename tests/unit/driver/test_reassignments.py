@@ -1,4 +1,4 @@
-"""Replicas that move: begun, completed by the ISR, replaced, cancelled, refused (KIP-455)."""
+"""Reassignments: begun, completed by the ISR, replaced, cancelled, refused (KIP-455)."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ ON_1_2 = PartitionImage(replicas=(1, 2), isr=(1, 2), last_known=(1, 2), leader=1
 
 
 def moving(*wanted: tuple[int, tuple[int, ...] | None], **more: Any) -> Any:
-    """A request for partitions of topic ``a``."""
+    """A request to reassign partitions of topic ``a``."""
     parts = tuple(
         ReassignablePartition(partition_index=number, replicas=replicas)
         for number, replicas in wanted
@@ -68,7 +68,7 @@ def refused(under_test: ControllerUnderTest, request: Any) -> tuple[int, str | N
 
 
 def propose(under_test: ControllerUnderTest, *isr: int) -> ErrorCode:
-    """The leader of a-0 proposes an ISR; what becomes of it."""
+    """The leader of a-0 proposes an ISR.  Returns the new state."""
     state = under_test.state("a")
     topic = under_test.image.topics["a"]
     proposal = PartitionData(
@@ -178,7 +178,7 @@ def test_many_partitions_move_in_one_commit_and_one_by_one() -> None:
     assert [under_test.state("a", number).adding for number in (0, 1)] == [(3, 4), ()]
 
 
-# -- another move, or none
+# -- replacing and cancelling
 
 
 def test_a_new_move_replaces_the_former_from_where_that_began() -> None:
@@ -240,7 +240,7 @@ def test_a_move_is_not_given_up_when_records_could_be_lost_with_it() -> None:
         assert refused(under_test, request) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-# -- what cannot be
+# -- refusals
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_move_to_a_broker_that_is_away_waits_for_it() -> None:
 
 @given(st.data())
 def test_no_move_ever_gives_up_the_records(data: st.DataObject) -> None:
-    """Whatever happens, some replica is known to hold all records unless its log was damaged."""
+    """In any history some replica is known to have all records, unless its log was damaged."""
     min_isr = data.draw(st.integers(1, 3))
     living = {1, 2, 3, 4, 5}
     rules = Rules(min_isr=min_isr, is_alive=living.__contains__)

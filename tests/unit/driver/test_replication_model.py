@@ -1,10 +1,10 @@
-"""A real controller over modelled brokers: whatever happens, nothing that was committed is lost.
+"""A real controller over modelled brokers: no history loses a committed entry.
 
-Hypothesis or dice make the story: brokers stop cleanly and uncleanly, lose what was not flushed or
-their whole directory, fall silent, hear of changes late or never; leaders propose in-sync replicas
-and miss the answers; replicas are moved, settings changed, controllers replaced.  After every step
-the controller's invariants hold; every leader holds what was committed, unless the controller has
-counted an unclean recovery.
+Hypothesis or a random generator makes the history: brokers stop cleanly and uncleanly, lose
+unflushed entries or their whole directory, fall silent, and see changes late or never.  Leaders
+propose in-sync replicas and miss the responses.  Replicas move, settings change, controllers are
+replaced.  After every step the controller's invariants hold, and every leader has all committed
+entries unless the controller has counted an unclean recovery.
 """
 
 from collections import Counter
@@ -87,7 +87,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
         return int(self.under_test.image.topic_overrides("a")["min.insync.replicas"])
 
     def ask(self, event: Event, proposed: tuple[int, ...] = ()) -> Decision | None:
-        """What the controller decides; None when it refuses."""
+        """The controller's response; None when it refuses."""
         before = self.present
         try:
             decision = self.under_test.handle(event)
@@ -119,11 +119,11 @@ class ReplicatedPartition(RuleBasedStateMachine):
         if unclean:
             self.ledger.overrule(after.leader_epoch)
 
-    # -- the usual day
+    # -- normal operation
 
     @rule(asleep=few_brokers, rounds=st.integers(1, 3), joins=st.booleans())
     def work(self, asleep: set[int], rounds: int, joins: bool) -> None:
-        """Something is produced, and whoever is awake learns the state, copies and joins."""
+        """Produce an entry; all awake brokers learn the state, fetch, and join the ISR."""
         awake = [broker for broker in BROKERS if broker not in asleep]
         for _ in range(rounds):
             for broker in awake:
@@ -147,7 +147,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
 
     @rule(broker=brokers, end=st.sampled_from(ENDS), told=st.booleans())
     def end(self, broker: int, end: str, told: bool) -> None:
-        """A process ends; whoever is to report it may not."""
+        """A process ends; its death may or may not be reported."""
         host = self.hosts[broker]
         if not host.running:
             return
@@ -170,13 +170,13 @@ class ReplicatedPartition(RuleBasedStateMachine):
 
     @rule(lost=few_brokers)
     def report_loss(self, lost: set[int]) -> None:
-        """The launcher may even be wrong."""
+        """The launcher reports a loss, possibly a wrong one."""
         named = tuple(LostBroker(broker_id=broker_id) for broker_id in sorted(lost))
         self.ask(ReportLossRequest(brokers=named))
 
     @rule(broker=brokers, told=st.booleans())
     def fail(self, broker: int, told: bool) -> None:
-        """A log does not work any more."""
+        """A broker's log goes offline."""
         host = self.hosts[broker]
         host.broken = host.running
         if told and host.running:
@@ -184,7 +184,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
 
     @rule(silent=few_brokers)
     def time_passes(self, silent: set[int]) -> None:
-        """A session's time, in which some are not heard and the others report what is asked."""
+        """A session timeout passes: some brokers are silent, the others report log ends."""
         for broker in BROKERS:
             if broker not in silent:
                 self.sync(broker)
@@ -270,7 +270,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
 
     @rule(broker=brokers, leave=st.none() | brokers, lose_answer=st.booleans())
     def propose(self, broker: int, leave: int | None, lose_answer: bool) -> None:
-        """Whoever is caught up joins, or one leaves."""
+        """The leader proposes that caught-up followers join the ISR, or that a member leaves."""
         host = self.hosts[broker]
         if not host.leads or host.state is None or leave == broker:
             return
@@ -301,7 +301,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 4))
     def arrive_again(self, number: int) -> None:
-        """What a leader proposed some time ago comes in once more."""
+        """An old proposal of a leader arrives once more."""
         if number <= len(self.sent):
             self.ask(*self.sent[-number])
 
@@ -320,7 +320,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
             ReportLogEndsRequest(broker_id=broker, broker_epoch=host.broker_epoch, ends=(end,))
         )
 
-    # -- what people do
+    # -- operators
 
     @rule(wish=st.sampled_from(WISHES), broker=brokers)
     def wish(self, wish: str, broker: int) -> None:
@@ -349,7 +349,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
         topics = (ReassignableTopic(name="a", partitions=(wanted,)),)
         self.ask(AlterPartitionReassignmentsRequest(topics=topics))
 
-    # -- always
+    # -- invariants
 
     @invariant()
     def the_image_is_sound(self) -> None:
@@ -365,13 +365,13 @@ ReplicatedPartition.TestCase.settings = settings(
 TestReplicatedPartition = ReplicatedPartition.TestCase
 
 
-# -- longer stories, in which what happens often happens often
+# -- longer histories, with realistic frequencies
 
 STEPS = 60
 
 
 def tell(story: ReplicatedPartition, random: Random) -> None:
-    """One step."""
+    """Do one step of a history."""
     broker = random.choice(BROKERS)
     few = set(random.sample(BROKERS, random.choice((0, 0, 1, 1, 2))))
     some = random.sample(BROKERS, random.randint(1, 4))

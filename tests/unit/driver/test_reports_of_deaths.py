@@ -1,4 +1,4 @@
-"""A supervisor, its broker and a control plane: who learns of a broker's death, and when."""
+"""Reports of a broker's death, with a supervisor, its broker and a control plane."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ async def register(test: UnderTest, incarnation: UUID) -> None:
 
 
 async def supervised(test: UnderTest, folder: Path, story: Callable[[], Awaitable[None]]) -> None:
-    """Tell a story to a supervised fake broker."""
+    """Run a test's story against a supervised fake broker."""
     broker = {
         "broker_id": 1,
         "data_dir": str(folder),

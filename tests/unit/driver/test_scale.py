@@ -1,7 +1,7 @@
-"""What a decision costs is a matter of the partitions that it concerns, not of the cluster's.
+"""The cost of a decision depends on the partitions that it concerns, not on the cluster's size.
 
-Counted in bytecodes, so that the machine has no say in it; ``benchmarks/control_plane.py`` has the
-times.
+The cost is counted in bytecodes, so that it does not depend on the machine;
+``benchmarks/control_plane.py`` measures times.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,7 @@ class Cluster:
 def test_a_decision_looks_only_at_what_it_concerns(
     decide: Callable[[Cluster], int], growth_max: float
 ) -> None:
-    """Operations for each record decided, in a small cluster and in a large one."""
+    """Compares the operations per decided record in a small and in a large cluster."""
     costs: list[float] = []
     for brokers in (FEW, MANY):
         cluster = Cluster.of(brokers)

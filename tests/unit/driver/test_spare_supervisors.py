@@ -1,4 +1,4 @@
-"""Spares that wait at a control plane, and the launcher that gives them work."""
+"""Spare supervisors that wait at the control plane, and the work that the launcher gives them."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Node 0 doubts a broker whose connection ends, before anybody has reported its loss."""
+"""Node 0 suspects a broker whose connection has ended, before its loss is reported."""
 
 import asyncio
 

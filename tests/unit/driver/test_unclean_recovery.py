@@ -1,4 +1,4 @@
-"""Whose log leads when every replica that knew everything has stopped uncleanly."""
+"""The leader after an unclean stop of every replica that had all acknowledged records."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -25,7 +25,7 @@ WAITS = WarnOperator(
 
 
 def all_crashed(**overrides: str) -> tuple[ControllerUnderTest, UUID]:
-    """Brokers 1 and 2, all that knew everything, are gone; broker 3 had fallen behind."""
+    """Brokers 1 and 2, the only complete replicas, are gone; broker 3 had fallen behind."""
     under_test = ControllerUnderTest()
     under_test.register_all(3)
     topic_id = under_test.place("a", partition(1, 2, 3, isr=(1, 2)), **overrides)
@@ -34,7 +34,7 @@ def all_crashed(**overrides: str) -> tuple[ControllerUnderTest, UUID]:
 
 
 def lost_the_only_one_in_sync(brokers: int) -> tuple[ControllerUnderTest, UUID]:
-    """Broker 1, which alone was in sync, is gone; the others live, and the topic would not wait."""
+    """Broker 1, the only one in sync, is gone; the others are alive, with unclean elections on."""
     under_test = ControllerUnderTest()
     under_test.register_all(brokers)
     topic_id = under_test.place(
@@ -57,7 +57,7 @@ def report(
     number: int = 0,
     current: int | None = None,
 ) -> Decision:
-    """``current``: the partition's leader epoch as the broker knows it (default: the present)."""
+    """A report; ``current`` is the leader epoch that the broker knows (default: the present)."""
     topic = under_test.image.topic_by_id(topic_id)
     state = topic.partitions.get(number) if topic is not None else None
     if current is None and state is not None:
@@ -260,7 +260,7 @@ def test_reports_of_what_is_led_unknown_or_elsewhere_change_nothing() -> None:
     assert report(under_test, UUID(int=99), 2, 0, 100) == nothing
 
 
-# -- topics that would rather lose records than wait
+# -- topics with unclean elections
 
 
 def test_a_topic_that_allows_it_is_led_by_whoever_is_alive() -> None:
@@ -302,7 +302,7 @@ def test_the_permission_that_comes_later_counts_too() -> None:
 
 
 def log_fails(under_test: ControllerUnderTest, topic_id: UUID, broker_id: int) -> Decision:
-    """The broker lives, but its disk does not."""
+    """The broker is alive, but its disk has failed."""
     return under_test.handle(
         BrokerHeartbeatRequest(
             broker_id=broker_id,

@@ -1,4 +1,4 @@
-"""An engine and a control plane's answers, for the launcher's tests."""
+"""A fake engine, and fake calls to a control plane, for the launcher's tests."""
 
 import json
 import queue
@@ -19,13 +19,13 @@ def executor(executor_id: str, host: str = "h1", slots: int = 2) -> ExecutorSlot
 
 
 def replicas(*brokers: int, leader: int) -> ReplicasDescription:
-    """A partition on these brokers; without a leader -1."""
+    """A partition with replicas on these brokers; the leader is -1 if none is given."""
     isr = () if leader < 0 else (leader,)
     return ReplicasDescription(leader=leader, leader_epoch=0, replicas=brokers, isr=isr)
 
 
 class FakeEngine:
-    """Jobs end when the test says so: ``end(name, report or JobLost)``."""
+    """An engine whose jobs end when the test calls ``end(name, report or JobLost)``."""
 
     def __init__(self, *executors: ExecutorSlots) -> None:
         self.present = list(executors)
@@ -72,7 +72,7 @@ class FakeEngine:
         self.closed = True
 
     def where(self, name: str) -> list[str]:
-        """The executors that a job was sent to, in order."""
+        """The executors to which a job was submitted, in order."""
         return [job.executor.executor_id for job in self.jobs if job.name == name]
 
     def _queue(self, name: str) -> "queue.SimpleQueue[dict[str, Any] | JobLost]":
@@ -81,11 +81,11 @@ class FakeEngine:
 
 
 class FakeCalls:
-    """Brokers are alive as soon as their job was submitted, and stop when asked.
+    """Calls to a cluster whose brokers are alive once their job is submitted, and stop when asked.
 
-    ``silent`` ones do not register, ``deaf`` ones do not stop, ``slow`` ones agree and do not end;
-    ``stale`` ones are alive until they are reported lost, as the registrations of a driver that was
-    killed.  With ``assigns_no_more`` only as many are assigned as were asked for.
+    ``silent`` brokers do not register, ``deaf`` brokers do not agree to stop, and ``slow`` brokers
+    agree but do not end.  ``stale`` brokers are alive until they are reported lost, as after a kill
+    of the driver.  With ``assigns_no_more`` only the requested number is assigned.
     """
 
     def __init__(self, engine: FakeEngine, brokers: tuple[AssignedBroker, ...]) -> None:
@@ -128,7 +128,7 @@ class FakeCalls:
         return {broker_id: Endpoint("h", broker_id) for broker_id in alive}
 
     def give_work(self, spare: str, work: bytes) -> bool:
-        """Only ``asking_spares`` take some; one that is told to stop ends."""
+        """Only ``asking_spares`` take work; a spare that is told to stop ends."""
         if spare not in self.asking_spares:
             return False
         self.asking_spares.remove(spare)
@@ -140,8 +140,7 @@ class FakeCalls:
     def drain_brokers(
         self, broker_ids: Iterable[int], cancel: bool = False
     ) -> tuple[DrainedBroker, ...]:
-        """``left`` are the partitions that are left at each question in turn; ``marked`` brokers
-        are draining."""
+        """``left`` has the partitions left at each call; ``marked`` brokers are draining."""
         if self.controller_is_away:
             raise ConnectError("nobody listens")
         wanted = tuple(broker_ids)

@@ -191,7 +191,7 @@ def test_what_nobody_else_can_lead_is_never_replaced() -> None:
 
 
 def test_a_replacement_that_finds_no_room_is_thought_over_again() -> None:
-    """Those that led its records may be gone when there is room at last."""
+    """The brokers that led its partitions may be gone when a slot becomes free."""
     engine = FakeEngine(executor("1", "a"))
     case = Case(engine, host="a", new=False, delay=0.0)
     case.when_asked = engine.present.clear
@@ -200,7 +200,7 @@ def test_a_replacement_that_finds_no_room_is_thought_over_again() -> None:
         case.submitted(1)
         engine.end(NAME, NOT_HERE)
         wait_for(lambda: case.asked == 1)
-        time.sleep(0.1)  # several looks, none of which finds an executor
+        time.sleep(0.1)  # several polls, none of which finds an executor
         case.replaceable = False
         engine.present = [executor("2", "a")]
         case.submitted(2)
@@ -311,7 +311,7 @@ def test_a_stop_while_it_chooses_submits_nothing() -> None:
 
 
 def spares_run(engine: FakeEngine) -> list[str]:
-    """Names and executors of the spares that were submitted."""
+    """The names and executors of the submitted spares."""
     jobs = [job for job in engine.jobs if job.name.startswith("spare-")]
     return sorted(f"{job.name} on {job.executor.executor_id}" for job in jobs)
 

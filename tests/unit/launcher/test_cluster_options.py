@@ -80,7 +80,7 @@ def test_a_connection_needs_a_session_and_an_address(
 
 
 class _Session:
-    """A classic session that has ended in the meantime."""
+    """A classic session that has been stopped."""
 
     class sparkContext:  # noqa: N801
         master = "local[4]"

@@ -185,7 +185,7 @@ def test_errors_of_jobs_are_one_reason(error: Exception, text: str) -> None:
 
 
 class FakeContext:
-    """What the engine asks of a SparkContext before the first job."""
+    """The parts of a SparkContext that the engine uses before the first job."""
 
     master = "spark://host:7077"
 
@@ -225,7 +225,7 @@ def test_slots_of_all_executors_count_and_one_stays_free(monkeypatch: pytest.Mon
 
 
 class ProbedContext(FakeContext):
-    """A context that runs the probe: what its executors answer, and what is sent to them."""
+    """A context that answers the probe for its executors, and records shipped files."""
 
     def __init__(self, **answer: Any) -> None:
         super().__init__()

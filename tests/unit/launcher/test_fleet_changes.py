@@ -1,4 +1,4 @@
-"""Brokers that come and go while the others run: with a fake engine and fake calls."""
+"""Brokers that are added and removed while others run, with a fake engine and fake calls."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -61,12 +61,12 @@ def running(*broker_ids: int) -> Iterator[Case]:
 
 @contextmanager
 def slow_to_stop(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Thread]:
-    """Broker 2 is still closing its logs; the thread that stops it."""
+    """The thread that stops broker 2, which is still closing its logs."""
     monkeypatch.setattr(fleet_module, "CLOSING_LOOK_SECONDS", 0.02)
     case.calls.slow.add(2)
     stopping = threading.Thread(target=case.fleet.stop, args=([2], "it is removed", 0.05))
     stopping.start()
-    # Asked again, as one that was restarted has to be.
+    # The broker is asked again, because it might have been restarted.
     wait_for(lambda: len(case.calls.asked) > 3)
     yield stopping
 
@@ -174,7 +174,7 @@ def test_a_removal_that_is_interrupted_keeps_the_brokers() -> None:
 
 
 def interrupt_the_stop(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broker 2 is drained; the wait for its end is cut short, and it ends later."""
+    """Broker 2 is drained; the wait for its end is interrupted, and it ends later."""
     case.calls.deaf.add(2)
 
     def interrupt(self: BrokerKeeper) -> None:
@@ -258,7 +258,7 @@ def test_a_start_does_not_do_without_records_that_nobody_else_has() -> None:
 
 
 def test_a_directory_is_not_replaced_while_its_broker_counts_as_the_leader() -> None:
-    """A loss that the control plane was not told of: its session has not run out."""
+    """The loss was not reported to the control plane, and the session has not expired."""
     with running(1) as case:
         case.calls.partitions = [replicas(1, 2, leader=2)]
         assert case.fleet._may_replace(1)

@@ -1,4 +1,4 @@
-"""The launcher with a fake engine, fake calls and, as the control plane, a fake child process."""
+"""The launcher with a fake engine, fake calls, and a fake child process as the control plane."""
 
 import os
 import sys
@@ -62,7 +62,7 @@ class Case:
         return not ours(FAKE) and self.engine.closed
 
     def only_the_silent_are_missing(self) -> None:
-        """However short the time for a start is, the others have come in it."""
+        """The other brokers have registered, however short the time limit of the start is."""
         alive_brokers = self.calls.alive_brokers
         others = {f"broker-{broker.broker_id}" for broker in BROKERS} - {
             f"broker-{broker_id}" for broker_id in self.calls.silent

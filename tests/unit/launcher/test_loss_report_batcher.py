@@ -29,7 +29,7 @@ def test_brokers_that_die_together_are_reported_together(monkeypatch: pytest.Mon
     batch = LossReportBatcher(sent.append)
 
     def gather(_seconds: float) -> None:
-        """As long as it takes, on a busy machine too."""
+        """Wait for all losses to be gathered, however long that takes on a busy machine."""
         wait_for(lambda: len(batch._pending) == 3)
 
     clock = SimpleNamespace(sleep=gather, monotonic=time.monotonic)

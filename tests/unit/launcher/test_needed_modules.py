@@ -1,4 +1,4 @@
-"""Executors are asked for what their code imports, no more and no less."""
+"""Executors are checked for exactly the modules that their code imports."""
 
 import ast
 import sys
@@ -16,13 +16,13 @@ from sparklog.driver.launcher.needed_modules import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-#: What runs on executors: brokers, readers and writers, and what they build on.
+#: The packages that run on executors: brokers, readers and writers, and what these import.
 ROOMS = ("executors", "storage_backends", "sparklog")
-#: What only the driver runs.
+#: The packages that only the driver runs.
 DRIVER_FILES = frozenset({"cluster.py", "demo.py", "progress.py", "session.py", "topic.py"})
 #: The generator of ``wire/messages`` runs at development time.
 TOOLS = frozenset({"generate.py"})
-#: The driver's journal in a bucket asks for it by itself.
+#: Only the driver needs it, for a journal in a bucket.
 OPTIONAL = frozenset({"s3fs"})
 OWN = frozenset({"sparklog", "pyspark_sparklog"})
 
@@ -77,7 +77,7 @@ def test_modules_have_other_names_than_their_distribution(
 
 
 def test_without_metadata_nothing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the driver itself runs from an archive."""
+    """This happens if the driver itself runs from an archive."""
     monkeypatch.setattr(module, "DISTRIBUTION", "no-such-distribution")
     with pytest.raises(PackageNotFoundError):
         module.requires(module.DISTRIBUTION)

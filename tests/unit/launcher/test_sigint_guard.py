@@ -25,7 +25,7 @@ def test_ctrl_c_cancels_queries_on_another_thread_and_interrupts() -> None:
 
 
 class _Connection:
-    """A connection to the JVM whose call is interrupted."""
+    """A py4j connection whose call is interrupted."""
 
     def __init__(self) -> None:
         self.socket: Any = SimpleNamespace(

@@ -83,7 +83,7 @@ def test_one_that_is_handed_over_reports_to_who_took_it() -> None:
 
 
 def test_work_is_given_again_while_the_spare_asks() -> None:
-    """As when the control plane died with what it was given."""
+    """This happens if the control plane dies, because it keeps work in memory only."""
     case = Case(1)
     case.ran(1)
     case.calls.asking_spares = {"spare-1"}

@@ -1,4 +1,4 @@
-"""The interpreters that Spark starts are asked what they have; the session is mended or refused."""
+"""The interpreters that Spark starts are probed; a session is repaired or refused."""
 
 import ast
 import inspect
@@ -26,7 +26,7 @@ LINE = f"export PYSPARK_PYTHON={OWN}"
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interpreters find what lies in their working folder, and keep no answer of another test."""
+    """Use another working folder, whose modules interpreters would find, and an empty cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker_python, "_working", {})
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):
@@ -43,8 +43,8 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def dependencies(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter with everything but sparklog: ``.pth`` files of a folder that another one
-    names are not read."""
+    """An interpreter with everything except sparklog: ``.pth`` files are not read in a folder that
+    another ``.pth`` file names."""
     folder = tmp_path_factory.mktemp("dependencies")
     venv.create(folder, symlinks=True)
     [site] = folder.glob("lib/python*/site-packages")
@@ -53,7 +53,7 @@ def dependencies(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def program(folder: Path, script: str) -> str:
-    """An executable that is no Python."""
+    """An executable that is not a Python interpreter."""
     path = folder / "program"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -77,7 +77,7 @@ def test_a_link_to_the_same_interpreter_is_another_environment(empty: str) -> No
 
 
 def test_a_name_is_looked_up_in_sparks_path(empty: str) -> None:
-    """The message names what was found."""
+    """The message names the program that was found."""
     assert lacking("python3", str(Path(empty).parent)) == f"python3 ({empty}) {LACKS}"
 
 
@@ -128,7 +128,7 @@ def test_old_interpreters_can_tell_their_version() -> None:
 
 @dataclass(eq=False)  # sessions are not compared
 class Session:
-    """What is asked of a classic session."""
+    """The parts of a classic session that the check uses."""
 
     workers: str
     planner: str
@@ -166,7 +166,7 @@ class Session:
 
 
 def default_session(empty: str, **more: Any) -> Session:
-    """Nothing names an interpreter, and the PATH's has nothing."""
+    """The user has chosen no interpreter, and that of the PATH has no packages."""
     return Session("python3", "python3", path=str(Path(empty).parent), **more)
 
 
@@ -208,7 +208,7 @@ def test_sparklog_is_sent_to_workers_that_have_all_the_rest(dependencies: str) -
 
 
 def test_workers_that_serve_run_the_source_when_the_planner_does_not() -> None:
-    """As where PYSPARK_DRIVER_PYTHON=jupyter started the notebook."""
+    """This happens if PYSPARK_DRIVER_PYTHON=jupyter started the notebook."""
     for master in ("local[4]", "spark://host:7077"):
         session = Session(OWN, "no-such-jupyter", master=master)
         require_worker_python(session)
@@ -244,7 +244,7 @@ def check_refused(session: Session) -> None:
 def test_this_interpreter_must_find_sparklog_by_itself(
     empty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that put sparklog on ``sys.path`` tells Spark's workers nothing of it."""
+    """If a program adds sparklog to ``sys.path``, Spark's workers do not know of it."""
     monkeypatch.setattr(sys, "executable", empty)
     session = Session("python3", "python3", path="/nowhere")
     with pytest.raises(StartError, match=f"python3 cannot be run .*, and {empty} {LACKS}; before"):

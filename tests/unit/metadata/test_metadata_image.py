@@ -1,4 +1,4 @@
-"""Replaying records gives the image, and a snapshot gives the same one."""
+"""Replayed records make the image, and a snapshot makes an equal image."""
 
 from dataclasses import replace
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Records survive their JSON, and nothing but records passes."""
+"""Records survive the round trip through JSON, and anything else is refused."""
 
 import contextlib
 from dataclasses import MISSING, fields
@@ -47,7 +47,7 @@ def test_the_json_of_a_record_reads_like_the_record_without_what_goes_without_sa
 
 
 def test_the_defaults_are_those_of_the_format() -> None:
-    """Journals were written without them, so they can never change."""
+    """Journals do not contain default values, so the defaults can never change."""
     defaults = {
         (kind.__name__, field.name): field.default
         for kind in (*RECORD_TYPES.values(), PartitionImage, BrokerImage)

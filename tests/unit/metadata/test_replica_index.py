@@ -1,5 +1,4 @@
-"""An image knows each broker's partitions, and what the last commits touched, without looking at
-all of them."""
+"""An image knows each broker's partitions, and those that the last commits touched, by indexes."""
 
 from dataclasses import replace
 from uuid import UUID

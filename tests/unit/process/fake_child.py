@@ -1,7 +1,7 @@
-"""A child as the launcher and the supervisor know them: one line in, one line out.
+"""A fake child process of the launcher or a supervisor: one line in, one line out.
 
-Run as ``fake_child.py MODE``; after its answer it appends its line and pid to the file that the
-setting "echo" names, if any.  Its incarnation is its pid.
+It runs as ``fake_child.py MODE``.  After its answer it appends its line and process id to the file
+that the setting "echo" names, if any.  Its incarnation is its process id.
 """
 
 import json
@@ -34,7 +34,7 @@ def main(mode: str) -> int:
 
 
 def answer(mode: str, line: dict[str, Any]) -> int | None:
-    """The exit code, or None to stay."""
+    """Answer as the mode says.  Returns the exit code, or None to keep running."""
     if mode == "refuse":
         say(ready=False, kind=line["kind"], error="because")
         return 3

@@ -1,4 +1,4 @@
-"""A node made of a dispatcher over loopback, and a raw way to ask it."""
+"""A node with a dispatcher on a loopback socket, and raw requests to it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -27,7 +27,7 @@ HALF = UUID(int=0xA1F)
 
 
 def image() -> ClusterImage:
-    """Brokers 1 and 2 alive, 3 fenced; ``flights`` whole, ``half`` without a leader on 1 of 2."""
+    """Brokers 1 and 2 are alive, 3 is fenced; one of the 2 partitions of ``half`` is leaderless."""
     cluster = ClusterImage()
     cluster.replay(ClusterCreated(cluster_id="c1", created_ms=0))
     cluster.replay(ControllerChanged(controller_epoch=1, host="control", port=9000))
@@ -72,7 +72,7 @@ def run_node(
 
 
 async def ask(server: Server, request: Request, version: int, secret: bytes | None = None):  # type: ignore[no-untyped-def]
-    """One request in one version on a connection of its own."""
+    """Send one request, in one version, on a connection of its own."""
     connection = await Connection.open(Endpoint(HOST, server.port), secret=secret, timeout_s=30)
     try:
         payload = encode_request(request, version, 7, "test")
@@ -87,7 +87,7 @@ async def ask(server: Server, request: Request, version: int, secret: bytes | No
 def ask_once(
     handlers: Iterable[ApiHandler], request: Request, version: int, secret: bytes | None = None
 ) -> Response:
-    """The response of a node that serves these handlers."""
+    """The response to one request of a node that serves these handlers."""
     found: list[Response] = []
 
     async def test(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: pages of partitions, in the order of topic names."""
+"""DescribeTopicPartitions: pages of partitions, sorted by topic name."""
 
 from collections.abc import Collection
 from dataclasses import replace

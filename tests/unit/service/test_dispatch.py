@@ -1,4 +1,4 @@
-"""Dispatch over loopback: versions, refusals, failures and what costs a connection."""
+"""Dispatch over loopback: versions, refusals, failures, and errors that end a connection."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ NAMED = ApiVersionsRequest(client_software_name="tests", client_software_version
 
 
 def ids(handle: object) -> ApiHandler:
-    """InitProducerId, as something with a plain error code."""
+    """A handler of InitProducerId, as an API with a plain error code."""
     assert callable(handle)
     return ApiHandler(api_key=22, min_version=0, max_version=4, handle=handle)
 
@@ -57,7 +57,7 @@ def produce(handle: object) -> ApiHandler:
 
 
 async def exchange(server: Server, payload: bytes) -> bytes:
-    """One frame, and the frame that comes back."""
+    """Send one frame and return the frame of the response."""
     reader, writer = await asyncio.open_connection(HOST, server.port)
     try:
         writer.write(struct.pack(">i", len(payload)) + payload)

@@ -1,4 +1,4 @@
-"""Random and damaged requests: an answer, or an error that costs the connection; nothing else."""
+"""Random and damaged requests: each gets a response, or an error that ends the connection."""
 
 import asyncio
 import struct
@@ -53,7 +53,7 @@ HEADERS = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A valid request with some of its bytes changed or cut off."""
+    """A valid request with some of its bytes changed or removed."""
     request = draw(st.sampled_from([r for r in REQUESTS if r.MAX_VERSION >= 0]))
     version = draw(st.integers(request.MIN_VERSION, request.MAX_VERSION))
     if isinstance(request, MetadataRequest) and version < 10:

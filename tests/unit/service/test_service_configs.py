@@ -1,4 +1,4 @@
-"""DescribeConfigs: where each setting comes from."""
+"""DescribeConfigs: the source of each setting."""
 
 from small_node import ask_once, image
 

@@ -1,4 +1,4 @@
-"""A leader whose connections have just ended is not named to clients, for a moment."""
+"""A leader whose connections have just ended is not reported to clients for a moment."""
 
 import asyncio
 from dataclasses import dataclass, field, replace

@@ -12,7 +12,7 @@ from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory_disk import forget_disk
 from sparklog.storage_backends.registry import open_backend
 
-#: Name -> how to make an empty one in a temporary folder.  A new backend adds its line here.
+#: Name -> a function that makes an empty backend in a temporary folder.  A new backend adds a line.
 BACKENDS: dict[str, Callable[[Path], StorageBackend]] = {
     "file": LocalBackend,
     "file-in-a-missing-root": lambda folder: LocalBackend(folder / "not" / "yet"),
@@ -22,7 +22,7 @@ BACKENDS: dict[str, Callable[[Path], StorageBackend]] = {
     "s3": lambda folder: open_backend(f"s3://{folder.name}"),
     "s3-below-a-folder": lambda folder: open_backend(f"s3://{folder.name}/clusters/one"),
 }
-#: Those that are files too.
+#: The backends with a file half.
 FILE_BACKENDS = ("file", "file-in-a-missing-root", "memory", "memory-below-a-folder")
 
 

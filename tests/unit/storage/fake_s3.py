@@ -1,6 +1,6 @@
-"""A store of a few lines that answers as other S3 servers do, or as no server should.
+"""A small S3 server, which can answer as other S3 servers do, or as no server should.
 
-Owns: objects in a dictionary behind HTTP, and faults.  Must not know who asks.
+Owns: objects in a dictionary behind HTTP, and faults.  Must not know its clients.
 """
 
 import threading
@@ -13,10 +13,11 @@ CONFLICT = (409, "ConditionalRequestConflict")
 
 
 class FakeS3:
-    """``answers`` are given to the next PUTs instead of doing them.
+    """The server's objects and faults.
 
-    ``loses_replies``: that many PUTs are done, and the connection breaks before the answer.
-    ``ignores_condition``: as stores that are older than conditional writes.
+    ``answers`` are the responses to the next PUTs, which are not done.  ``loses_replies`` PUTs are
+    done, but the connection breaks before the response.  ``ignores_condition`` behaves as stores
+    that are older than conditional writes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The seam for blocking work."""
+"""The seam through which blocking work leaves an event loop."""
 
 import asyncio
 import gc

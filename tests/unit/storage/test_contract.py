@@ -1,4 +1,4 @@
-"""The contract that every backend keeps, object stores included."""
+"""The contract of every backend, object stores included."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

@@ -1,4 +1,4 @@
-"""The contract of backends that are files: handles, regions, maps, folders, locks."""
+"""The contract of backends with a file half: handles, regions, maps, folders, locks."""
 
 import mmap
 import os
@@ -185,7 +185,7 @@ def test_a_map_of_a_local_file_brings_in_no_more_than_is_touched(tmp_path: Path)
     mapped = handle.map(1 << 20)
     maps = Path("/proc/self/smaps").read_text().split(str(tmp_path / "index"))[1]
     flags = next(line for line in maps.splitlines() if line.startswith("VmFlags"))
-    # Else the first store brings in as much as the device reads ahead, megabytes on some.
+    # Otherwise the first store reads as much as the device reads ahead, megabytes on some devices.
     assert "rr" in flags.split()
     mapped.close()
     handle.close()
@@ -265,7 +265,7 @@ def test_a_store_without_files_is_refused(files: FileHalf) -> None:
 
 
 def cut(files: FileHalf, path: str, size: int) -> None:
-    """As somebody else does, not through the handle that writes."""
+    """Truncate a file behind the back of the handle that writes."""
     other = files.open(path)
     other.truncate(size)
     other.close()

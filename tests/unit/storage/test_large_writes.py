@@ -1,4 +1,4 @@
-"""Large appends that nobody reads along: which way they take, and that all bytes are there."""
+"""Large appends to unread files: the choice between direct and cached writes, and their bytes."""
 
 import errno
 import fcntl
@@ -31,7 +31,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class Always:
-    """A way that knows what it wants."""
+    """A write path that is always the same."""
 
     def __init__(self, direct: bool) -> None:
         self.direct = direct
@@ -46,7 +46,7 @@ class Always:
 
 @dataclass
 class Calls:
-    """What ``os.pwrite`` was asked for: (position, size, whether directly), and how it answers."""
+    """The calls of ``os.pwrite``, as (position, size, whether direct), and their results."""
 
     made: list[tuple[int, int, bool]] = field(default_factory=list)
     answer: Callable[[bool], OSError | int | None] = lambda direct: None
@@ -74,7 +74,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def opened(folder: Path, way: Always, *, must_be_able: bool = True) -> LocalFile:
-    """An empty file that takes large appends as ``way`` says."""
+    """An empty file whose large appends use the write path ``way``."""
     path = str(folder / "0.log")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     if must_be_able:
@@ -87,7 +87,7 @@ def opened(folder: Path, way: Always, *, must_be_able: bool = True) -> LocalFile
 
 
 def cut(data: bytes, random_source: random.Random) -> Sequence[Buffer]:
-    """The same bytes in a few buffers of different types."""
+    """The same bytes, split into a few buffers of different types."""
     places = sorted(random_source.sample(range(len(data)), 3))
     first, second, third, fourth = (
         data[begin:end] for begin, end in zip([0, *places], [*places, len(data)], strict=True)
@@ -106,7 +106,7 @@ def unread(file: LocalFile) -> bytes:
 
 
 def asked(way: FasterWritePath, count: int, direct_s: float, cached_s: float) -> list[bool]:
-    """The next choices, when appends of 1,000 bytes take so long."""
+    """The next choices, when appends of 1,000 bytes take these times in seconds."""
     chosen = []
     for _ in range(count):
         direct = way.is_direct()
@@ -128,7 +128,7 @@ def test_the_direct_way_is_taken_while_it_is_not_much_slower(
     way = FasterWritePath()
     asked(way, 8, direct_s, cached_s)
     later = asked(way, 256, direct_s, cached_s)
-    # The other one is looked at again from time to time.
+    # The other kind of write is measured again from time to time.
     assert later.count(not direct) == 4
 
 
@@ -235,7 +235,7 @@ def test_who_reads_along_keeps_the_page_cache(tmp_path: Path) -> None:
     assert way.taken == []
     file.writev(large)
     assert way.taken == [True]
-    # Who was so far behind may be twice as far behind.
+    # Readers may fall twice as far behind as they have been.
     file.region(file.size() - 100, 100).release()
     file.read(0, 10)
     for _ in range(2 * (unread_count + 1)):
@@ -375,7 +375,7 @@ def test_a_short_write_is_finished_through_the_page_cache(tmp_path: Path, calls:
 
 
 def test_a_full_disk_is_no_reason_to_give_up(tmp_path: Path, calls: Calls) -> None:
-    """Direct writes are short on it, and then it refuses the page cache too."""
+    """Direct writes to a full disk are short, and then it refuses cached writes, too."""
     way = Always(direct=True)
     file = opened(tmp_path, way)
     model = unread(file)
@@ -405,7 +405,7 @@ def test_without_memory_for_it_an_append_is_made_as_usual(
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     monkeypatch.setattr(mmap, "mmap", refused)
-    # A thread that has no memory yet.
+    # A thread that has no buffer yet.
     thread = threading.Thread(target=lambda: [file.writev([bytes(MEBIBYTE)]) for _ in range(2)])
     thread.start()
     thread.join(60)

@@ -1,4 +1,4 @@
-"""Local files when the world is against them: full, too large, locked by another, wrong paths."""
+"""Failures of local files: full disks, too large files, locks of other processes, wrong paths."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from sparklog.errors import LockedError, StorageError
 from sparklog.storage_backends.base import MissingPathError, storage_error
 from sparklog.storage_backends.local import LocalBackend
 
-#: Lets files grow to 4096 bytes only, as a disk that fills in the middle of a write.
+#: Limits files to 4096 bytes, as on a disk that becomes full during a write.
 LIMITED = """
 import os, resource, sys
 from sparklog.errors import StorageError

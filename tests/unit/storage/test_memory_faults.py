@@ -1,4 +1,4 @@
-"""What a memory disk does wrong when it is told to, and what a crash leaves behind."""
+"""The faults of a memory disk, and its state after a crash."""
 
 from collections.abc import Callable
 

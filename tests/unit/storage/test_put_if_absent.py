@@ -1,4 +1,4 @@
-"""``put_if_absent`` on files, raced by processes and broken in the middle."""
+"""``put_if_absent`` on files, with racing processes and interrupted writes."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def test_a_killed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
         for _ in range(50):
             acknowledged = int(committer.stdout.readline())
         committer.send_signal(signal.SIGKILL)
-        # Not by communicate(), which leaves out what readline() has read ahead.
+        # communicate() would leave out the bytes that readline() has read ahead.
         rest = committer.stdout.read().split()
     finally:
         _end([committer])
@@ -109,7 +109,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 
 
 def _released(racers: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
-    """Let all of them go before the output of the first is awaited."""
+    """Start all processes before waiting for the output of the first one."""
     for racer in racers:
         assert racer.stdin is not None
         racer.stdin.write("go\n")

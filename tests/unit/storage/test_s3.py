@@ -1,4 +1,4 @@
-"""What S3 adds to the contract: conditional writes of every dialect, and errors with a remedy."""
+"""The specifics of S3: conditional writes as different servers answer them, and errors."""
 
 import json
 import socket
@@ -85,7 +85,7 @@ def test_a_store_that_ignores_the_condition_holds_no_journal(store: FakeS3) -> N
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_lost_reply_does_not_make_a_store_unfit(store: FakeS3, lost: int) -> None:
-    """The library's second try of the same create is refused: by what the first one made."""
+    """The library's retry of the create is refused, because the first attempt has succeeded."""
     store.loses_replies = lost
     Journal(opened(store)).check_backend()
     assert store.objects == {}

@@ -1,4 +1,4 @@
-"""URLs and paths to backends."""
+"""The backends of URLs and paths."""
 
 import subprocess
 import sys
