@@ -118,7 +118,7 @@ class GroupCommitter:
         while not (self._stopping and not self._queue):
             if self._queue:
                 await self._commit_group()
-            elif not await self._woken():
+            elif not await self._wait_for_decisions():
                 await self._check_head()
         if self._checkpointing is not None:
             await self._checkpointing
@@ -128,7 +128,7 @@ class GroupCommitter:
         self._stopping = True
         self._wake.set()
 
-    async def _woken(self) -> bool:
+    async def _wait_for_decisions(self) -> bool:
         try:
             async with asyncio.timeout(HEAD_CHECK_S):
                 await self._wake.wait()

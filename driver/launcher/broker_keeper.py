@@ -160,9 +160,9 @@ class BrokerKeeper:
             try:
                 place = self._find_place()
                 if isinstance(place, Spare):
-                    self._run_in(place)
+                    self._run_in_spare(place)
                 elif place is not None:
-                    self._run_on(place)
+                    self._run_on_executor(place)
             except Exception as error:
                 self._handle_error(error)
         if self.failure is not None and not self._stopping.is_set():
@@ -250,7 +250,7 @@ class BrokerKeeper:
         new = self._replacing or (self._new and not self._registered)
         return self._options.make_payload(executor, new)
 
-    def _run_on(self, executor: ExecutorSlots) -> None:
+    def _run_on_executor(self, executor: ExecutorSlots) -> None:
         self._executor = executor
         job = Job(
             name=self.job_name,
@@ -268,7 +268,7 @@ class BrokerKeeper:
             self._slot_allocator.release(executor)
         self._handle_end(report, executor)
 
-    def _run_in(self, spare: Spare) -> None:
+    def _run_in_spare(self, spare: Spare) -> None:
         executor = spare.executor
         assert executor is not None
         self._executor, self._spare = executor, spare
@@ -288,7 +288,7 @@ class BrokerKeeper:
         log.warning("%s on executor %s: %s %s", self.job_name, executor.executor_id, outcome, error)
         if outcome == "elsewhere":
             return
-        if outcome == "refused" and self._is_elsewhere(report):
+        if outcome == "refused" and self._may_be_elsewhere(report):
             self._refused_by |= {executor.executor_id}
             return
         if not self._is_permanent:
@@ -303,7 +303,7 @@ class BrokerKeeper:
         if outcome != "lost":
             self._pause()
 
-    def _is_elsewhere(self, report: Mapping[str, Any]) -> bool:
+    def _may_be_elsewhere(self, report: Mapping[str, Any]) -> bool:
         """Whether the directory may be on another executor."""
         kind = report.get("kind")
         return kind == "not_here" or (kind == "storage" and self._is_permanent)

@@ -266,12 +266,12 @@ class Fleet:
             log.info("broker %s takes longer to close its logs", names)
         while keepers and not self._engine.is_over():
             alive = self._alive() if time.monotonic() < end else {}
-            heard = [keeper for keeper in keepers if keeper.broker_id in alive]
-            silent += [keeper for keeper in keepers if keeper not in heard]
+            registered = [keeper for keeper in keepers if keeper.broker_id in alive]
+            silent += [keeper for keeper in keepers if keeper not in registered]
             with suppress(SparklogError):
-                self._calls.stop_nodes(tuple(alive[k.broker_id] for k in heard), reason)
+                self._calls.stop_nodes(tuple(alive[k.broker_id] for k in registered), reason)
             end_of_look = time.monotonic() + CLOSING_LOOK_SECONDS
-            keepers = [k for k in heard if not k.join(end_of_look - time.monotonic())]
+            keepers = [k for k in registered if not k.join(end_of_look - time.monotonic())]
         # A broker that is not registered any more may have been about to end.
         return [keeper for keeper in (*silent, *keepers) if not keeper.join(CLOSING_LOOK_SECONDS)]
 

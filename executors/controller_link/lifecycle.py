@@ -145,7 +145,7 @@ class BrokerLifecycle:
         async def fetch() -> None:
             await self._watch_once(max_wait_ms=0)
 
-        await self._until_done(fetch, FIND_CONTROLLER_S)
+        await self._retry_until_done(fetch, FIND_CONTROLLER_S)
 
     async def register(self, identity: BrokerIdentity) -> None:
         """Register this process, then wait for the image that shows the registration.
@@ -155,7 +155,7 @@ class BrokerLifecycle:
         """
         self._identity = identity
         session_s = self._config.broker_session_timeout_ms / 1000
-        await self._until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
+        await self._retry_until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
 
         async def catch_up() -> None:
             while not self.is_registered:
@@ -163,7 +163,7 @@ class BrokerLifecycle:
 
         try:
             async with asyncio.timeout(FIND_CONTROLLER_S):
-                await self._until_done(catch_up, FIND_CONTROLLER_S)
+                await self._retry_until_done(catch_up, FIND_CONTROLLER_S)
         except TimeoutError:
             raise BrokerStartError(
                 "other", f"another process has registered as broker {identity.broker_id} since"
@@ -192,7 +192,7 @@ class BrokerLifecycle:
         self.registrations += 1
         logger.info("registered with epoch %d", response.broker_epoch)
 
-    async def _until_done(self, step: Callable[[], Awaitable[None]], limit_s: float) -> None:
+    async def _retry_until_done(self, step: Callable[[], Awaitable[None]], limit_s: float) -> None:
         deadline, pauses = Deadline(limit_s), retry_pauses()
         while True:
             try:
@@ -243,7 +243,9 @@ class BrokerLifecycle:
                 logger.info("heartbeat refused: %s", error)
                 if error.code in _MUST_REGISTER_AGAIN:
                     session_s = self._config.broker_session_timeout_ms / 1000
-                    await self._until_done(self._register_once, FIND_CONTROLLER_S + 2 * session_s)
+                    await self._retry_until_done(
+                        self._register_once, FIND_CONTROLLER_S + 2 * session_s
+                    )
                     continue
             except ConnectError as error:
                 logger.debug("no heartbeat: %s", error)

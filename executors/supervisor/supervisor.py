@@ -159,9 +159,9 @@ class Supervisor:
             return self._report("elsewhere", error=f"this is executor {self._executor_id}")
         if self._payload.spare and not self._take_work():
             return self._report("stopped")
-        absent = self._absence()
-        if absent:
-            return self._report("refused", kind="not_here", error=absent)
+        missing = self._missing_directory()
+        if missing:
+            return self._report("refused", kind="not_here", error=missing)
         self._broker["executor_id"] = self._executor_id or self._broker.get("executor_id", "")
         try:
             while not self._stopping:
@@ -196,7 +196,7 @@ class Supervisor:
         self._broker |= (work or {}).get("broker", {})
         return "broker_id" in self._broker
 
-    def _absence(self) -> str:
+    def _missing_directory(self) -> str:
         """The text for a missing broker directory; empty if the directory is here or may be new."""
         locations = (self._broker["data_dir"], *self._broker.get("more_data_dirs", ()))
         folders = [local_folder(location) for location in locations]
@@ -216,7 +216,7 @@ class Supervisor:
             if error.kind in FINAL_KINDS:
                 return self._report("refused", kind=error.kind, error=str(error))
             self._broker["port"] = 0  # the old port may be taken by now
-            return self._failed_once(began, str(error))
+            return self._handle_failure(began, str(error))
         self._child = child
         try:
             if self._stopping:
@@ -227,7 +227,7 @@ class Supervisor:
             if code == 0:
                 return self._report("stopped")
             losses.report(UUID(child.ready["incarnation"]))
-            return self._failed_once(began, f"the broker {describe_end(child, code)}")
+            return self._handle_failure(began, f"the broker {describe_end(child, code)}")
         finally:
             self._child = None
             child.close()
@@ -260,7 +260,7 @@ class Supervisor:
             )
         return self._losses
 
-    def _failed_once(self, began: float, error: str) -> SupervisorReport | None:
+    def _handle_failure(self, began: float, error: str) -> SupervisorReport | None:
         log.warning("broker %s: %s", self._broker["broker_id"], error)
         lived = time.monotonic() - began
         self._fast_failures = self._fast_failures + 1 if lived < self._payload.fast_seconds else 1

@@ -152,9 +152,9 @@ class Dispatcher:
             raise
         self.requests[header.api_key] += 1
         response = self._handle(handler, context, request)
-        return (yield from self._through(handler, header, request, response))
+        return (yield from self._answer_in_slices(handler, header, request, response))
 
-    def _through(
+    def _answer_in_slices(
         self, handler: ApiHandler, header: RequestHeader, request: Any, response: Handled
     ) -> Slices[Answer]:
         """The answer to a request whose response is made in slices."""
@@ -231,7 +231,7 @@ class Dispatcher:
         if response is None:
             return None
         if are_slices(response):
-            return _at_once(self._through(handler, header, request, response), connection)
+            return _at_once(self._answer_in_slices(handler, header, request, response), connection)
         if hasattr(response, "__await__"):
             kept = request if handler.keep is None else handler.keep(request)
             return Parked(response, partial(self._finish, handler, header, kept))

@@ -113,9 +113,9 @@ def register_broker(
         failed_on=sessions.failed_on,
     )
     if continued:
-        partitions.returned(broker.broker_id)
+        partitions.broker_returned(broker.broker_id)
     else:
-        partitions.left((broker.broker_id,), loss)
+        partitions.brokers_left((broker.broker_id,), loss)
     apply_failures(image, partitions, broker.broker_id, request.offline, newly_lost)
     return Decision(
         records=(

@@ -82,7 +82,9 @@ def change_configs(
     Args:
         config: the settings that nodes are started with, before any change at run time.
     """
-    change = _replaced if isinstance(request, AlterConfigsRequest) else _operated
+    change = (
+        _replacement_values if isinstance(request, AlterConfigsRequest) else _incremental_values
+    )
     records, refusals = _alter(image, config, request.resources, change)
     return Decision(
         records=() if request.validate_only else tuple(records),
@@ -118,7 +120,9 @@ def _alter_resource(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes {name} twice")
     values = change(resource, request)
     if request.resource_type == ResourceType.BROKER:
-        _check_together(image, config, request.resource_name, _merged(resource.overrides, values))
+        _check_rules_between(
+            image, config, request.resource_name, _merged(resource.overrides, values)
+        )
     return [
         ConfigChanged(
             resource_type=int(request.resource_type),
@@ -135,7 +139,7 @@ def _merged(overrides: Mapping[str, str], changes: Mapping[str, str | None]) -> 
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _check_together(
+def _check_rules_between(
     image: ClusterImage, config: BrokerConfig, broker: str, overrides: Mapping[str, str]
 ) -> None:
     """Check the rules between settings, for every broker that the change applies to."""
@@ -157,9 +161,9 @@ def _check_together(
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _operated(resource: _Resource, request: Any) -> dict[str, str | None]:
+def _incremental_values(resource: _Resource, request: Any) -> dict[str, str | None]:
     return {
-        change.name: _operate(resource, change)
+        change.name: _apply_operation(resource, change)
         for change in request.configs
         if not _has_nothing_to_delete(resource, change)
     }
@@ -174,11 +178,11 @@ def _has_nothing_to_delete(resource: _Resource, change: AlterableConfig) -> bool
     return is_foreign and change.config_operation == ConfigOperation.DELETE
 
 
-def _replaced(resource: _Resource, request: Any) -> dict[str, str | None]:
+def _replacement_values(resource: _Resource, request: Any) -> dict[str, str | None]:
     values: dict[str, str | None] = dict.fromkeys(resource.overrides)
     for given in request.configs:
-        setting = _changeable(resource, given.name)
-        values[given.name] = _changed(setting, given.value)
+        setting = _require_dynamic(resource, given.name)
+        values[given.name] = _checked_value(setting, given.value)
     return values
 
 
@@ -216,7 +220,7 @@ def _find_resource(image: ClusterImage, config: BrokerConfig, request: _Request)
     )
 
 
-def _changeable(resource: _Resource, name: str) -> Setting:
+def _require_dynamic(resource: _Resource, name: str) -> Setting:
     setting = _setting(resource.settings, name, resource.kind)
     if not setting.dynamic:
         raise KafkaError(
@@ -231,13 +235,13 @@ def _changeable(resource: _Resource, name: str) -> Setting:
     return setting
 
 
-def _operate(resource: _Resource, change: AlterableConfig) -> str | None:
+def _apply_operation(resource: _Resource, change: AlterableConfig) -> str | None:
     """The override after the change; None if the setting has no override then."""
-    setting = _changeable(resource, change.name)
+    setting = _require_dynamic(resource, change.name)
     if change.config_operation == ConfigOperation.DELETE:
         return None
     if change.config_operation == ConfigOperation.SET:
-        return _changed(setting, change.value)
+        return _checked_value(setting, change.value)
     if change.config_operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"unknown config operation {change.config_operation}"
@@ -282,7 +286,7 @@ def _setting(table: Mapping[str, Setting], name: str, kind: str) -> Setting:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _changed(setting: Setting, text: str | None) -> str:
+def _checked_value(setting: Setting, text: str | None) -> str:
     """As ``_canonical``, but a missing value is an invalid request (not so for a new topic)."""
     if text is None:
         raise KafkaError(

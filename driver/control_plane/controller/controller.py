@@ -16,7 +16,7 @@ from sparklog.driver.control_plane.controller.config_effects import apply_config
 from sparklog.driver.control_plane.controller.configs import change_configs
 from sparklog.driver.control_plane.controller.decision import Decision
 from sparklog.driver.control_plane.controller.draining import (
-    Absences,
+    FencedBrokers,
     continue_draining,
     drain_brokers,
     unregister_broker,
@@ -123,7 +123,7 @@ class Controller:
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.start_grace_period(image, now_ms)
         self._recoveries = Recoveries(self._sessions)
-        self._absences = Absences()
+        self._fenced_brokers = FencedBrokers()
         self._balance = LeaderBalance(
             due_ms=now_ms + config.leader_imbalance_check_interval_seconds * 1000
         )
@@ -216,12 +216,12 @@ class Controller:
     def _pass_time(self, now_ms: int) -> Decision:
         """Do one kind of change per tick; other kinds follow at the next ticks."""
         image, sessions, config = self.image, self._sessions, self._present_config()
-        self._absences.update(image, now_ms)
+        self._fenced_brokers.update(image, now_ms)
         decision = fence_expired(image, sessions, config, now_ms)
         if not decision.records:
             decision = recover(image, sessions, self._recoveries, config, now_ms)
         if not decision.records:
-            moved_on = continue_draining(image, sessions, self._absences, config, now_ms)
+            moved_on = continue_draining(image, sessions, self._fenced_brokers, config, now_ms)
             decision = replace(decision, records=moved_on)
         if not decision.records:
             moved = self._balance.rebalance(image, sessions, config, now_ms)

@@ -42,7 +42,7 @@ MOVES_MAX = 100
 
 
 @dataclass(slots=True)
-class Absences:
+class FencedBrokers:
     """How long brokers have been fenced, as far as this controller has seen."""
 
     since_ms: dict[int, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Absences:
         away = [broker.broker_id for broker in image.brokers.values() if broker.fenced]
         self.since_ms = {broker_id: self.since_ms.get(broker_id, now_ms) for broker_id in away}
 
-    def at_least(self, delay_ms: int, now_ms: int) -> frozenset[int]:
+    def fenced_for(self, delay_ms: int, now_ms: int) -> frozenset[int]:
         return frozenset(
             b for b, since_ms in self.since_ms.items() if now_ms - since_ms >= delay_ms
         )
@@ -90,7 +90,7 @@ def drain_brokers(
 def continue_draining(
     image: ClusterImage,
     sessions: Sessions,
-    absences: Absences,
+    fenced_brokers: FencedBrokers,
     config: BrokerConfig,
     now_ms: int,
 ) -> tuple[PartitionChanged, ...]:
@@ -99,8 +99,8 @@ def continue_draining(
     if not leaving:
         return ()
     moves = _Moves(image, sessions, config, leaving)
-    gone = absences.at_least(config.broker_replacement_delay_ms, now_ms)
-    moves.begin(gone | (leaving & absences.since_ms.keys()))
+    gone = fenced_brokers.fenced_for(config.broker_replacement_delay_ms, now_ms)
+    moves.begin(gone | (leaving & fenced_brokers.since_ms.keys()))
     return moves.changes.records()
 
 

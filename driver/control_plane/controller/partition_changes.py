@@ -70,27 +70,27 @@ class PartitionChanges:
         self.unclean: dict[TopicPartition, None] = {}
         self.offline: dict[TopicPartition, None] = {}
         #: Partitions whose leader has just lost its log while no other replica can lead.
-        self.stuck: dict[TopicPartition, int] = {}
+        self.unservable: dict[TopicPartition, int] = {}
 
-    def left(self, brokers: Collection[int], loss: Loss) -> None:
+    def brokers_left(self, brokers: Collection[int], loss: Loss) -> None:
         """The former processes of these brokers have ended."""
         touched = dict.fromkeys(tp for b in brokers for tp in self._image.partitions_of(b))
         for tp in touched:
             self.change(tp, lambda state, rules: brokers_left(state, brokers, loss, rules))
 
-    def returned(self, broker_id: int) -> None:
+    def broker_returned(self, broker_id: int) -> None:
         """The broker is alive again, with all of its logs."""
         for tp in self._image.partitions_of(broker_id):
             self.change(tp, settle)
 
-    def failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+    def replicas_failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         """The broker is alive, but its replicas of these partitions are offline."""
         hosted = self._image.partitions_of(broker_id)
         for tp in partitions:
             if tp in hosted:
                 self.change(tp, lambda state, rules: replica_failed(state, broker_id, rules))
 
-    def lost(
+    def replicas_lost(
         self,
         broker_id: int,
         partitions: Iterable[TopicPartition],
@@ -108,9 +108,9 @@ class PartitionChanges:
                 if state.leader == broker_id:
                     self.unclean.pop(tp, None)  # this leader only tells clients why it cannot serve
                     if tp in newly_lost:
-                        self.stuck[tp] = broker_id
+                        self.unservable[tp] = broker_id
 
-    def stops(self, broker_id: int) -> None:
+    def broker_stops(self, broker_id: int) -> None:
         """The broker is about to stop."""
         for tp in self._image.partitions_of(broker_id):
             self.change(tp, lambda state, rules: broker_stops(state, broker_id, rules))
@@ -144,12 +144,13 @@ class PartitionChanges:
 
     def warnings_of_losses(self) -> tuple[Effect, ...]:
         """The warnings about lost logs that no replica can replace."""
-        if not self.stuck:
+        if not self.unservable:
             return ()
+        leaders = sorted(set(self.unservable.values()))
         return (
             WarnOperator(
-                message=f"the log of {named(self.stuck)} is gone from broker(s) "
-                f"{', '.join(map(str, sorted(set(self.stuck.values()))))}, and no other replica "
+                message=f"the log of {named(self.unservable)} is gone from broker(s) "
+                f"{', '.join(map(str, leaders))}, and no other replica "
                 "can lead without a loss: reads and writes are refused until the files are back, "
                 "an unclean election is asked for, or lost.logs.accept names the only replica"
             ),

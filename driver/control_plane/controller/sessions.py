@@ -137,7 +137,7 @@ def heartbeat(
     unfenced: tuple[BrokerUnfenced, ...] = ()
     if broker.fenced:
         unfenced = (BrokerUnfenced(broker_id=broker.broker_id),)
-        partitions.returned(broker.broker_id)
+        partitions.broker_returned(broker.broker_id)
     apply_failures(image, partitions, broker.broker_id, request.offline, newly_lost)
     return Decision(
         records=(*unfenced, *partitions.records()),
@@ -156,8 +156,8 @@ def apply_failures(
     """Apply a living broker's offline replicas; ``newly_lost`` are those it reports first now."""
     failed = [replica for replica in offline if not replica.lost]
     lost = [replica for replica in offline if replica.lost]
-    partitions.failed(broker_id, _known(image, failed))
-    partitions.lost(broker_id, _known(image, lost), frozenset(_known(image, newly_lost)))
+    partitions.replicas_failed(broker_id, _known(image, failed))
+    partitions.replicas_lost(broker_id, _known(image, lost), frozenset(_known(image, newly_lost)))
 
 
 def _known(image: ClusterImage, replicas: Iterable[OfflineReplica]) -> Iterator[TopicPartition]:
@@ -186,7 +186,7 @@ def _prepare_stop(
     partitions = PartitionChanges(
         image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
     )
-    partitions.stops(broker.broker_id)
+    partitions.broker_stops(broker.broker_id)
     may_stop = not any(
         could_hand_over(partitions.state(tp), broker.broker_id, partitions.rules(tp.topic))
         for tp in image.partitions_led_by(broker.broker_id)
@@ -264,7 +264,7 @@ def _fence(
     partitions = PartitionChanges(
         image, config, also_gone=gone, stopping=sessions.stopping, failed_on=sessions.failed_on
     )
-    partitions.left(gone, Loss.NONE)
+    partitions.brokers_left(gone, Loss.NONE)
     fenced: list[BrokerFenced] = []
     for broker in brokers:
         sessions.end(broker.broker_id)

@@ -32,7 +32,7 @@ def handler(decide: Decide) -> ApiHandler:
             return decide(request)
         named = ((topic.name, part) for topic in request.topics for part in topic.partitions)
         parts = yield from split_into_parts(named, _partition, _replicas)
-        requests = [replace(request, topics=_asked(part)) for part in parts]
+        requests = [replace(request, topics=_part_topics(part)) for part in parts]
         return (yield from decide_parts(decide, requests, refuse=_refuse_all, merge=_merged))
 
     return ApiHandler(
@@ -54,7 +54,9 @@ def _replicas(named: tuple[str, ReassignablePartition]) -> int:
     return 1 + len(named[1].replicas or ()) // 50
 
 
-def _asked(part: Sequence[tuple[str, ReassignablePartition]]) -> tuple[ReassignableTopic, ...]:
+def _part_topics(
+    part: Sequence[tuple[str, ReassignablePartition]],
+) -> tuple[ReassignableTopic, ...]:
     return run_through(
         group_by_topic(part, lambda topic, parts: ReassignableTopic(name=topic, partitions=parts))
     )

@@ -38,8 +38,8 @@ def handler(decide: Decide, image: Callable[[], ClusterImage]) -> ApiHandler:
         if fits_one_part(wanted):
             return decide(request)
         named = ((topic.topic, number) for topic in wanted for number in topic.partitions)
-        parts = yield from split_into_parts(named, _same, lambda _: 1)
-        requests = [replace(request, topic_partitions=_asked(part)) for part in parts]
+        parts = yield from split_into_parts(named, _identity, lambda _: 1)
+        requests = [replace(request, topic_partitions=_part_topics(part)) for part in parts]
         merge = _merged if request.topic_partitions is not None else _merged_and_needed
         decided = decide_parts(decide, requests, refuse=refuse_elect_leaders, merge=merge)
         return (yield from decided)
@@ -54,11 +54,11 @@ def handler(decide: Decide, image: Callable[[], ClusterImage]) -> ApiHandler:
     )
 
 
-def _same(partition: tuple[str, int]) -> tuple[str, int]:
+def _identity(partition: tuple[str, int]) -> tuple[str, int]:
     return partition
 
 
-def _asked(partitions: Sequence[tuple[str, int]]) -> tuple[TopicPartitions, ...]:
+def _part_topics(partitions: Sequence[tuple[str, int]]) -> tuple[TopicPartitions, ...]:
     return run_through(
         group_by_topic(
             partitions, lambda topic, numbers: TopicPartitions(topic=topic, partitions=numbers)

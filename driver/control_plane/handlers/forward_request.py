@@ -59,21 +59,21 @@ def handler(redispatch: Redispatch) -> ApiHandler:
         except (DecodeError, FrameError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
         if isinstance(result, LongAnswer):
-            return _through(result)
-        return _passed_on(result)
+            return _forward_slices(result)
+        return _forwarded(result)
 
     return member_handler(ForwardRequestRequest, handle)
 
 
-def _through(answer: LongAnswer) -> Slices[Handled]:
+def _forward_slices(answer: LongAnswer) -> Slices[Handled]:
     try:
         result = yield from answer.slices
     except (DecodeError, FrameError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
-    return _passed_on(result)
+    return _forwarded(result)
 
 
-def _passed_on(result: Answer) -> Handled:
+def _forwarded(result: Answer) -> Handled:
     assert not isinstance(result, PendingResponse), "only brokers give answers that way"
     if isinstance(result, Parked):
         return _finish(result)

@@ -81,7 +81,7 @@ def repair_journal(
         _write_repair(backend, plan, now_ms, nonce)
     moved = _move_away(backend, survey, folder)
     if plan is not None:
-        _fill(backend, survey, plan, now_ms, nonce)
+        _write_empty_commits(backend, survey, plan, now_ms, nonce)
     image = Journal(backend).load()
     if plan is not None and image != plan.image:
         raise RepairError(
@@ -134,7 +134,7 @@ def _move_away(backend: StorageBackend, survey: Survey, folder: str) -> tuple[st
     return tuple(sorted(names))
 
 
-def _fill(
+def _write_empty_commits(
     backend: StorageBackend, survey: Survey, plan: RepairPlan, now_ms: int, nonce: str
 ) -> None:
     for lost in survey.lost[-FILLED_MAX:]:

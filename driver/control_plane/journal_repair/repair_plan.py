@@ -141,7 +141,7 @@ class _Draft:
         if not whole:
             self._whole_topics.clear()
         for record in records:
-            wanted = self._kept(record)
+            wanted = self._wanted_record(record)
             if wanted is None:
                 continue
             if self._fits(wanted):
@@ -149,7 +149,7 @@ class _Draft:
             else:
                 self.left_out.append(record)
 
-    def _kept(self, record: Record) -> Record | None:
+    def _wanted_record(self, record: Record) -> Record | None:
         """The record to keep; None for kinds of records that are dropped.
 
         In-sync replicas, leaders, fencing and epochs are decided anew.  A removed broker stays

@@ -130,7 +130,7 @@ def _survey(backend: StorageBackend) -> Survey:
     names = backend.list("")
     files = _Files(backend, commit_numbers(names))
     found = {n: files.read(checkpoint_name(n), n) for n in checkpoint_numbers(names)}
-    far = _first_far(commit_numbers(names), found)
+    far = _first_foreign_number(commit_numbers(names), found)
     commits = [n for n in commit_numbers(names) if n < far]
     checkpoints = {n: content for n, content in found.items() if n < far or not content.damage}
     base, image = _best_image(files, checkpoints, commits)
@@ -229,7 +229,7 @@ def _unreadable(reason: str) -> FileContent:
     return FileContent(header=None, records=(), controller_epoch=-1, damage=reason)
 
 
-def _first_far(commits: Sequence[int], checkpoints: Mapping[int, FileContent]) -> float:
+def _first_foreign_number(commits: Sequence[int], checkpoints: Mapping[int, FileContent]) -> float:
     """The first number that is too far above the others for a file of this journal.
 
     The result is infinity if there is no such number.  A readable checkpoint belongs to this
