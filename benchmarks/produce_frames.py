@@ -7,7 +7,7 @@ import time
 
 from benchmarks.load import Caller
 from sparklog.types import Endpoint
-from sparklog.wire.framing.frames import frame_length
+from sparklog.wire.framing.frame_length import frame_length
 from sparklog.wire.protocol.codec import decode_response
 from sparklog.wire.protocol.produce import (
     PartitionProduceData,

@@ -20,7 +20,7 @@ from benchmarks.load import Caller
 from benchmarks.servers import cpu_seconds, serve
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint, OffsetSpec, TopicPartition
-from sparklog.wire.framing.frames import frame_length
+from sparklog.wire.framing.frame_length import frame_length
 from sparklog.wire.protocol.codec import decode_response, encode_request
 from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,

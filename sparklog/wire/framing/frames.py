@@ -9,10 +9,9 @@ receive: a copy of its bytes when it will fit into the next receive, else a buff
 memory grows with the bytes that arrive.  The buffer goes back as soon as the frame was handled.
 """
 
-from struct import Struct
 from typing import Final
 
-from sparklog.errors import FrameError
+from sparklog.wire.framing.frame_length import LENGTH_BYTES, invalid_length, unpack_length
 from sparklog.wire.framing.receive_memory import (
     SCARCE_BYTES,
     SHARED_BYTES,
@@ -20,18 +19,11 @@ from sparklog.wire.framing.receive_memory import (
     ReceiveMemory,
 )
 
-LENGTH_BYTES: Final = 4
 #: Unfinished frames up to this size are copied once, in front of what comes next.
 CARRIED_BYTES_MAX: Final = 256 * 1024
 #: So many bytes of an unfinished frame are copied however often more of them arrive.  A buffer is a
 #: map, of which a process can have only so many.
 SMALL_BYTES_MAX: Final = 2 * SCARCE_BYTES
-_LENGTH: Final = Struct(">i")
-
-
-def frame_length(size: int) -> bytes:
-    """The length bytes in front of a frame of ``size`` bytes."""
-    return _LENGTH.pack(size)
 
 
 class FrameDecoder:
@@ -111,9 +103,9 @@ class FrameDecoder:
         start = needed = last_bytes = 0
         while end - start >= LENGTH_BYTES:
             frame_start = start + LENGTH_BYTES
-            length = _LENGTH.unpack_from(buffer, start)[0]
+            length = unpack_length(buffer, start)[0]
             if not 0 <= length <= self._max_frame_bytes:
-                raise self._refusal(length)
+                raise invalid_length(length, self._max_frame_bytes)
             frame_end = frame_start + length
             if frame_end > end:
                 needed = LENGTH_BYTES + length
@@ -176,11 +168,6 @@ class FrameDecoder:
         self._own = self._memory.take(needed)
         self._end = len(rest)
         self._own[: self._end] = rest
-
-    def _refusal(self, length: int) -> FrameError:
-        if length < 0:
-            return FrameError(f"a frame cannot have {length} bytes")
-        return FrameError(f"a frame of {length} bytes exceeds the limit of {self._max_frame_bytes}")
 
 
 assert SMALL_BYTES_MAX < CARRIED_BYTES_MAX < SHARED_BYTES

@@ -7,17 +7,14 @@ A frame is at most ``max_frame_bytes`` long.  The memory of a frame above ``SPAR
 with the bytes that arrive, whatever length the server declares, until one of that size has arrived.
 """
 
-from struct import Struct
 from typing import Final
 
-from sparklog.errors import FrameError
+from sparklog.wire.framing.frame_length import LENGTH_BYTES, invalid_length, unpack_length
 from sparklog.wire.framing.receive_memory import new_buffer
 
-LENGTH_BYTES: Final = 4
 SHARED_BYTES: Final = 64 * 1024
 #: Memory that was given back and is kept for the next large frame.
 SPARE_BYTES_MAX: Final = 4 * 1024 * 1024
-_LENGTH: Final = Struct(">i")
 
 
 class OwnedFrameDecoder:
@@ -84,7 +81,9 @@ class OwnedFrameDecoder:
         frames = []
         shared, start, end = self._shared, 0, self._end
         while end - start >= LENGTH_BYTES:
-            size = self._checked_length(start)
+            size = unpack_length(shared, start)[0]
+            if not 0 <= size <= self._max_frame_bytes:
+                raise invalid_length(size, self._max_frame_bytes)
             frame_start = start + LENGTH_BYTES
             if frame_start + size > end:
                 if LENGTH_BYTES + size > SHARED_BYTES:
@@ -109,13 +108,3 @@ class OwnedFrameDecoder:
             self._large = new_buffer(size)
         self._large[: len(first)] = first
         self._large_end = len(first)
-
-    def _checked_length(self, offset: int) -> int:
-        length: int = _LENGTH.unpack_from(self._shared, offset)[0]
-        if length < 0:
-            raise FrameError(f"a frame cannot have {length} bytes")
-        if length > self._max_frame_bytes:
-            raise FrameError(
-                f"a frame of {length} bytes exceeds the limit of {self._max_frame_bytes}"
-            )
-        return length

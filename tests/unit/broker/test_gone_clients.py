@@ -8,7 +8,7 @@ import pytest
 from broker_rig import Rig, batch, produce_request, run, until
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.framing.frames import frame_length
+from sparklog.wire.framing.frame_length import frame_length
 from sparklog.wire.protocol.codec import decode_response, encode_request
 from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,

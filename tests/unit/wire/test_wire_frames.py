@@ -9,13 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import FrameError
-from sparklog.wire.framing.frames import (
-    CARRIED_BYTES_MAX,
-    LENGTH_BYTES,
-    SMALL_BYTES_MAX,
-    FrameDecoder,
-    frame_length,
-)
+from sparklog.wire.framing.frame_length import LENGTH_BYTES, frame_length
+from sparklog.wire.framing.frames import CARRIED_BYTES_MAX, SMALL_BYTES_MAX, FrameDecoder
 from sparklog.wire.framing.receive_memory import (
     SCARCE_BYTES,
     SHARED_BYTES,
