@@ -15,6 +15,7 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline, check, kafka_error, retry
 from sparklog.client.listed_offsets import ask_offsets, listed, unanswered
+from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.transport import Buffer
 from sparklog.types import (
@@ -100,14 +101,6 @@ class FetchFrom:
 
     offset: int
     max_bytes: int = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdentity:
-    """Producer id and epoch, for idempotent batches."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class DataClient:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import ACKS_ALL, DataClient, Produced, ProducerIdentity
+from sparklog.client.data_client import ACKS_ALL, DataClient, Produced
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
+from sparklog.client.producer_sequences import NOT_IDEMPOTENT, ProducerIdentity, ProducerSequences
 from sparklog.errors import ClosedError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import (
     NO_OFFSET,
@@ -26,7 +27,6 @@ from sparklog.types import (
     Compression,
     TopicPartition,
 )
-from sparklog.wire.records.batch import add_sequence
 from sparklog.wire.records.builder import Record, encode_batch
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -73,8 +73,6 @@ class _Queue:
     batches: deque[_Batch] = field(default_factory=deque)
     sender: "asyncio.Task[None] | None" = None
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    identity: ProducerIdentity | None = None
-    next_sequence: int = 0
     shares_identity: bool = True
 
 
@@ -87,6 +85,7 @@ class Producer:
         self._raw = DataClient(cluster)
         self._queues: dict[TopicPartition, _Queue] = {}
         self._identity: asyncio.Task[ProducerIdentity] | None = None
+        self._sequences = ProducerSequences()
         self._sticky: dict[str, int] = {}
         self._buffered_bytes = 0
         self._space = asyncio.Condition()
@@ -264,7 +263,7 @@ class Producer:
         try:
             produced = await self._raw.produce(
                 tp,
-                [await self._encode(queue, batch)],
+                [await self._encode(tp, queue, batch)],
                 acks=options.acks,
                 timeout_s=options.delivery_timeout_s,
                 create=options.create_topics,
@@ -272,30 +271,26 @@ class Producer:
             )
         except SparklogError as error:
             # Whether the batch was written may be unknown: its sequence must not be used again.
-            queue.identity, queue.shares_identity = None, False
+            self._sequences.forget(tp)
+            queue.shares_identity = False
             if _is_too_large(error) and len(batch.records) > 1 and sends[tp] == 1:
                 # As Java's producer does; one record that is too large does not fail the others.
                 # An earlier request may have been written while the topic took larger batches.
                 return _halves(batch)
             self._fail(batch, error)
         else:
-            queue.next_sequence = add_sequence(queue.next_sequence, len(batch.records))
+            if self._idempotent:
+                self._sequences.advance(tp, len(batch.records))
             self._succeed(tp, batch, produced)
         return ()
 
-    async def _encode(self, queue: _Queue, batch: _Batch) -> bytes:
-        if not self._idempotent:
-            return encode_batch(batch.records, compression=self.options.compression)
-        if queue.identity is None:
-            queue.identity = await self._new_identity(shared=queue.shares_identity)
-            queue.next_sequence = 0
-        return encode_batch(
-            batch.records,
-            compression=self.options.compression,
-            producer_id=queue.identity.producer_id,
-            producer_epoch=queue.identity.producer_epoch,
-            base_sequence=queue.next_sequence,
-        )
+    async def _encode(self, tp: TopicPartition, queue: _Queue, batch: _Batch) -> bytes:
+        identity = NOT_IDEMPOTENT
+        if self._idempotent:
+            if tp not in self._sequences:
+                self._sequences.start(tp, await self._new_identity(shared=queue.shares_identity))
+            identity = self._sequences.next_batch(tp)
+        return encode_batch(batch.records, compression=self.options.compression, **identity)
 
     @property
     def _idempotent(self) -> bool:

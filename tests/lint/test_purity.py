@@ -18,6 +18,7 @@ PURE = (
     "sparklog.config",
     "sparklog.metadata",
     "sparklog.wire",
+    "sparklog.client.producer_sequences",
     "sparklog.client.replica_plan",
     "sparklog.dataframe.options",
     "sparklog.dataframe.read.plan",

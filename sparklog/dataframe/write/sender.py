@@ -12,29 +12,27 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Final, TypedDict
+from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
 
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import Produced, ProducerIdentity, value_or_raise
+from sparklog.client.data_client import Produced, value_or_raise
+from sparklog.client.producer_sequences import (
+    NOT_IDEMPOTENT,
+    BatchIdentity,
+    ProducerIdentity,
+    ProducerSequences,
+)
 from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.write.packed_records import Handover, PackedBatch, PackedRecords, rows_of
 from sparklog.dataframe.write.request_batcher import RequestBatcher
 from sparklog.dataframe.write.routing import Router, split_by_topic
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
-from sparklog.types import (
-    MAX_INT32,
-    NO_NODE,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    TopicPartition,
-)
-from sparklog.wire.records.batch import add_sequence
+from sparklog.types import MAX_INT32, NO_NODE, TopicPartition
 from sparklog.wire.records.columns import EncodedBatch, encode_columns, encode_section
 
 log = logging.getLogger(__name__)
@@ -46,17 +44,6 @@ SUBMITTED_BYTES: Final = 1024 * 1024
 UNANSWERED_MS_MAX: Final = 3_600_000
 #: Asking a topic for its largest batch is worth no more.
 LOOK_SECONDS_MAX = 10.0
-
-
-class _Numbers(TypedDict):
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-
-
-_UNNUMBERED: Final = _Numbers(
-    producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH, base_sequence=NO_SEQUENCE
-)
 
 
 @contextmanager
@@ -88,7 +75,7 @@ class Sender:
         #: The largest batch that each topic takes, and the topic that was meant by its name.
         self._sizes: dict[str, int] = {}
         self._topic_ids: dict[str, UUID | None] = {}
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sequences = ProducerSequences()
         self._identity: ProducerIdentity | None = None
         #: Pieces that are still to come of those that the JVM has had in vain, and since when.
         self._pieces_left = 0
@@ -149,7 +136,7 @@ class Sender:
             producer_id=handover.producer_id, producer_epoch=handover.producer_epoch
         )
         for partition, sequence in enumerate(handover.sequences):
-            self._sequences[TopicPartition(topic, partition)] = sequence
+            self._sequences.start(TopicPartition(topic, partition), self._identity, sequence)
         self._router(topic, create=False)
         if self._topic_ids[topic] != handover.topic_id:
             raise _created_again(topic)
@@ -224,17 +211,15 @@ class Sender:
         )
         return [batch]
 
-    def _numbered(self, tp: TopicPartition, rows: int) -> _Numbers:
-        """Who sends the next rows of a partition, and from which sequence on."""
+    def _numbered(self, tp: TopicPartition, rows: int) -> BatchIdentity:
+        """The producer identity and the sequence number of the next rows of a partition."""
         if self._identity is None:
-            return _UNNUMBERED
-        sequence = self._sequences.get(tp, 0)
-        self._sequences[tp] = add_sequence(sequence, rows)
-        return _Numbers(
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.producer_epoch,
-            base_sequence=sequence,
-        )
+            return NOT_IDEMPOTENT
+        if tp not in self._sequences:
+            self._sequences.start(tp, self._identity)
+        numbered = self._sequences.next_batch(tp)
+        self._sequences.advance(tp, rows)
+        return numbered
 
     def _submit_all(self, encoded: Sequence[tuple[TopicPartition, list[EncodedBatch]]]) -> None:
         for tp, batches in encoded:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from events import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import DataClient, ProducerIdentity
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
+from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ErrorCode, SparklogError
 from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_once
 from workloads.produce import REFUSALS

@@ -13,9 +13,9 @@ from sparklog.client.data_client import (
     Fetched,
     FetchFrom,
     Produced,
-    ProducerIdentity,
 )
 from sparklog.client.deadline import Deadline
+from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
 from sparklog.types import Endpoint, OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
