@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sparklog.client.cluster_client import UNKNOWN_TOPIC_GRACE_S, ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
-from sparklog.client.data_client import DataClient, FetchFrom, value_or_raise
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import (
     UNKNOWN_TOPIC_CODES,
     Deadline,
@@ -17,6 +17,8 @@ from sparklog.client.deadline import (
     kafka_error,
     retry,
 )
+from sparklog.client.fetch_api import FetchFrom
+from sparklog.client.partition_results import value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition

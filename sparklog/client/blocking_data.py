@@ -14,9 +14,11 @@ from typing import Any, Self, TypeVar
 from sparklog.client.closest_replicas import LEADERS_ALONE, RackOf
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
-from sparklog.client.data_client import ACKS_ALL, DataClient, Fetched, Produced
+from sparklog.client.data_client import ACKS_ALL, DataClient
 from sparklog.client.deadline import Deadline
+from sparklog.client.fetch_api import Fetched
 from sparklog.client.loop_thread import DEFAULT_TIMEOUT_S, GRACE_S, shared_loop_thread
+from sparklog.client.produce_api import Produced
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.transport import Buffer
 from sparklog.types import Endpoint, Isolation, OffsetTimestamp, TopicPartition

@@ -14,9 +14,11 @@ from typing import Self
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.damaged_ranges import end_of_answer, find_readable
-from sparklog.client.data_client import DataClient, Fetched, FetchFrom, value_or_raise
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
+from sparklog.client.fetch_api import Fetched, FetchFrom
 from sparklog.client.fetched_records import REMEDY, ConsumedRecord, FetchedRecords, SkippedRecords
+from sparklog.client.partition_results import value_or_raise
 from sparklog.errors import (
     ClosedError,
     CorruptBatchError,

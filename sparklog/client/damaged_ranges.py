@@ -6,7 +6,8 @@ say nothing that can be true.  Must not know records, nor whether somebody wants
 
 from typing import Final
 
-from sparklog.client.data_client import DataClient, Fetched
+from sparklog.client.data_client import DataClient
+from sparklog.client.fetch_api import Fetched
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import Isolation, OffsetSpec, TopicPartition
 from sparklog.wire.records.batch import batch_size, check_batch, iter_batches, read_header

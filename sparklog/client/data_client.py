@@ -5,38 +5,32 @@ batches pass through as bytes, fetched ones as views of what was received.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 from sparklog.client.closest_replicas import LEADERS_ALONE, ClosestReplicas, RackOf
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
-from sparklog.client.deadline import Deadline, check, kafka_error, retry
-from sparklog.client.listed_offsets import ask_offsets, listed, unanswered
+from sparklog.client.deadline import Deadline, check, retry
+from sparklog.client.fetch_api import Fetched, FetchFrom, fetch_results, fetch_topics
+from sparklog.client.list_offsets_api import list_offsets_results, list_offsets_topics
+from sparklog.client.partition_results import value_or_raise
+from sparklog.client.produce_api import Produced, produce_results, produce_topics
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.transport import Buffer
 from sparklog.types import (
     NO_LEADER_EPOCH,
     NO_NODE,
-    NO_OFFSET,
-    NO_TIMESTAMP,
     Isolation,
     OffsetSpec,
     OffsetTimestamp,
     TopicPartition,
 )
 from sparklog.wire.protocol.codec import encode_request
-from sparklog.wire.protocol.fetch import decode_fetch_response, records_view
-from sparklog.wire.protocol.messages.fetch import (
-    AbortedTransaction,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-)
+from sparklog.wire.protocol.fetch import decode_fetch_response
+from sparklog.wire.protocol.messages.fetch import FetchRequest
 from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -45,17 +39,11 @@ from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsRequest,
 )
 from sparklog.wire.protocol.produce import (
-    PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
-    ScatteredRecords,
-    TopicProduceData,
     decode_produce_response,
     encode_produce_request,
 )
-from sparklog.wire.protocol.schema import Records, Request
-
-ResultT = TypeVar("ResultT")
+from sparklog.wire.protocol.schema import Request
 
 FETCH_LANE: Final = "fetch"
 ACKS_ALL: Final = -1
@@ -66,41 +54,6 @@ _NAMES_UNTIL: Final = 12
 _SENT_ON_MAX: Final = 2
 #: What an answer may take on top of the time that the broker was given to wait.
 _ANSWER_GRACE_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """What one fetch of one partition gave.
-
-    ``records`` are whole batches (the first may start before the wanted offset) in memory that is
-    the caller's; empty when there was nothing new.  The leader was in ``leader_epoch`` (-1: not
-    known); it may name a replica that is closer than itself, instead of records.
-    """
-
-    records: memoryview
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    leader_epoch: int = NO_LEADER_EPOCH
-    aborted: tuple[AbortedTransaction, ...] = ()
-    closer_replica: int = NO_NODE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Produced:
-    """Where a batch went.  Offset -1: not known (acks=0, or a duplicate of long ago)."""
-
-    base_offset: int = NO_OFFSET
-    log_append_time: int = NO_TIMESTAMP
-    log_start_offset: int = NO_OFFSET
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchFrom:
-    """Where to fetch, and how much of it at most."""
-
-    offset: int
-    max_bytes: int = 1024 * 1024
 
 
 class DataClient:
@@ -168,7 +121,7 @@ class DataClient:
                 min_bytes=min_bytes,
                 max_bytes=max_bytes,
                 isolation_level=isolation,
-                topics=_fetch_topics(group, epochs, self._topic_id),
+                topics=fetch_topics(group, epochs, self._topic_id),
             )
             correlation_id = connection.next_correlation_id()
             payload = encode_request(request, version, correlation_id, connection.client_id)
@@ -179,7 +132,7 @@ class DataClient:
             answered_id, response = decode_fetch_response(version, answer)
             connection.check_correlation(correlation_id, answered_id)
             check(response.error_code)
-            return self._fetched(response, group, epochs)
+            return fetch_results(response, group, epochs, self._names(group))
 
         async def follow(
             node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
@@ -244,7 +197,7 @@ class DataClient:
             request = ProduceRequest(
                 acks=acks,
                 timeout_ms=max(deadline.left_ms, 1),
-                topic_data=self._produce_topics(group),
+                topic_data=produce_topics(group, self._topic_id),
             )
             correlation_id = connection.next_correlation_id()
             payload = encode_produce_request(version, correlation_id, connection.client_id, request)
@@ -258,7 +211,7 @@ class DataClient:
             )
             answered_id, response = decode_produce_response(version, answer)
             connection.check_correlation(correlation_id, answered_id)
-            return self._produced(response, group)
+            return produce_results(response, group, self._names(group))
 
         return await self.cluster.ask_leaders(batches, call, Deadline(timeout_s), create=create)
 
@@ -292,11 +245,11 @@ class DataClient:
             request = ListOffsetsRequest(
                 replica_id=_CONSUMER,
                 isolation_level=isolation,
-                topics=ask_offsets(group, self._leader_epochs(group)),
+                topics=list_offsets_topics(group, self._leader_epochs(group)),
                 timeout_ms=deadline.left_ms,
             )
             response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
-            return listed(response, group)
+            return list_offsets_results(response, group)
 
         return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
 
@@ -346,35 +299,6 @@ class DataClient:
         leaders = {tp: self.cluster.view.leader(tp) for tp in group}
         return {tp: led.leader_epoch if led else NO_LEADER_EPOCH for tp, led in leaders.items()}
 
-    def _fetched(
-        self,
-        response: FetchResponse,
-        group: Mapping[TopicPartition, FetchFrom],
-        epochs: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, Fetched | KafkaError]:
-        names = self._names(group)
-        results: dict[TopicPartition, Fetched | KafkaError] = unanswered(group)
-        for topic in response.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for part in topic.partitions:
-                tp = TopicPartition(name, part.partition_index)
-                if part.error_code:
-                    at = group[tp].offset if tp in group else NO_OFFSET
-                    results[tp] = kafka_error(
-                        part.error_code, f"the fetch from {tp} at offset {at} was refused"
-                    )
-                else:
-                    results[tp] = Fetched(
-                        records=records_view(part.records),
-                        high_watermark=part.high_watermark,
-                        last_stable_offset=part.last_stable_offset,
-                        log_start_offset=part.log_start_offset,
-                        leader_epoch=epochs[tp],
-                        aborted=part.aborted_transactions or (),
-                        closer_replica=part.preferred_read_replica,
-                    )
-        return results
-
     def _followed(
         self, tp: TopicPartition, node_id: int, answer: Fetched | KafkaError
     ) -> Fetched | KafkaError:
@@ -389,76 +313,6 @@ class DataClient:
             self._closest.spurn(tp, node_id)
         return answer
 
-    def _produce_topics(
-        self, group: Mapping[TopicPartition, Sequence[Buffer]]
-    ) -> tuple[TopicProduceData, ...]:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for tp, batches in group.items():
-            whole = batches[0] if len(batches) == 1 else ScatteredRecords(tuple(batches))
-            records = cast("Records", bytes(whole) if isinstance(whole, bytearray) else whole)
-            topics.setdefault(tp.topic, []).append(
-                PartitionProduceData(index=tp.partition, records=records)
-            )
-        return tuple(
-            TopicProduceData(
-                name=name, topic_id=self._topic_id(name), partition_data=tuple(partitions)
-            )
-            for name, partitions in topics.items()
-        )
-
-    def _produced(
-        self, response: ProduceResponse, group: Mapping[TopicPartition, Sequence[Buffer]]
-    ) -> dict[TopicPartition, Produced | KafkaError]:
-        names = self._names(group)
-        results: dict[TopicPartition, Produced | KafkaError] = unanswered(group)
-        for topic in response.responses:
-            name = topic.name or names.get(topic.topic_id, "")
-            for part in topic.partition_responses:
-                tp = TopicPartition(name, part.index)
-                if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                    results[tp] = Produced()  # written before; the broker forgot where
-                elif part.error_code:
-                    reason = part.error_message or f"batch for {tp} refused"
-                    results[tp] = kafka_error(part.error_code, reason)
-                else:
-                    results[tp] = Produced(
-                        base_offset=part.base_offset,
-                        log_append_time=part.log_append_time_ms,
-                        log_start_offset=part.log_start_offset,
-                    )
-        return results
-
-
-def value_or_raise(tp: TopicPartition, answer: ResultT | KafkaError) -> ResultT:
-    """The result, or its error raised with the partition named."""
-    if isinstance(answer, KafkaError):
-        message = answer.message or ""
-        if str(tp) not in message:
-            message = f"{tp}: {message}" if message else str(tp)
-        raise KafkaError(answer.code, message)
-    return answer
-
 
 def _names_another(answer: Fetched | KafkaError) -> bool:
     return isinstance(answer, Fetched) and answer.closer_replica != NO_NODE
-
-
-def _fetch_topics(
-    group: Mapping[TopicPartition, FetchFrom],
-    epochs: Mapping[TopicPartition, int],
-    topic_id: Callable[[str], UUID | None],
-) -> tuple[FetchTopic, ...]:
-    topics: dict[str, list[FetchPartition]] = {}
-    for tp, wanted in group.items():
-        topics.setdefault(tp.topic, []).append(
-            FetchPartition(
-                partition=tp.partition,
-                current_leader_epoch=epochs[tp],
-                fetch_offset=wanted.offset,
-                partition_max_bytes=wanted.max_bytes,
-            )
-        )
-    return tuple(
-        FetchTopic(topic=name, topic_id=topic_id(name), partitions=tuple(partitions))
-        for name, partitions in topics.items()
-    )

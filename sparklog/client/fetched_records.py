@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from sparklog.client.data_client import Fetched
+from sparklog.client.fetch_api import Fetched
 from sparklog.errors import CorruptBatchError, DecodeError, KafkaError, SparklogError
 from sparklog.types import TimestampType, TopicPartition
 from sparklog.wire.records.aborted import AbortedFilter

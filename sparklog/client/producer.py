@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import ACKS_ALL, DataClient, Produced
+from sparklog.client.data_client import ACKS_ALL, DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
+from sparklog.client.produce_api import Produced
 from sparklog.client.producer_sequences import NOT_IDEMPOTENT, ProducerIdentity, ProducerSequences
 from sparklog.errors import ClosedError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import (

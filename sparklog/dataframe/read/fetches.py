@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.damaged_ranges import end_of_answer, find_readable
-from sparklog.client.data_client import Fetched
 from sparklog.client.deadline import Backoff, Deadline
+from sparklog.client.fetch_api import Fetched
 from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.read.plan import OffsetRange

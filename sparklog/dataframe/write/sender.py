@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import Produced, value_or_raise
+from sparklog.client.partition_results import value_or_raise
+from sparklog.client.produce_api import Produced
 from sparklog.client.producer_sequences import (
     NOT_IDEMPOTENT,
     BatchIdentity,

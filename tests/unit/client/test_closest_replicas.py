@@ -7,7 +7,9 @@ from sparklog.client import closest_replicas
 from sparklog.client.closest_replicas import ClosestReplicas, given_rack, own_rack
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView
-from sparklog.client.data_client import DataClient, Fetched, FetchFrom, value_or_raise
+from sparklog.client.data_client import DataClient
+from sparklog.client.fetch_api import Fetched, FetchFrom
+from sparklog.client.partition_results import value_or_raise
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.records.builder import Record, decode_records, encode_batch

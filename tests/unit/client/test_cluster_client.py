@@ -8,13 +8,10 @@ from small_cluster import SmallCluster, run_cluster
 from sparklog.client import cluster_client as cluster_client_module
 from sparklog.client.cluster_client import ClusterClient, parse_bootstrap
 from sparklog.client.connection import Connection
-from sparklog.client.data_client import (
-    DataClient,
-    Fetched,
-    FetchFrom,
-    Produced,
-)
+from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
+from sparklog.client.fetch_api import Fetched, FetchFrom
+from sparklog.client.produce_api import Produced
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
 from sparklog.types import Endpoint, OffsetSpec, OffsetTimestamp, TopicPartition

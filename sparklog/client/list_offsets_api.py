@@ -1,14 +1,14 @@
 """The bodies of ListOffsets, by partition.
 
 Owns: the way from partitions and times to a request, and from a response to offsets and errors.
-Must not know who is asked.
+Must not know which broker is asked.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from sparklog.client.deadline import kafka_error
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.client.partition_results import unanswered
+from sparklog.errors import KafkaError
 from sparklog.types import OffsetTimestamp, TopicPartition
 from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -17,10 +17,10 @@ from sparklog.wire.protocol.messages.list_offsets import (
 )
 
 
-def ask_offsets(
+def list_offsets_topics(
     group: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
 ) -> tuple[ListOffsetsTopic, ...]:
-    """The body of a request for the offsets of these times."""
+    """The topics of a request for the offsets of these times (milliseconds, or OffsetSpec)."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for tp, timestamp in group.items():
         topics.setdefault(tp.topic, []).append(
@@ -36,10 +36,10 @@ def ask_offsets(
     )
 
 
-def listed(
+def list_offsets_results(
     response: ListOffsetsResponse, group: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
-    """What it says of each partition."""
+    """A result for every partition of the group."""
     results: dict[TopicPartition, OffsetTimestamp | KafkaError] = unanswered(group)
     for topic in response.topics:
         for part in topic.partitions:
@@ -51,11 +51,3 @@ def listed(
                     offset=part.offset, timestamp=part.timestamp, leader_epoch=part.leader_epoch
                 )
     return results
-
-
-def unanswered(group: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
-    """Results to start from: an answer may leave partitions out."""
-    return {
-        tp: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker did not answer for {tp}")
-        for tp in group
-    }
