@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sparklog.errors import DecodeError, FrameError
 from sparklog.transport.channel import Channel
 from sparklog.transport.connection_memory import ConnectionMemory
-from sparklog.transport.outbox import Reply, region_bytes, release_all, reply_size
+from sparklog.transport.outbox import Reply
 from sparklog.transport.pending_response import LongAnswer, Parked, PendingResponse
 from sparklog.transport.queued_requests import FREE_BYTES
+from sparklog.transport.response_queue import ResponseQueue
 from sparklog.transport.turns import TURN_UNITS, Work
 from sparklog.wire.framing.frames import FrameDecoder
 
@@ -60,16 +61,13 @@ class ServerConnection(Channel):
         self._stirred = True
         self._looks_idle = 0
         self._frames: deque[memoryview] = deque()
-        self._slots: deque[PendingResponse] = deque()
-        self._held_bytes = 0
-        self._held_region_bytes = 0
+        self._responses = ResponseQueue(self._loop, self._turn)
         #: Work that has to end before the next request is handled.
         self._work: Work | None = None
         #: Answers to parked requests that are being made.
         self._finishing: dict[Work, None] = {}
         self._paused = False
         self._ending = False
-        self._turn_wanted = False
         self._close_callbacks: list[Callable[[], None]] = []
         self._eof_callbacks: list[Callable[[], None]] = []
 
@@ -84,11 +82,11 @@ class ServerConnection(Channel):
     @property
     def parked(self) -> int:
         """Answers that wait, or wait behind one that does."""
-        return len(self._slots)
+        return len(self._responses.pending)
 
     @property
     def unsent_bytes(self) -> int:
-        return self._held_bytes + (self._out.unsent if self._out else 0)
+        return self._responses.held_bytes + (self._out.unsent if self._out else 0)
 
     def call_on_close(self, callback: Callable[[], None]) -> None:
         """Have something forgotten when the peer goes away."""
@@ -120,7 +118,7 @@ class ServerConnection(Channel):
 
         A client that waits for an answer of ours, or for memory, is not idle.
         """
-        owed = bool(self._slots or self._work) and not (self._out and self._out.unsent)
+        owed = bool(self.parked or self._work) and not (self._out and self._out.unsent)
         if self._stirred or owed or self._memory.waits:
             self._stirred = False
             self._looks_idle = 0
@@ -135,6 +133,7 @@ class ServerConnection(Channel):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._responses.out = self._out
         name = transport.get_extra_info("peername")
         self.address = name[0] if name else ""
         self._memory.peer = self.peer
@@ -182,16 +181,12 @@ class ServerConnection(Channel):
 
     def _let_go(self) -> None:
         """Hold no memory for requests and answers any more."""
-        for slot in self._slots:
-            release_all(slot.reply)
-            slot.on_given = _release
-        self._slots.clear()
+        self._responses.close()
         self._frames.clear()
         for work in (*self._finishing, *((self._work,) if self._work else ())):
             work.cancel()
         self._finishing.clear()
         self._work = None
-        self._held_bytes = self._held_region_bytes = 0
         self._memory.close()
 
     # requests in
@@ -255,11 +250,12 @@ class ServerConnection(Channel):
     def _handle_frames(self) -> bool:
         """True when it stopped before the last frame, or works on the last one."""
         frames = self._frames
+        add = self._responses.add
         self.units_spent = 0
         while frames:
             for answer in self._handler(self, frames):
                 if isinstance(answer, PendingResponse):  # what most requests of producers come to
-                    self._owe(answer)
+                    add(answer)
                 else:
                     self._take(answer)
             if self.closed:
@@ -273,13 +269,13 @@ class ServerConnection(Channel):
 
     def _take(self, answer: Answer) -> None:
         if isinstance(answer, PendingResponse):
-            self._owe(answer)
+            self._responses.add(answer)
         elif isinstance(answer, Parked):
             self._park(answer)
         elif isinstance(answer, LongAnswer):
             self._begin(answer)
         elif answer is not None:
-            self._answer(answer)
+            self._responses.put(answer)
 
     def _begin(self, answer: LongAnswer) -> None:
         """Work by turns; the next request is handled when this work has ended."""
@@ -298,9 +294,11 @@ class ServerConnection(Channel):
             self._go_on(1)
 
     def _overloaded(self, divisor: int) -> bool:
+        responses, out = self._responses, self._out
+        unsent_bytes = responses.held_bytes + (out.unsent if out is not None else 0)
         return (
-            len(self._slots) * divisor >= PARKED_REPLIES_MAX
-            or self.unsent_bytes * divisor >= self._server.memory.unsent_bytes_max
+            len(responses.pending) * divisor >= PARKED_REPLIES_MAX
+            or unsent_bytes * divisor >= self._server.memory.unsent_bytes_max
         )
 
     def _pause(self) -> None:
@@ -315,30 +313,9 @@ class ServerConnection(Channel):
 
     # answers out
 
-    def _answer(self, reply: Reply) -> None:
-        if self.closed:
-            release_all(reply)
-        elif self._slots:
-            self._hold(reply)
-            self._slots.append(PendingResponse(reply, known=True))
-        elif self._out is not None:
-            self._out.put(reply)
-
-    def _hold(self, reply: Reply) -> None:
-        """An answer that waits behind one that is not known yet."""
-        self._held_bytes += reply_size(reply)
-        self._held_region_bytes += region_bytes(reply)
-
-    def _owe(self, owed: PendingResponse) -> None:
-        if not owed.known:
-            owed.on_given = self._given
-            self._slots.append(owed)
-        elif owed.reply is not None:
-            self._answer(owed.reply)
-
     def _park(self, parked: Parked) -> None:
         owed = PendingResponse()
-        self._owe(owed)
+        self._responses.add(owed)
         owed.future = future = asyncio.ensure_future(parked.awaitable)
         if future.done():
             self._unpark(owed, parked.finish, future)
@@ -372,19 +349,8 @@ class ServerConnection(Channel):
         else:
             owed.give(work.result)
 
-    def _given(self, owed: PendingResponse) -> None:
-        if self.closed:
-            release_all(owed.reply)
-            return
-        if owed.reply is not None:
-            self._hold(owed.reply)
-        if self._slots[0] is owed and not self._turn_wanted:
-            # Many answers become known in one turn of the loop: they leave together.
-            self._turn_wanted = True
-            self._loop.call_soon(self._turn)
-
     def _turn(self) -> None:
-        self._turn_wanted = False
+        self._responses.ready_planned = False
         self._flush()
         self._go_on(1)
 
@@ -402,13 +368,9 @@ class ServerConnection(Channel):
         out = self._out
         if out is None or self.closed:
             return
-        slots = self._slots
-        while slots and slots[0].known:
-            reply = slots.popleft().reply
-            if reply is not None:
-                self._held_bytes -= reply_size(reply)
-                self._held_region_bytes -= region_bytes(reply)
-                out.put(reply)
+        responses = self._responses
+        if responses.pending and responses.pending[0].known:
+            responses.put_known()
         if out.unsent:
             before = out.unsent
             out.flush()
@@ -417,22 +379,19 @@ class ServerConnection(Channel):
                 self._server.bytes_sent += sent
                 self._memory.taken_bytes += sent
                 self._stirred = True
-        if out.unsent or self._held_bytes or self._memory.counted_bytes:
-            regions = self._held_region_bytes + out.unsent_regions
-            self._memory.count_unsent(self._held_bytes + out.unsent - regions)
+        held_bytes = responses.held_bytes
+        if out.unsent or held_bytes or self._memory.counted_bytes:
+            regions = responses.held_region_bytes + out.unsent_regions
+            self._memory.count_unsent(held_bytes + out.unsent - regions)
 
     def _writable(self) -> None:
         self._flush()
         self._go_on(2)
 
     def _close_if_done(self) -> None:
-        owing = self._slots or self._work is not None or self._frames or self.unsent_bytes
-        if self._ending and not self.closed and not owing:
+        if not self._ending or self.closed:
+            return
+        if not (self.parked or self._work is not None or self._frames or self.unsent_bytes):
             self.closed = True
             if self._transport is not None:
                 self._transport.close()
-
-
-def _release(owed: PendingResponse) -> None:
-    """An answer was given after its connection had ended."""
-    release_all(owed.reply)

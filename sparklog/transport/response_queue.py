@@ -1,0 +1,107 @@
+"""The responses of one connection, in the order of its requests.
+
+Owns: responses that are not known yet, those that wait behind them, and the count of their bytes.
+Must not know sockets, requests, or how much a connection may hold.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from sparklog.transport.outbox import Outbox, Reply, region_bytes, release_all, reply_size
+from sparklog.transport.pending_response import PendingResponse
+
+
+class ResponseQueue:
+    """Responses go to the outbox at once unless an earlier one is still pending.
+
+    ``on_ready`` is called soon after the first pending response was completed, once for all that
+    complete in one turn of the loop; it resets ``ready_planned`` and calls ``put_known``.
+    """
+
+    __slots__ = (
+        "_loop",
+        "_on_ready",
+        "closed",
+        "held_bytes",
+        "held_region_bytes",
+        "out",
+        "pending",
+        "ready_planned",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_ready: Callable[[], None]) -> None:
+        self.closed = False
+        self.out: Outbox | None = None
+        #: The pending responses and, between and behind them, known ones that wait for them.
+        self.pending: deque[PendingResponse] = deque()
+        #: Bytes of known responses that wait, and the part of them that is file regions.
+        self.held_bytes = 0
+        self.held_region_bytes = 0
+        self.ready_planned = False
+        self._loop = loop
+        self._on_ready = on_ready
+
+    def add(self, response: PendingResponse) -> None:
+        """The response to the next request, pending or known."""
+        if not response.known:
+            response.on_given = self._given
+            self.pending.append(response)
+        elif response.reply is not None:
+            self.put(response.reply)
+
+    def put(self, reply: Reply) -> None:
+        """The known response to the next request."""
+        if self.closed:
+            release_all(reply)
+        elif self.pending:
+            self._hold(reply)
+            self.pending.append(PendingResponse(reply, known=True))
+        elif self.out is not None:
+            self.out.put(reply)
+
+    def put_known(self) -> None:
+        """Move what no longer waits to the outbox."""
+        pending, out = self.pending, self.out
+        assert out is not None
+        while pending and pending[0].known:
+            reply = pending.popleft().reply
+            if reply is not None:
+                self.held_bytes -= reply_size(reply)
+                self.held_region_bytes -= region_bytes(reply)
+                out.put(reply)
+
+    def close(self) -> None:
+        """Release everything; the connection has ended.  May be called twice."""
+        self.closed = True
+        for response in self.pending:
+            release_all(response.reply)
+            response.on_given = _release
+        self.pending.clear()
+        self.held_bytes = self.held_region_bytes = 0
+        self.out = None
+        self._on_ready = _nothing
+
+    def _given(self, response: PendingResponse) -> None:
+        if self.closed:
+            release_all(response.reply)
+            return
+        if response.reply is not None:
+            self._hold(response.reply)
+        if self.pending[0] is response and not self.ready_planned:
+            # Many responses become known in one turn of the loop: they leave together.
+            self.ready_planned = True
+            self._loop.call_soon(self._on_ready)
+
+    def _hold(self, reply: Reply) -> None:
+        self.held_bytes += reply_size(reply)
+        self.held_region_bytes += region_bytes(reply)
+
+
+def _release(response: PendingResponse) -> None:
+    """The response was completed after its connection had ended."""
+    release_all(response.reply)
+
+
+def _nothing() -> None:
+    """The connection has ended."""
