@@ -17,23 +17,22 @@ from struct import calcsize, unpack_from
 from typing import Any, Final
 
 from sparklog.errors import DecodeError
-from sparklog.slices import ITEMS_AT_ONCE, Slices
+from sparklog.slices import Slices
 from sparklog.wire.protocol.layout import (
     FIXED,
+    GENERATOR_LINE,
     FunctionSource,
     has_arrays,
     is_fixed,
     items_form,
     least_item_size,
     packer_of,
+    slice_lines,
 )
 from sparklog.wire.protocol.schema import Struct, WireField, remembered, thawed_type, wire_fields
 
 Decoder = Callable[[memoryview, int, list[int]], tuple[Any, int]]
 SlicedDecoder = Callable[[memoryview, int, list[int]], Slices[tuple[Any, int]]]
-
-#: Units of decoding one item.
-ITEM_UNITS: Final = 2
 
 #: The last word of a reader's name; records are read as a view, not copied.
 _READERS: Final = {"string": "string", "bytes": "bytes", "records": "view"}
@@ -49,16 +48,13 @@ def compile_decoder(struct_type: type[Struct], version: int, flexible: bool) -> 
 def compile_sliced_decoder(
     struct_type: type[Struct], version: int, flexible: bool
 ) -> SlicedDecoder:
-    """Yields between items, ``ITEMS_AT_ONCE`` at most at a time."""
+    """Yields between items, after at most ``ITEMS_AT_ONCE`` of them."""
     decoder: SlicedDecoder = _SlicedDecoderSource(struct_type, version, flexible).build()
     return decoder
 
 
 class _DecoderSource(FunctionSource):
     """In the source ``b`` is the buffer, ``o`` the offset, ``g`` the budget, ``v_name`` a field."""
-
-    #: Lines behind the reading of an item of variable size.
-    after_item: tuple[str, ...] = ()
 
     def build(self) -> Any:
         for run in self.runs():
@@ -200,13 +196,10 @@ class _DecoderSource(FunctionSource):
 class _SlicedDecoderSource(_DecoderSource):
     """The source of a generator."""
 
-    after_item = (
-        "    g[1] -= 1",
-        f"    if g[1] < 0: g[1] = {ITEMS_AT_ONCE}; yield {ITEMS_AT_ONCE * ITEM_UNITS}",
-    )
+    after_item = slice_lines("    ")
 
     def build(self) -> Any:
-        self.add("", "if False: yield 0")
+        self.add("", GENERATOR_LINE)
         return super().build()
 
     def _call(self, kind: str | type[Struct]) -> str:

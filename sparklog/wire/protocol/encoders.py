@@ -12,23 +12,22 @@ from struct import Struct as Packer
 from struct import pack
 from typing import Any, Final
 
-from sparklog.slices import ITEMS_AT_ONCE, Slices
+from sparklog.slices import Slices
 from sparklog.wire.protocol.layout import (
     FIXED,
+    GENERATOR_LINE,
     FunctionSource,
     has_arrays,
     is_fixed,
     items_form,
     packer_of,
+    slice_lines,
 )
 from sparklog.wire.protocol.primitives import TooManyItemsError
 from sparklog.wire.protocol.schema import Struct, WireField, remembered
 
 Encoder = Callable[[bytearray, Any, list[int]], None]
 SlicedEncoder = Callable[[bytearray, Any, list[int]], Slices[None]]
-
-#: Units of encoding one item.
-ITEM_UNITS: Final = 2
 
 #: The last word of a writer's name.
 _WRITERS: Final = {"string": "string", "bytes": "bytes", "records": "bytes"}
@@ -44,16 +43,13 @@ def compile_encoder(struct_type: type[Struct], version: int, flexible: bool) -> 
 def compile_sliced_encoder(
     struct_type: type[Struct], version: int, flexible: bool
 ) -> SlicedEncoder:
-    """Yields between items, ``ITEMS_AT_ONCE`` at most at a time."""
+    """Yields between items, after at most ``ITEMS_AT_ONCE`` of them."""
     encoder: SlicedEncoder = _SlicedEncoderSource(struct_type, version, flexible).build()
     return encoder
 
 
 class _EncoderSource(FunctionSource):
     """In the source ``x`` is the value, ``out`` where it goes, ``g`` the budget."""
-
-    #: Lines behind the writing of an item of variable size.
-    after_item: tuple[str, ...] = ()
 
     def build(self) -> Any:
         for run in self.runs():
@@ -181,13 +177,10 @@ class _EncoderSource(FunctionSource):
 class _SlicedEncoderSource(_EncoderSource):
     """The source of a generator."""
 
-    after_item = (
-        "        g[1] -= 1",
-        f"        if g[1] < 0: g[1] = {ITEMS_AT_ONCE}; yield {ITEMS_AT_ONCE * ITEM_UNITS}",
-    )
+    after_item = slice_lines("        ")
 
     def build(self) -> Any:
-        self.add("", "if False: yield 0")
+        self.add("", GENERATOR_LINE)
         return super().build()
 
     def _call(self, kind: str | type[Struct], out: str, value: str) -> str:

@@ -13,8 +13,14 @@ from struct import Struct as Packer
 from struct import calcsize
 from typing import Any, Final
 
+from sparklog.slices import ITEMS_AT_ONCE
 from sparklog.wire.protocol import primitives
 from sparklog.wire.protocol.schema import Struct, WireField, remembered, wire_fields
+
+#: Units (see ``sparklog.slices``) of decoding or encoding one item.
+ITEM_UNITS: Final = 2
+#: The first line of a function that works in slices: it makes a generator of it in any case.
+GENERATOR_LINE: Final = "if False: yield 0"
 
 #: Kinds of a fixed size, as codes of the ``struct`` module.
 FIXED: Final = {
@@ -93,8 +99,23 @@ def items_form(kind: str, count: int) -> str:
     return f">{count}{code}" if len(code) == 1 else ">" + code * count
 
 
+def slice_lines(indent: str) -> tuple[str, ...]:
+    """Lines behind an item, in functions that work in slices: ``g`` is the budget of items.
+
+    Its second number counts the items that are left of the present slice.  When none is left, the
+    function yields the units of a slice and a new one begins.
+    """
+    return (
+        f"{indent}g[1] -= 1",
+        f"{indent}if g[1] < 0: g[1] = {ITEMS_AT_ONCE}; yield {ITEMS_AT_ONCE * ITEM_UNITS}",
+    )
+
+
 class FunctionSource:
     """The lines of a function and the names that they use."""
+
+    #: Lines behind an item of variable size: ``slice_lines`` in functions that work in slices.
+    after_item: tuple[str, ...] = ()
 
     def __init__(self, struct_type: type[Struct], version: int, flexible: bool) -> None:
         self.struct_type = struct_type
