@@ -333,7 +333,3 @@ class ClosedError(ConnectError):
 
 class ProtocolError(SparklogError):
     """A peer that does not speak the protocol as it should."""
-
-
-class CommitStateUnknown(SparklogError):
-    """A commit whose outcome could not be learnt; the message names the commit."""
