@@ -24,7 +24,7 @@ class _Waiting(NamedTuple):
     wait: AckWait
     correlation_id: int
     taken: bytes
-    owed: PendingResponse
+    response: PendingResponse
 
 
 class ParkedBatches:
@@ -43,9 +43,9 @@ class ParkedBatches:
 
     def add(self, wait: AckWait, correlation_id: int, taken: bytes) -> PendingResponse:
         """A batch behind those before it, of the same write."""
-        owed = PendingResponse()
-        self._waiting.append(_Waiting(wait, correlation_id, taken, owed))
-        return owed
+        response = PendingResponse()
+        self._waiting.append(_Waiting(wait, correlation_id, taken, response))
+        return response
 
     def park(self, timeout_s: float, owner: Owner) -> None:
         """Wait, if there is anything to wait for."""
@@ -60,8 +60,8 @@ class ParkedBatches:
             partition = self._replica_manager.find(key.topic, key.partition)
             together = _is_settled(partition, waiting[-1].wait)
             while waiting and (together or partition.is_settled(waiting[0].wait)):
-                _, _, taken, owed = waiting.popleft()
-                owed.give((taken,))
+                _, _, taken, response = waiting.popleft()
+                response.complete((taken,))
         except KafkaError as error:
             self._fail(error)
         return not waiting
@@ -77,8 +77,8 @@ class ParkedBatches:
 
     def _fail(self, error: KafkaError) -> None:
         while self._waiting:
-            _, correlation_id, _, owed = self._waiting.popleft()
-            owed.give(self._refuse(correlation_id, error))
+            _, correlation_id, _, response = self._waiting.popleft()
+            response.complete(self._refuse(correlation_id, error))
 
 
 def _is_settled(partition: Partition, wait: AckWait) -> bool:

@@ -43,19 +43,19 @@ class PendingResponse:
     connection ends before.
     """
 
-    __slots__ = ("future", "known", "on_given", "reply")
+    __slots__ = ("completed", "future", "on_completed", "reply")
 
-    def __init__(self, reply: Reply | None = None, *, known: bool = False) -> None:
+    def __init__(self, reply: Reply | None = None, *, completed: bool = False) -> None:
         self.reply = reply
-        self.known = known
+        self.completed = completed
         #: What it waits for; a task needs somebody who holds it.
         self.future: asyncio.Future[Any] | None = None
         #: Set by the connection that owes it.
-        self.on_given: Callable[[PendingResponse], None] | None = None
+        self.on_completed: Callable[[PendingResponse], None] | None = None
 
-    def give(self, reply: Reply | None) -> None:
+    def complete(self, reply: Reply | None) -> None:
         """Here it is; None: none after all."""
-        assert not self.known, "an answer is given once"
-        self.reply, self.known = reply, True
-        if self.on_given is not None:
-            self.on_given(self)
+        assert not self.completed, "an answer is given once"
+        self.reply, self.completed = reply, True
+        if self.on_completed is not None:
+            self.on_completed(self)

@@ -16,7 +16,7 @@ class ResponseQueue:
     """Responses go to the outbox at once unless an earlier one is still pending.
 
     ``on_ready`` is called soon after the first pending response was completed, once for all that
-    complete in one turn of the loop; it resets ``ready_planned`` and calls ``put_known``.
+    complete in one turn of the loop; it resets ``ready_planned`` and calls ``put_completed``.
     """
 
     __slots__ = (
@@ -44,8 +44,8 @@ class ResponseQueue:
 
     def add(self, response: PendingResponse) -> None:
         """The response to the next request, pending or known."""
-        if not response.known:
-            response.on_given = self._given
+        if not response.completed:
+            response.on_completed = self._completed
             self.pending.append(response)
         elif response.reply is not None:
             self.put(response.reply)
@@ -56,15 +56,15 @@ class ResponseQueue:
             release_all(reply)
         elif self.pending:
             self._hold(reply)
-            self.pending.append(PendingResponse(reply, known=True))
+            self.pending.append(PendingResponse(reply, completed=True))
         elif self.out is not None:
             self.out.put(reply)
 
-    def put_known(self) -> None:
+    def put_completed(self) -> None:
         """Move what no longer waits to the outbox."""
         pending, out = self.pending, self.out
         assert out is not None
-        while pending and pending[0].known:
+        while pending and pending[0].completed:
             reply = pending.popleft().reply
             if reply is not None:
                 self.held_bytes -= reply_size(reply)
@@ -76,13 +76,13 @@ class ResponseQueue:
         self.closed = True
         for response in self.pending:
             release_all(response.reply)
-            response.on_given = _release
+            response.on_completed = _release
         self.pending.clear()
         self.held_bytes = self.held_region_bytes = 0
         self.out = None
         self._on_ready = _nothing
 
-    def _given(self, response: PendingResponse) -> None:
+    def _completed(self, response: PendingResponse) -> None:
         if self.closed:
             release_all(response.reply)
             return

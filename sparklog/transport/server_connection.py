@@ -314,17 +314,17 @@ class ServerConnection(Channel):
     # answers out
 
     def _park(self, parked: Parked) -> None:
-        owed = PendingResponse()
-        self._responses.add(owed)
-        owed.future = future = asyncio.ensure_future(parked.awaitable)
+        response = PendingResponse()
+        self._responses.add(response)
+        response.future = future = asyncio.ensure_future(parked.awaitable)
         if future.done():
-            self._unpark(owed, parked.finish, future)
+            self._unpark(response, parked.finish, future)
         else:
-            future.add_done_callback(partial(self._unpark, owed, parked.finish))
+            future.add_done_callback(partial(self._unpark, response, parked.finish))
 
     def _unpark(
         self,
-        owed: PendingResponse,
+        response: PendingResponse,
         finish: "Callable[[asyncio.Future[Any]], Reply | LongAnswer | None]",
         future: "asyncio.Future[Any]",
     ) -> None:
@@ -333,21 +333,21 @@ class ServerConnection(Channel):
         except Exception as error:
             self._fail(error)
             return
-        owed.future = None
+        response.future = None
         if not isinstance(reply, LongAnswer):
-            owed.give(reply)
+            response.complete(reply)
         elif not self.closed:
-            finished = partial(self._finished, owed)
+            finished = partial(self._finished, response)
             work = self._server.turns.add(reply.slices, finished, member=self.member)
             self._finishing[work] = None
 
-    def _finished(self, owed: PendingResponse, work: Work) -> None:
+    def _finished(self, response: PendingResponse, work: Work) -> None:
         """The answer to a parked request was made by turns."""
         del self._finishing[work]
         if work.error is not None:
             self._fail(work.error)
         else:
-            owed.give(work.result)
+            response.complete(work.result)
 
     def _turn(self) -> None:
         self._responses.ready_planned = False
@@ -369,8 +369,8 @@ class ServerConnection(Channel):
         if out is None or self.closed:
             return
         responses = self._responses
-        if responses.pending and responses.pending[0].known:
-            responses.put_known()
+        if responses.pending and responses.pending[0].completed:
+            responses.put_completed()
         if out.unsent:
             before = out.unsent
             out.flush()

@@ -102,7 +102,7 @@ class Late:
         if self._future is not None:
             return self._future.done()
         assert isinstance(self._answer, PendingResponse)
-        return self._answer.known
+        return self._answer.completed
 
     @property
     def reply(self) -> Reply | None:

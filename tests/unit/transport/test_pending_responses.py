@@ -20,33 +20,33 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def test_they_leave_in_request_order_and_none_is_no_answer() -> None:
-    owed: list[PendingResponse] = []
+    responses: list[PendingResponse] = []
 
     def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-        owed.append(PendingResponse())
+        responses.append(PendingResponse())
         if bytes(frames.popleft()) == b"known":
-            owed[-1].give((b"at once",))
-        return owed[-1:]
+            responses[-1].complete((b"at once",))
+        return responses[-1:]
 
     async def main() -> None:
         server = await serve(HOST, 0, handle)
         async with asyncio.timeout(60):
             reader, writer = await asyncio.open_connection(HOST, server.port)
             writer.write(b"".join(map(frame, (b"first", b"known", b"nothing", b"last"))))
-            while len(owed) < 4:
+            while len(responses) < 4:
                 await asyncio.sleep(0)
-            owed[3].give((b"fourth",))
-            owed[2].give(None)
+            responses[3].complete((b"fourth",))
+            responses[2].complete(None)
             (connection,) = server.connections
             assert connection.parked == 4
-            owed[0].give((b"first",))
+            responses[0].complete((b"first",))
             answers = [await read_frame(reader) for _ in range(3)]
             assert answers == [b"first", b"at once", b"fourth"]
             writer.write(frame(b"late"))
-            while len(owed) < 5:
+            while len(responses) < 5:
                 await asyncio.sleep(0)
             connection.abort()
-            owed[4].give((b"nobody takes it",))
+            responses[4].complete((b"nobody takes it",))
             assert await reader.read() == b""
             writer.close()
         await server.close(1.0)
