@@ -161,7 +161,7 @@ class Broker:
             options.port,
             self._dispatcher,
             limits=server_limits(self._replica_manager.broker_config, descriptors_max()),
-            door=self._dispatcher.at_door,
+            over_limit_handler=self._dispatcher.handle_over_limit,
         )
         await registration.register(self._identity(self._folders, self._server))
         # The controller has committed the registration, so its image lacks no topic.

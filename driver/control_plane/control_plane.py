@@ -166,7 +166,7 @@ class ControlPlane:
             self.options.port,
             self._receive,
             limits=server_limits(self.config, descriptors_max()),
-            door=self._receive_at_door,
+            over_limit_handler=self._receive_over_limit,
         )
         try:
             image, first_commit = await run_blocking(self._take_over)
@@ -315,12 +315,12 @@ class ControlPlane:
             return ()
         return self._dispatcher(connection, frames)
 
-    def _receive_at_door(
+    def _receive_over_limit(
         self, connection: ServerConnection, frames: deque[memoryview]
     ) -> Sequence[Answer]:
         if self._dispatcher is None:
             return self._receive(connection, frames)
-        return self._dispatcher.at_door(connection, frames)
+        return self._dispatcher.handle_over_limit(connection, frames)
 
     def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer:
         """Handle a client's request that a broker has forwarded."""

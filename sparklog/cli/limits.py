@@ -20,11 +20,11 @@ from sparklog.executors.replica_manager import QUEUED_BYTES_MAX, SEARCHES_AT_ONC
 from sparklog.metadata.topic_names import NAME_LENGTH_MAX
 from sparklog.slices import ITEMS_AT_ONCE
 from sparklog.transport.channel import UNSENT_BYTES_MAX
-from sparklog.transport.door import DOOR_CONNECTIONS_MAX
+from sparklog.transport.over_limit import OVER_LIMIT_CONNECTIONS_MAX
 from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.server_connection import PARKED_REPLIES_MAX
-from sparklog.transport.turns import WORKS_MAX
-from sparklog.transport.unsent_answers import ALL_UNSENT_BYTES_MAX
+from sparklog.transport.slice_scheduler import SLICED_REQUESTS_MAX
+from sparklog.transport.unsent_responses import ALL_UNSENT_BYTES_MAX
 from sparklog.wire.protocol.codec import MAX_REQUEST_ITEMS
 from sparklog.wire.protocol.primitives import MAX_STRING_BYTES
 from sparklog.wire.records.compression import MAX_UNCOMPRESSED_BYTES
@@ -55,7 +55,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit(
         name="long requests of clients that a node works on by turns",
-        value=WORKS_MAX,
+        value=SLICED_REQUESTS_MAX,
         unit="requests",
         beyond="it waits, undecoded, until another one is done",
     ),
@@ -158,7 +158,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     Limit(
         name="connections over max.connections that may prove to be a member's",
-        value=DOOR_CONNECTIONS_MAX,
+        value=OVER_LIMIT_CONNECTIONS_MAX,
         unit="connections",
         beyond="the one that waits longest is closed",
     ),

@@ -174,8 +174,10 @@ class Dispatcher:
         answer = self._answer(handler, header, request, response)
         return (yield from answer.slices) if isinstance(answer, LongAnswer) else answer
 
-    def at_door(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-        """Handle a request on a connection over the limit: only a proof of membership is allowed.
+    def handle_over_limit(
+        self, connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[Answer]:
+        """The transport's ``over_limit_handler``: nothing but a member's proof is handled.
 
         Raises:
             FrameError: any other request.  The transport then closes the connection.
@@ -185,7 +187,7 @@ class Dispatcher:
             raise FrameError("too many connections: only members of the cluster may still connect")
         answers = self(connection, frames)
         if connection.member:
-            connection.welcome()
+            connection.admit_member()
         return answers
 
     def _repeated(

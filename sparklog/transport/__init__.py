@@ -7,8 +7,8 @@ means.
 
 from sparklog.transport.client import ClientConnection, connect
 from sparklog.transport.limits import ServerLimits
-from sparklog.transport.outbox import Reply, reply_size
 from sparklog.transport.pending_response import LongAnswer, Parked, PendingResponse
+from sparklog.transport.send_queue import Reply, reply_size
 from sparklog.transport.server import Server, serve
 from sparklog.transport.server_connection import Answer, Handler, ServerConnection
 from sparklog.transport.wire import Buffer

@@ -1,6 +1,6 @@
 """What both ends of a connection share: framing, sending, and the end of it.
 
-Owns: the asyncio protocol of a connection, and its outbox.  Must not know who
+Owns: the asyncio protocol of a connection, and its send queue.  Must not know who
 asks and who answers.
 """
 
@@ -9,7 +9,7 @@ import errno
 import logging
 from typing import Protocol, cast
 
-from sparklog.transport.outbox import Outbox
+from sparklog.transport.send_queue import SendQueue
 from sparklog.transport.wire import SocketWire, Wire
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Channel(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._decoder = decoder
         self._transport: asyncio.Transport | None = None
-        self._out: Outbox | None = None
+        self._out: SendQueue | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -46,7 +46,7 @@ class Channel(asyncio.BufferedProtocol):
             wire = SocketWire(self._loop, transport.get_extra_info("socket"))
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
-        self._out = Outbox(wire, self._writable, self._send_failed)
+        self._out = SendQueue(wire, self._writable, self._send_failed)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.get_buffer(sizehint)

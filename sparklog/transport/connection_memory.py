@@ -1,16 +1,16 @@
 """What one connection of a server holds of the server's memory, and what it must wait for.
 
 Owns: the claim for an unfinished request, requests that wait to be handled, and the count of unsent
-answers.  Must not know how much memory there is (``memory_gate.py``) or what a frame means.
+answers.  Must not know how much memory there is (``memory_pool.py``) or what a frame means.
 """
 
 from collections import deque
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 
-from sparklog.transport.memory_gate import Holder, MemoryGate
+from sparklog.transport.memory_pool import Holder, MemoryPool
 from sparklog.transport.queued_requests import FREE_BYTES, Claim
-from sparklog.transport.unsent_answers import UNCOUNTED_BYTES
+from sparklog.transport.unsent_responses import UNCOUNTED_BYTES
 from sparklog.wire.framing.frames import FrameDecoder
 
 
@@ -24,7 +24,7 @@ class ConnectionMemory:
     __slots__ = (
         "_claim",
         "_decoder",
-        "_gate",
+        "_pool",
         "claimed_bytes",
         "counted_bytes",
         "exempt",
@@ -32,13 +32,13 @@ class ConnectionMemory:
         "on_granted",
         "on_overdue",
         "peer",
-        "taken_bytes",
+        "sent_bytes",
         "worked_bytes",
     )
 
     def __init__(
         self,
-        gate: MemoryGate,
+        pool: MemoryPool,
         decoder: FrameDecoder,
         on_granted: Callable[[], None],
         on_overdue: Callable[[], None],
@@ -48,10 +48,10 @@ class ConnectionMemory:
         self.on_granted = on_granted
         self.on_overdue = on_overdue
         #: Bytes of answers that the client has taken since the connection began.
-        self.taken_bytes = 0
+        self.sent_bytes = 0
         #: Bytes of answers in memory that the server counts for this connection.
         self.counted_bytes = 0
-        self._gate = gate
+        self._pool = pool
         self._decoder = decoder
         self._claim: Claim[Holder] | None = None
         #: Size of the unfinished frame, if memory is counted for it.
@@ -74,9 +74,9 @@ class ConnectionMemory:
         """The frame that was unfinished is whole."""
         if self._claim is not None:
             claim, self._claim = self._claim, None
-            self._gate.release(claim)
+            self._pool.release(claim)
         else:
-            self._gate.requests.loose_bytes -= self.claimed_bytes
+            self._pool.requests.loose_bytes -= self.claimed_bytes
         self.claimed_bytes = 0
 
     def claim(self) -> None:
@@ -84,23 +84,23 @@ class ConnectionMemory:
         if self.claimed_bytes or self.exempt:
             return
         size = self._decoder.unfinished_bytes
-        if self._gate.requests.add_loose(size):
+        if self._pool.requests.add_loose(size):
             self.claimed_bytes = size
         elif self._decoder.pending_bytes > FREE_BYTES:
             self.claimed_bytes = size
-            self._claim = self._gate.claim(self, size)
+            self._claim = self._pool.claim(self, size)
 
     def work(self, size: int) -> None:
-        """A request is worked on by turns; ``size`` bytes of it stay in memory."""
+        """A request is worked on in slices; ``size`` bytes of it stay in memory."""
         if not self.exempt and size:
             self.worked_bytes = size
-            self._gate.work(size)
+            self._pool.work(size)
 
     def worked(self) -> None:
         """The work has ended."""
         if self.worked_bytes:
             size, self.worked_bytes = self.worked_bytes, 0
-            self._gate.worked(size)
+            self._pool.worked(size)
 
     def keep(self, frames: deque[memoryview]) -> deque[memoryview]:
         """Move requests that must wait out of the memory that all connections receive into."""
@@ -111,14 +111,14 @@ class ConnectionMemory:
             self._decoder.frames_done()
             if not self.exempt:
                 self.kept_bytes = len(kept) + self._decoder.pending_bytes
-                self._gate.keep(self.kept_bytes)
+                self._pool.keep(self.kept_bytes)
         return frames
 
     def handled(self) -> None:
         """No request waits any more."""
         self._decoder.frames_done()
         if self.kept_bytes:
-            self._gate.unkeep(self.kept_bytes)
+            self._pool.unkeep(self.kept_bytes)
             self.kept_bytes = 0
 
     def count_unsent(self, size: int) -> None:
@@ -127,7 +127,7 @@ class ConnectionMemory:
             size = 0
         if size != self.counted_bytes:
             self.counted_bytes = size
-            self._gate.unsent(self, size)
+            self._pool.unsent(self, size)
 
     def close(self) -> None:
         """The connection has ended."""

@@ -1,9 +1,9 @@
 """Closing connections that have been idle for too long, with one timer for all of a server's.
 
-Owns: when to look.  Must not know what makes a connection idle.
+Owns: when to check.  Must not know what makes a connection idle.
 
 A connection notes that it stirred, without a clock; so it is closed between one and
-``1 + 1 / LOOKS`` times the limit after its last byte.
+``1 + 1 / IDLE_CHECKS`` times the limit after its last byte.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 #: Looks in a row at which a connection has not stirred before it is closed.
-LOOKS: Final = 4
+IDLE_CHECKS: Final = 4
 _INTERVAL_S_MIN: Final = 0.001
 
 
@@ -20,8 +20,8 @@ class Idler(Protocol):
 
     peer: str
 
-    def looked_at(self, looks_max: int) -> None:
-        """Close when nothing stirred for so many looks in a row."""
+    def check_idle(self, checks_max: int) -> None:
+        """Close when nothing stirred for so many checks in a row."""
 
 
 class IdleWatch:
@@ -36,7 +36,7 @@ class IdleWatch:
         """Negative: never."""
         self.stop()
         if idle_ms_max >= 0:
-            self._interval_s = max(idle_ms_max / 1000 / LOOKS, _INTERVAL_S_MIN)
+            self._interval_s = max(idle_ms_max / 1000 / IDLE_CHECKS, _INTERVAL_S_MIN)
             self._plan()
 
     def stop(self) -> None:
@@ -45,12 +45,12 @@ class IdleWatch:
             self._timer = None
 
     def _plan(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._plan()
         for connection in sorted(self._connections, key=_peer):
-            connection.looked_at(LOOKS)
+            connection.check_idle(IDLE_CHECKS)
 
 
 def _peer(connection: Idler) -> str:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.slices import Slices
-from sparklog.transport.outbox import Reply
+from sparklog.transport.send_queue import Reply
 
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer:
-    """An answer that is made in slices, by turns with everything else that a server does.
+    """An answer that is made in slices, in turn with everything else that a server does.
 
     The slices end with an answer, and the connection handles no further request until then.  The
     frame of the request does not stay valid: whoever makes the slices owns what they read.

@@ -7,10 +7,9 @@ A connection claims the size of a frame as soon as more than ``FREE_BYTES`` of t
 arrived, and is read from only while the claim is granted.  So a granted frame can always finish,
 and the granted claims together stay within the bound.  Claims wait in the order in which they were
 made, in three lanes by size, each with a share of its own: large frames cannot starve small ones.
-A granted frame that does not arrive while others wait costs its connection: ``look``.  A request
-that is worked on by turns still holds its memory: claims wait until there is room beside it.
-Before all that, small frames have a share without claims, because a claim takes longer than to
-count bytes.
+A connection whose granted frame does not arrive while others wait is closed (``find_overdue``).  A
+request that is worked on in slices still holds its memory: claims wait until there is room beside
+it.  Small frames have a share without claims, because a claim takes longer than to count bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +17,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 #: Bytes of a frame that have arrived at which a claim is needed; those before are free.
 FREE_BYTES: Final = 4096
-#: Time between two calls of ``look``.
-LOOK_INTERVAL_S: Final = 1.0
-#: Fewer bytes than this between two looks are no progress; so many looks without any are too many.
+#: Time between two calls of ``find_overdue``.
+CHECK_INTERVAL_S: Final = 1.0
+#: Fewer bytes than this between two checks are no progress.  After ``QUIET_CHECKS_MAX`` checks
+#: without progress a claim is overdue.
 PROGRESS_BYTES_MIN: Final = 4096
-QUIET_LOOKS_MAX: Final = 3
-#: Looks within which a frame must arrive, besides one for each ``BYTES_PER_LOOK`` of its size.
-LOOKS_MIN: Final = 15
-BYTES_PER_LOOK: Final = 4 * 2**20
+QUIET_CHECKS_MAX: Final = 3
+#: Checks within which a frame must arrive, besides one for each ``BYTES_PER_CHECK`` of its size.
+CHECKS_MIN: Final = 15
+BYTES_PER_CHECK: Final = 4 * 2**20
 #: Frames up to this size are small.
 SMALL_FRAME_BYTES_MAX: Final = 64 * 1024
 #: The share of small frames without a claim.
@@ -51,15 +51,15 @@ ClaimantT = TypeVar("ClaimantT", bound=Claimant)
 class Claim(Generic[ClaimantT]):
     """What one connection wants for one frame."""
 
-    __slots__ = ("granted", "lane", "looks", "owner", "quiet_looks", "seen_bytes", "size")
+    __slots__ = ("checks", "granted", "lane", "owner", "quiet_checks", "seen_bytes", "size")
 
     def __init__(self, owner: ClaimantT, size: int, lane: "_Lane[ClaimantT]") -> None:
         self.owner = owner
         self.size = size
         self.lane = lane
         self.granted = False
-        self.looks = 0
-        self.quiet_looks = 0
+        self.checks = 0
+        self.quiet_checks = 0
         self.seen_bytes = 0
 
 
@@ -165,7 +165,7 @@ class QueuedRequests(Generic[ClaimantT]):
         return self._grant_waiting()
 
     def work(self, size: int) -> None:
-        """A request of ``size`` bytes has arrived and is worked on by turns."""
+        """A request of ``size`` bytes has arrived and is worked on in slices."""
         self.worked_bytes += size
 
     def worked(self, size: int) -> Sequence[Claim[ClaimantT]]:
@@ -193,7 +193,7 @@ class QueuedRequests(Generic[ClaimantT]):
     def unkeep(self, size: int) -> None:
         self.kept_bytes -= size
 
-    def look(self) -> Sequence[ClaimantT]:
+    def find_overdue(self) -> Sequence[ClaimantT]:
         """The connections to close, because others wait for the memory that they hold.
 
         Nothing is expected of a frame while nobody waits.
@@ -221,15 +221,15 @@ class QueuedRequests(Generic[ClaimantT]):
 
 
 def _is_overdue(claim: Claim[ClaimantT]) -> bool:
-    """Count one more look at a granted claim."""
+    """Count one more check of a granted claim."""
     arrived = claim.owner.pending_bytes
-    claim.looks += 1
+    claim.checks += 1
     if arrived - claim.seen_bytes < PROGRESS_BYTES_MIN:
-        claim.quiet_looks += 1
+        claim.quiet_checks += 1
     else:
-        claim.quiet_looks = 0
+        claim.quiet_checks = 0
     claim.seen_bytes = arrived
     return (
-        claim.quiet_looks >= QUIET_LOOKS_MAX
-        or claim.looks > LOOKS_MIN + claim.size // BYTES_PER_LOOK
+        claim.quiet_checks >= QUIET_CHECKS_MAX
+        or claim.checks > CHECKS_MIN + claim.size // BYTES_PER_CHECK
     )

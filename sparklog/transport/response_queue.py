@@ -8,12 +8,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from sparklog.transport.outbox import Outbox, Reply, region_bytes, release_all, reply_size
 from sparklog.transport.pending_response import PendingResponse
+from sparklog.transport.send_queue import Reply, SendQueue, region_bytes, release_all, reply_size
 
 
 class ResponseQueue:
-    """Responses go to the outbox at once unless an earlier one is still pending.
+    """Responses go to the send queue at once unless an earlier one is still pending.
 
     ``on_ready`` is called soon after the first pending response was completed, once for all that
     complete in one turn of the loop; it resets ``ready_planned`` and calls ``put_completed``.
@@ -32,7 +32,7 @@ class ResponseQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_ready: Callable[[], None]) -> None:
         self.closed = False
-        self.out: Outbox | None = None
+        self.out: SendQueue | None = None
         #: The pending responses and, between and behind them, known ones that wait for them.
         self.pending: deque[PendingResponse] = deque()
         #: Bytes of known responses that wait, and the part of them that is file regions.
@@ -61,7 +61,7 @@ class ResponseQueue:
             self.out.put(reply)
 
     def put_completed(self) -> None:
-        """Move what no longer waits to the outbox."""
+        """Move what no longer waits to the send queue."""
         pending, out = self.pending, self.out
         assert out is not None
         while pending and pending[0].completed:

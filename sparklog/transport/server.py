@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import logging
 
-from sparklog.transport.door import Door, log_refusal
 from sparklog.transport.idle import IdleWatch
 from sparklog.transport.limits import ConnectionCount, ServerLimits
 from sparklog.transport.listening import open_listener
-from sparklog.transport.memory_gate import MemoryGate
+from sparklog.transport.memory_pool import MemoryPool
+from sparklog.transport.over_limit import OverLimitConnections, log_refusal
 from sparklog.transport.server_connection import Handler, ServerConnection
-from sparklog.transport.turns import Turns
+from sparklog.transport.slice_scheduler import SliceScheduler
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +25,13 @@ _CUT_TIME_S = 1.0
 class Server:
     """A listening socket and its connections.  ``close()`` drains it.
 
-    ``door`` handles the requests of connections over a limit; without it they are closed.
+    ``over_limit_handler`` handles the requests of connections over a limit; without such a handler
+    these connections are closed.
     """
 
-    def __init__(self, handler: Handler, limits: ServerLimits, door: "Handler | None") -> None:
+    def __init__(
+        self, handler: Handler, limits: ServerLimits, over_limit_handler: "Handler | None"
+    ) -> None:
         self.handler = handler
         self.limits = limits
         self.host = ""
@@ -37,12 +40,12 @@ class Server:
         self.connections_refused = 0
         self.connections_idle = 0
         self.frames_refused = 0
-        self.memory = MemoryGate(limits)
+        self.memory = MemoryPool(limits)
         self.bytes_received = 0
         self.bytes_sent = 0
-        self.turns = Turns()
-        self._door = door
-        self._at_door: Door[ServerConnection] = Door()
+        self.scheduler = SliceScheduler()
+        self._over_limit_handler = over_limit_handler
+        self._over_limit: OverLimitConnections[ServerConnection] = OverLimitConnections()
         self._count = ConnectionCount()
         self._idle = IdleWatch(self.connections)
         self._listener: asyncio.Server | None = None
@@ -89,14 +92,14 @@ class Server:
         return not self.connections
 
     def admit(self, connection: ServerConnection) -> bool:
-        """Whether a new connection may stay, if only at the door."""
+        """Whether a new connection may stay, if only to prove that it is a member's."""
         objection = self._count.objection(connection.address, self.limits)
-        if self._closing or (objection and self._door is None):
+        if self._closing or (objection and self._over_limit_handler is None):
             self.refuse(connection, objection or "the server is stopping")
             return False
-        if objection and self._door is not None:
-            self._at_door.enter(connection)
-            connection.wait_at_door(self._door)
+        if objection and self._over_limit_handler is not None:
+            self._over_limit.add(connection)
+            connection.use_handler(self._over_limit_handler)
         self.connections.add(connection)
         self._count.add(connection.address)
         return True
@@ -109,12 +112,12 @@ class Server:
         if connection in self.connections:
             self.connections.remove(connection)
             self._count.remove(connection.address)
-            self.leave_door(connection)
+            self.leave_over_limit(connection)
         if not self.connections:
             self._all_gone.set()
 
-    def leave_door(self, connection: ServerConnection) -> None:
-        self._at_door.leave(connection)
+    def leave_over_limit(self, connection: ServerConnection) -> None:
+        self._over_limit.remove(connection)
 
 
 async def serve(
@@ -123,14 +126,14 @@ async def serve(
     handler: Handler,
     *,
     limits: ServerLimits | None = None,
-    door: "Handler | None" = None,
+    over_limit_handler: "Handler | None" = None,
 ) -> Server:
     """Answer frames at an address (port 0: any free one).  Raises StartError.
 
-    ``door`` is for members of the cluster that connect when clients use up the limits: it handles
-    nothing but their proof.
+    ``over_limit_handler`` is for members of the cluster that connect when clients use up the
+    limits: it handles nothing but the proof of membership.
     """
-    server = Server(handler, limits or ServerLimits(), door)
+    server = Server(handler, limits or ServerLimits(), over_limit_handler)
     await server.listen(host, port)
     return server
 

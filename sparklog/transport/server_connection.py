@@ -5,7 +5,7 @@ frame means, nor how connections are accepted (``server.py``).
 
 A client that does not read its answers is not read from, and holds no more than
 ``UNSENT_BYTES_MAX`` and one answer; if it makes no progress at all it is idle and will be closed.
-``memory_gate.py`` limits what all clients together hold; members of the cluster are exempt from it.
+``memory_pool.py`` limits what all clients together hold; members of the cluster are exempt from it.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sparklog.errors import DecodeError, FrameError
 from sparklog.transport.channel import Channel
 from sparklog.transport.connection_memory import ConnectionMemory
-from sparklog.transport.outbox import Reply
 from sparklog.transport.pending_response import LongAnswer, Parked, PendingResponse
 from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.response_queue import ResponseQueue
-from sparklog.transport.turns import TURN_UNITS, Work
+from sparklog.transport.send_queue import Reply
+from sparklog.transport.slice_scheduler import TURN_UNITS, Work
 from sparklog.wire.framing.frames import FrameDecoder
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ServerConnection(Channel):
         self._memory = ConnectionMemory(server.memory, decoder, self._claim_granted, self.abort)
         self._handler = server.handler
         self._stirred = True
-        self._looks_idle = 0
+        self._idle_checks = 0
         self._frames: deque[memoryview] = deque()
         self._responses = ResponseQueue(self._loop, self._turn)
         #: Work that has to end before the next request is handled.
@@ -104,27 +104,27 @@ class ServerConnection(Channel):
             self._pause()
             self._close_if_done()
 
-    def welcome(self) -> None:
-        """Who waited at the door has proved to be a member."""
+    def admit_member(self) -> None:
+        """The peer of a connection over a limit has proved that it is a member."""
         self._handler = self._server.handler
-        self._server.leave_door(self)
+        self._server.leave_over_limit(self)
 
-    def wait_at_door(self, door: Handler) -> None:
-        """Until ``welcome``, ``door`` handles the requests; it may raise FrameError."""
-        self._handler = door
+    def use_handler(self, handler: Handler) -> None:
+        """Until ``admit_member``, this handler takes the requests; it may raise FrameError."""
+        self._handler = handler
 
-    def looked_at(self, looks_max: int) -> None:
-        """Close a client that sent nothing and took nothing for so many looks in a row.
+    def check_idle(self, checks_max: int) -> None:
+        """Close a client that sent nothing and took nothing for so many checks in a row.
 
         A client that waits for an answer of ours, or for memory, is not idle.
         """
         owed = bool(self.parked or self._work) and not (self._out and self._out.unsent)
         if self._stirred or owed or self._memory.waits:
             self._stirred = False
-            self._looks_idle = 0
+            self._idle_checks = 0
             return
-        self._looks_idle += 1
-        if self._looks_idle >= looks_max:
+        self._idle_checks += 1
+        if self._idle_checks >= checks_max:
             self._server.connections_idle += 1
             logger.info("connection of %s closed: it was idle", self.peer)
             self.abort()
@@ -263,7 +263,7 @@ class ServerConnection(Channel):
             if self._overloaded(1) or self._work is not None:
                 return True
             if self.units_spent > TURN_UNITS and frames:
-                self._work = self._server.turns.add_wait(self._worked)
+                self._work = self._server.scheduler.add_pause(self._worked)
                 return True
         return False
 
@@ -278,9 +278,9 @@ class ServerConnection(Channel):
             self._responses.put(answer)
 
     def _begin(self, answer: LongAnswer) -> None:
-        """Work by turns; the next request is handled when this work has ended."""
+        """Work in slices; the next request is handled when this work has ended."""
         assert self._work is None, "a long answer is the last one of a call"
-        self._work = self._server.turns.add(answer.slices, self._worked, member=self.member)
+        self._work = self._server.scheduler.add(answer.slices, self._worked, member=self.member)
         self._memory.work(answer.request_bytes)
 
     def _worked(self, work: Work) -> None:
@@ -338,11 +338,11 @@ class ServerConnection(Channel):
             response.complete(reply)
         elif not self.closed:
             finished = partial(self._finished, response)
-            work = self._server.turns.add(reply.slices, finished, member=self.member)
+            work = self._server.scheduler.add(reply.slices, finished, member=self.member)
             self._finishing[work] = None
 
     def _finished(self, response: PendingResponse, work: Work) -> None:
-        """The answer to a parked request was made by turns."""
+        """The answer to a parked request was made in slices."""
         del self._finishing[work]
         if work.error is not None:
             self._fail(work.error)
@@ -377,7 +377,7 @@ class ServerConnection(Channel):
             sent = before - out.unsent
             if sent > 0:
                 self._server.bytes_sent += sent
-                self._memory.taken_bytes += sent
+                self._memory.sent_bytes += sent
                 self._stirred = True
         held_bytes = responses.held_bytes
         if out.unsent or held_bytes or self._memory.counted_bytes:

@@ -1,4 +1,4 @@
-"""How bytes leave a connection: the calls of an outbox, and the real ones on a socket.
+"""How bytes leave a connection: the calls of a send queue, and the real ones on a socket.
 
 Owns: ``writev`` and ``sendfile`` on the socket's descriptor, the socket's options, and the watch on
 a full socket.  Must not know what is sent.  A transport that is no socket (a simulated network)

@@ -6,7 +6,7 @@ import pytest
 from broker_rig import Rig, batch, run
 
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
-from sparklog.transport import turns
+from sparklog.transport import slice_scheduler
 from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 PARTITIONS = 300
@@ -16,7 +16,7 @@ LONG_MS = 20_000
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records arrive between two slices of a look."""
-    monkeypatch.setattr(turns, "TURN_UNITS", 1)
+    monkeypatch.setattr(slice_scheduler, "TURN_UNITS", 1)
 
 
 def fetch_all(session_epoch: int, session_id: int = 0) -> FetchRequest:
@@ -53,7 +53,7 @@ def test_records_that_arrive_during_a_look_end_the_wait(has_session: bool) -> No
         assert server is not None
         again = fetch_all(1, session_id) if has_session else fetch_all(-1)
         fetching = asyncio.ensure_future(client.ask(again, 12))
-        while not len(server.turns):
+        while not len(server.scheduler):
             await asyncio.sleep(0)
         append(rig.brokers[1].replica_manager)
         async with asyncio.timeout(LONG_MS / 1000 / 4):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from broker_rig import Rig, batch, run, until
 
-from sparklog.transport import turns
+from sparklog.transport import slice_scheduler
 from sparklog.wire.framing.receive_memory import ReceiveMemory
 from sparklog.wire.protocol.codec import decode_response
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -23,7 +23,7 @@ PARTITIONS = 300
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other clients send while a long request is worked on."""
-    monkeypatch.setattr(turns, "TURN_UNITS", 1)
+    monkeypatch.setattr(slice_scheduler, "TURN_UNITS", 1)
 
 
 def value(number: int) -> bytes:
@@ -52,7 +52,7 @@ def test_batches_of_a_long_request_are_appended_as_they_were_sent() -> None:
         producing = asyncio.ensure_future(client.connection.request(request))
         server = rig.brokers[1]._server
         assert server is not None
-        await until(lambda: len(server.turns) > 0)
+        await until(lambda: len(server.scheduler) > 0)
         overwrite(server.memory.receive)
         _, response = decode_response(ProduceResponse, 11, await producing)
         [topic] = response.responses
@@ -73,7 +73,7 @@ def test_names_of_a_long_request_are_read_as_they_were_sent() -> None:
         answering = asyncio.ensure_future(client.ask(asking, 9))
         server = rig.brokers[1]._server
         assert server is not None
-        await until(lambda: len(server.turns) > 0)
+        await until(lambda: len(server.scheduler) > 0)
         overwrite(server.memory.receive)
         assert [topic.name for topic in (await answering).topics] == names
 

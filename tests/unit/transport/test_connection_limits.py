@@ -22,8 +22,8 @@ from sparklog.transport import (
 )
 from sparklog.transport import server as server_module
 from sparklog.transport.channel import UNSENT_BYTES_MAX
-from sparklog.transport.door import Door
-from sparklog.transport.idle import LOOKS
+from sparklog.transport.idle import IDLE_CHECKS
+from sparklog.transport.over_limit import OverLimitConnections
 from sparklog.types import Endpoint
 
 HOST = "127.0.0.1"
@@ -41,10 +41,10 @@ def run(
     test: Callable[[Server], Awaitable[None]],
     limits: ServerLimits,
     handler: Handler = echo,
-    door: Handler | None = None,
+    over_limit_handler: Handler | None = None,
 ) -> None:
     async def main() -> None:
-        server = await serve(HOST, 0, handler, limits=limits, door=door)
+        server = await serve(HOST, 0, handler, limits=limits, over_limit_handler=over_limit_handler)
         try:
             async with asyncio.timeout(60):
                 await test(server)
@@ -78,11 +78,11 @@ async def gone(server: Server, left: int = 0) -> None:
         await asyncio.sleep(0)
 
 
-def look(server: Server, times: int) -> None:
+def check_idle(server: Server, times: int) -> None:
     """What the timer does."""
     for _ in range(times):
         for connection in tuple(server.connections):
-            connection.looked_at(LOOKS)
+            connection.check_idle(IDLE_CHECKS)
 
 
 # -- how many
@@ -165,15 +165,15 @@ def test_refusals_are_said_ever_more_seldom(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-# -- the door
+# -- connections over a limit
 
 
 def proving(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-    """A door that takes ``m`` for a member's proof."""
+    """An over_limit_handler that takes ``m`` for a member's proof."""
     if frames[0] != b"m":
         raise FrameError("only members")
     connection.member = True
-    connection.welcome()
+    connection.admit_member()
     return echo(connection, frames)
 
 
@@ -189,11 +189,11 @@ def test_a_member_comes_in_although_clients_use_up_the_limit() -> None:
         client.close()
         member.close()
 
-    run(test, ServerLimits(connections_max=1), door=proving)
+    run(test, ServerLimits(connections_max=1), over_limit_handler=proving)
 
 
 def test_who_waits_at_the_door_longest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "Door", partial(Door, 2))
+    monkeypatch.setattr(server_module, "OverLimitConnections", partial(OverLimitConnections, 2))
 
     async def test(server: Server) -> None:
         silent = [await client_of(server) for _ in range(3)]
@@ -208,7 +208,7 @@ def test_who_waits_at_the_door_longest_gives_way(monkeypatch: pytest.MonkeyPatch
         for client in (*silent, newest):
             client.close()
 
-    run(test, ServerLimits(connections_max=0), door=proving)
+    run(test, ServerLimits(connections_max=0), over_limit_handler=proving)
 
 
 # -- idle
@@ -232,10 +232,10 @@ def test_a_connection_is_closed_after_so_many_quiet_looks_and_not_before() -> No
         client = await client_of(server)
         for _ in range(3):
             assert await client.request([b"x"]) == b"x"
-            look(server, 1)  # something had moved since the last one
-            look(server, LOOKS - 1)
+            check_idle(server, 1)  # something had moved since the last one
+            check_idle(server, IDLE_CHECKS - 1)
             assert not client.closed
-        look(server, 1)
+        check_idle(server, 1)
         await gone(server)
         assert server.connections_idle == 1
 
@@ -255,7 +255,7 @@ def test_a_client_that_waits_for_our_answer_is_not_idle() -> None:
         asked = asyncio.ensure_future(client.request([b"x"]))
         while not futures:
             await asyncio.sleep(0)
-        look(server, 5 * LOOKS)
+        check_idle(server, 5 * IDLE_CHECKS)
         futures[0].set_result(b"late")
         assert await asked == b"late"
         client.close()
@@ -318,13 +318,13 @@ def test_a_reader_that_makes_no_progress_is_closed_and_one_that_crawls_is_not() 
             connection = await fill(server, sock)
             for _ in range(3):
                 before = connection.unsent_bytes
-                look(server, LOOKS)  # the first sees what moved before it
+                check_idle(server, IDLE_CHECKS)  # the first sees what moved before it
                 assert server.connections_idle == 0
                 while connection.unsent_bytes >= before:
                     await asyncio.get_running_loop().sock_recv(sock, 1 << 20)
                     await asyncio.sleep(0)
                     before = max(before, connection.unsent_bytes)
-            look(server, LOOKS + 1)
+            check_idle(server, IDLE_CHECKS + 1)
             await gone(server)
             assert server.connections_idle == 1
 

@@ -16,12 +16,12 @@ from sparklog.transport import (
     ServerConnection,
     ServerLimits,
     connect,
-    memory_gate,
+    memory_pool,
     serve,
 )
 from sparklog.transport import server_connection as connection_module
 from sparklog.transport.queued_requests import FREE_BYTES
-from sparklog.transport.unsent_answers import UnsentAnswers
+from sparklog.transport.unsent_responses import UnsentResponses
 from sparklog.types import Endpoint
 from sparklog.wire.framing.receive_memory import SPARES_BYTES_MAX
 
@@ -48,7 +48,7 @@ def run(
     handler: Handler = size_of,
 ) -> None:
     async def main() -> None:
-        server = await serve(HOST, 0, handler, limits=limits, door=handler)
+        server = await serve(HOST, 0, handler, limits=limits, over_limit_handler=handler)
         try:
             async with asyncio.timeout(60):
                 await test(server)
@@ -272,7 +272,7 @@ def test_whole_small_requests_are_answered_while_large_ones_wait() -> None:
 def test_clients_that_hold_half_a_frame_are_closed_when_others_wait_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_gate, "LOOK_INTERVAL_S", 0.005)
+    monkeypatch.setattr(memory_pool, "CHECK_INTERVAL_S", 0.005)
 
     async def test(server: Server) -> None:
         slow = await half_sent(server, 3)
@@ -287,7 +287,7 @@ def test_clients_that_hold_half_a_frame_are_closed_when_others_wait_and_the_othe
 
 
 def test_a_client_that_nobody_waits_for_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_gate, "LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr(memory_pool, "CHECK_INTERVAL_S", 0.001)
 
     async def test(server: Server) -> None:
         ((reader, writer),) = await half_sent(server, 1)
@@ -304,7 +304,7 @@ def test_a_client_that_waits_for_memory_is_not_idle() -> None:
         clients = await half_sent(server, 2)
         while not server.connections_idle:
             for connection in tuple(server.connections):
-                connection.looked_at(4)
+                connection.check_idle(4)
         await until(lambda: len(server.connections) == 1)
         (left,) = server.connections
         assert not left._memory.waits  # it has got the memory of the one that was idle
@@ -358,10 +358,10 @@ def large(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[
 def test_clients_that_take_no_answers_are_closed_when_all_together_hold_too_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_gate, "LOOK_INTERVAL_S", 0.005)
+    monkeypatch.setattr(memory_pool, "CHECK_INTERVAL_S", 0.005)
 
     async def test(server: Server) -> None:
-        server.memory.answers = UnsentAnswers(20 * MIB)
+        server.memory.answers = UnsentResponses(20 * MIB)
         reading = await connect(Endpoint(HOST, server.port), 30)
         deaf = [await open_streams(server) for _ in range(12)]
         for _, writer in deaf:

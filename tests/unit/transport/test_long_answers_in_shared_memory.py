@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sparklog.slices import Slices
 from sparklog.transport import Answer, LongAnswer, Server, ServerConnection, ServerLimits, serve
-from sparklog.transport.turns import TURN_UNITS
+from sparklog.transport.slice_scheduler import TURN_UNITS
 
 HOST = "127.0.0.1"
 LONG, REQUEST_BYTES = b"long", 1000
@@ -64,7 +64,7 @@ def run(test: object, echo: Echo) -> None:
         finally:
             await server.close(1.0)
         assert server.memory.requests.held_bytes == 0
-        assert len(server.turns) == 0
+        assert len(server.scheduler) == 0
 
     asyncio.run(main())
 
@@ -133,7 +133,7 @@ def test_a_client_that_is_gone_leaves_nothing_behind() -> None:
         for connection in tuple(server.connections):
             connection.abort()
         await until(lambda: not server.connections)
-        await until(lambda: not len(server.turns))
+        await until(lambda: not len(server.scheduler))
         assert server.memory.requests.held_bytes == 0
 
     run(test, echo)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.transport.queued_requests import (
-    BYTES_PER_LOOK,
-    LOOKS_MIN,
+    BYTES_PER_CHECK,
+    CHECKS_MIN,
     PROGRESS_BYTES_MIN,
-    QUIET_LOOKS_MAX,
+    QUIET_CHECKS_MAX,
     SMALL_FRAME_BYTES_MAX,
     Claim,
     QueuedRequests,
@@ -104,40 +104,40 @@ def test_requests_that_wait_for_answers_make_memory_scarce() -> None:
     assert not requests.scarce
 
 
-def looks_until_overdue(requests: Queued, claim: Claim[Sender], bytes_per_look: int) -> int:
-    for look in range(1, 1000):
-        claim.owner.pending_bytes += bytes_per_look
-        if claim.owner in requests.look():
-            return look
+def checks_until_overdue(requests: Queued, claim: Claim[Sender], bytes_per_check: int) -> int:
+    for check in range(1, 1000):
+        claim.owner.pending_bytes += bytes_per_check
+        if claim.owner in requests.find_overdue():
+            return check
     raise AssertionError("never")
 
 
 def test_nothing_is_expected_of_a_frame_while_nobody_waits() -> None:
     requests = queued()
     claims(requests, LARGE, 1)
-    assert [list(requests.look()) for _ in range(100)] == [[]] * 100
+    assert [list(requests.find_overdue()) for _ in range(100)] == [[]] * 100
 
 
 @pytest.mark.parametrize(
-    ("bytes_per_look", "looks"),
+    ("bytes_per_check", "checks"),
     [
-        (0, QUIET_LOOKS_MAX),
-        (PROGRESS_BYTES_MIN - 1, QUIET_LOOKS_MAX),
-        (PROGRESS_BYTES_MIN, LOOKS_MIN + LARGE // BYTES_PER_LOOK + 1),
+        (0, QUIET_CHECKS_MAX),
+        (PROGRESS_BYTES_MIN - 1, QUIET_CHECKS_MAX),
+        (PROGRESS_BYTES_MIN, CHECKS_MIN + LARGE // BYTES_PER_CHECK + 1),
     ],
 )
-def test_a_frame_that_others_wait_for_must_arrive(bytes_per_look: int, looks: int) -> None:
+def test_a_frame_that_others_wait_for_must_arrive(bytes_per_check: int, checks: int) -> None:
     requests = queued()
     first, _ = claims(requests, LARGE, 2)
-    assert looks_until_overdue(requests, first, bytes_per_look) == looks
+    assert checks_until_overdue(requests, first, bytes_per_check) == checks
 
 
 def test_a_frame_that_arrives_in_time_is_left_alone() -> None:
     requests = queued()
     first, _ = claims(requests, LARGE, 2)
-    for _ in range(LOOKS_MIN + LARGE // BYTES_PER_LOOK):
-        first.owner.pending_bytes += BYTES_PER_LOOK
-        assert list(requests.look()) == []
+    for _ in range(CHECKS_MIN + LARGE // BYTES_PER_CHECK):
+        first.owner.pending_bytes += BYTES_PER_CHECK
+        assert list(requests.find_overdue()) == []
 
 
 def test_slow_clients_of_large_frames_leave_one_after_the_other_and_all_others_get_their_turn() -> (
@@ -147,15 +147,15 @@ def test_slow_clients_of_large_frames_leave_one_after_the_other_and_all_others_g
     requests = queued()
     waiting = claims(requests, LARGE, 101)
     honest = waiting[-1]
-    looks = 0
+    checks = 0
     while not honest.granted:
-        looks += 1
-        for owner in requests.look():
+        checks += 1
+        for owner in requests.find_overdue():
             (claim,) = [claim for claim in waiting if claim.owner is owner]
             waiting.remove(claim)
             requests.release(claim)
         requests.check_invariants()
-    assert looks == 100 * QUIET_LOOKS_MAX
+    assert checks == 100 * QUIET_CHECKS_MAX
 
 
 @given(

@@ -44,19 +44,27 @@ def run_with(
     handler: Handler,
     test: Callable[[Server], Awaitable[None]],
     limits: ServerLimits | None = None,
-    door: Handler | None = None,
+    over_limit_handler: Handler | None = None,
 ) -> None:
-    """``handler`` takes one frame at a time, and so does ``door``."""
+    """``handler`` takes one frame at a time, and so does ``over_limit_handler``."""
 
     def take_one(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         return (handler(connection, frames.popleft()),)
 
-    def take_at_door(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-        assert door is not None
-        return (door(connection, frames.popleft()),)
+    def take_over_limit(
+        connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[Answer]:
+        assert over_limit_handler is not None
+        return (over_limit_handler(connection, frames.popleft()),)
 
     async def main() -> None:
-        server = await serve(HOST, 0, take_one, limits=limits, door=take_at_door if door else None)
+        server = await serve(
+            HOST,
+            0,
+            take_one,
+            limits=limits,
+            over_limit_handler=take_over_limit if over_limit_handler else None,
+        )
         try:
             async with asyncio.timeout(60):
                 await test(server)

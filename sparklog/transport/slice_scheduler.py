@@ -18,8 +18,8 @@ from sparklog.slices import Slices
 
 #: Units of work (see ``sparklog.slices``) of one turn.
 TURN_UNITS: Final = 4_000
-#: Requests of clients, and of members, that are worked on by turns; others wait undecoded.
-WORKS_MAX: Final = 16
+#: Requests of clients, and of members, that are worked on in slices; others wait undecoded.
+SLICED_REQUESTS_MAX: Final = 16
 
 
 class Work:
@@ -64,7 +64,7 @@ class Work:
             self._slices.close()
 
 
-class _Lane:
+class _RunQueue:
     """Work of one kind."""
 
     def __init__(self, active_max: int | None) -> None:
@@ -95,13 +95,13 @@ class _Lane:
                 self._active.append(self._waiting.popleft())
 
 
-class Turns:
+class SliceScheduler:
     """The sliced work of one server."""
 
     def __init__(self) -> None:
-        self._members = _Lane(WORKS_MAX)
-        self._clients = _Lane(WORKS_MAX)
-        self._connections = _Lane(None)
+        self._members = _RunQueue(SLICED_REQUESTS_MAX)
+        self._clients = _RunQueue(SLICED_REQUESTS_MAX)
+        self._connections = _RunQueue(None)
         self._wanted = False
 
     def __len__(self) -> int:
@@ -109,13 +109,13 @@ class Turns:
         return len(self._members) + len(self._clients) + len(self._connections)
 
     def add(self, slices: Slices[Any], done: Callable[[Work], None], *, member: bool) -> Work:
-        """Have work done by turns; ``done`` is called with it at the end, from the loop."""
+        """Do work in turn with other work; ``done`` is called with it at the end, from the loop."""
         work = Work(slices, done)
         (self._members if member else self._clients).add(work)
         self._want_turn()
         return work
 
-    def add_wait(self, done: Callable[[Work], None]) -> Work:
+    def add_pause(self, done: Callable[[Work], None]) -> Work:
         """Have a connection wait until others have had their turn."""
         work = Work(_nothing(), done)
         self._connections.add(work)

@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 logger = logging.getLogger(__name__)
 
 #: Connections over a limit that may still prove that they are a member's; the oldest gives way.
-DOOR_CONNECTIONS_MAX: Final = 32
+OVER_LIMIT_CONNECTIONS_MAX: Final = 32
 
 
 class Waiting(Protocol):
@@ -22,21 +22,21 @@ class Waiting(Protocol):
 WaitingT = TypeVar("WaitingT", bound=Waiting)
 
 
-class Door(Generic[WaitingT]):
+class OverLimitConnections(Generic[WaitingT]):
     """Connections in the order in which they came."""
 
-    def __init__(self, connections_max: int = DOOR_CONNECTIONS_MAX) -> None:
+    def __init__(self, connections_max: int = OVER_LIMIT_CONNECTIONS_MAX) -> None:
         self._connections_max = connections_max
         self._waiting: dict[WaitingT, None] = {}
 
-    def enter(self, connection: WaitingT) -> None:
+    def add(self, connection: WaitingT) -> None:
         while len(self._waiting) >= self._connections_max:
             oldest = next(iter(self._waiting))
-            self.leave(oldest)
+            self.remove(oldest)
             oldest.abort()
         self._waiting[connection] = None
 
-    def leave(self, connection: WaitingT) -> None:
+    def remove(self, connection: WaitingT) -> None:
         """The connection has proved itself, or is gone."""
         self._waiting.pop(connection, None)
 

@@ -1,7 +1,7 @@
 """The memory of a server's connections: who gets some, who waits, and who is closed for it.
 
 Owns: one timer, which runs only while memory is short, and the resuming and closing of connections.
-Must not know how much is allowed (``queued_requests.py``, ``unsent_answers.py``) or what a frame
+Must not know how much is allowed (``queued_requests.py``, ``unsent_responses.py``) or what a frame
 means.
 """
 
@@ -12,18 +12,18 @@ from typing import Protocol
 
 from sparklog.transport.channel import UNSENT_BYTES_MAX
 from sparklog.transport.limits import ServerLimits
-from sparklog.transport.queued_requests import LOOK_INTERVAL_S, Claim, QueuedRequests
-from sparklog.transport.unsent_answers import SCARCE_UNSENT_BYTES_MAX, UnsentAnswers
+from sparklog.transport.queued_requests import CHECK_INTERVAL_S, Claim, QueuedRequests
+from sparklog.transport.unsent_responses import SCARCE_UNSENT_BYTES_MAX, UnsentResponses
 from sparklog.wire.framing.receive_memory import ReceiveMemory
 
 logger = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
-    """What a connection holds, as the gate sees it."""
+    """What a connection holds, as the pool sees it."""
 
     peer: str
-    taken_bytes: int
+    sent_bytes: int
     on_granted: Callable[[], None]
     on_overdue: Callable[[], None]
 
@@ -31,7 +31,7 @@ class Holder(Protocol):
     def pending_bytes(self) -> int: ...
 
 
-class MemoryGate:
+class MemoryPool:
     """``connections_slow`` counts the connections that were closed for the memory they held."""
 
     def __init__(self, limits: ServerLimits) -> None:
@@ -42,7 +42,7 @@ class MemoryGate:
         self.requests: QueuedRequests[Holder] = QueuedRequests(
             limits.queued_bytes_max, limits.frame_bytes_max
         )
-        self.answers: UnsentAnswers[Holder] = UnsentAnswers()
+        self.answers: UnsentResponses[Holder] = UnsentResponses()
         self._timer: asyncio.TimerHandle | None = None
 
     def claim(self, holder: Holder, size: int) -> Claim[Holder]:
@@ -105,12 +105,12 @@ class MemoryGate:
 
     def _watch(self) -> None:
         if self._timer is None and (self.requests.waiting or self.answers.scarce):
-            self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)
+            self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
-        self._cut(self.requests.look(), "a request that does not arrive")
-        self._cut(self.answers.look(), "answers that its client does not take")
+        self._cut(self.requests.find_overdue(), "a request that does not arrive")
+        self._cut(self.answers.find_overdue(), "answers that its client does not take")
         self._watch()
 
     def _cut(self, holders: Sequence[Holder], why: str) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from sparklog.slices import Slices
 from sparklog.transport import Answer, LongAnswer, ServerConnection, connect, serve
-from sparklog.transport.turns import TURN_UNITS, WORKS_MAX, Turns, Work
+from sparklog.transport.slice_scheduler import SLICED_REQUESTS_MAX, TURN_UNITS, SliceScheduler, Work
 from sparklog.types import Endpoint
 
 SLICES = 5
@@ -50,18 +50,18 @@ def test_long_answers_are_made_by_turns_and_leave_in_the_order_of_requests() -> 
 
 def test_members_and_a_few_clients_share_the_turns() -> None:
     async def test() -> None:
-        turns = Turns()
+        scheduler = SliceScheduler()
         seen: list[bytes] = []
         done: list[Work] = []
-        for n in range(WORKS_MAX + 2):
-            turns.add(long_answer(seen, b"client %d" % n), done.append, member=False)
-        turns.add(long_answer(seen, b"member"), done.append, member=True)
-        while len(turns):
+        for n in range(SLICED_REQUESTS_MAX + 2):
+            scheduler.add(long_answer(seen, b"client %d" % n), done.append, member=False)
+        scheduler.add(long_answer(seen, b"member"), done.append, member=True)
+        while len(scheduler):
             await asyncio.sleep(0)
-        assert len(done) == WORKS_MAX + 3
+        assert len(done) == SLICED_REQUESTS_MAX + 3
         assert seen[0] == b"member"
         assert done[0].result == (b"member",)
-        first_of_last = seen.index(b"client %d" % (WORKS_MAX + 1))
+        first_of_last = seen.index(b"client %d" % (SLICED_REQUESTS_MAX + 1))
         assert seen.count(b"client 0") == SLICES
         assert b"client 0" not in seen[first_of_last:]
 
@@ -121,7 +121,7 @@ def test_work_of_a_connection_that_is_gone_stops() -> None:
             await begun.wait()
             for connection in list(server.connections):
                 connection.abort()
-            while len(server.turns):
+            while len(server.scheduler):
                 await asyncio.sleep(0)
             asking.cancel()
             client.close()
@@ -139,14 +139,14 @@ def test_an_error_while_one_is_told_does_not_keep_others_waiting() -> None:
     async def test() -> None:
         errors: list[dict[str, object]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        turns = Turns()
+        scheduler = SliceScheduler()
         done: list[Work] = []
-        for n in range(WORKS_MAX + 1):
-            last = n == WORKS_MAX
-            turns.add(long_answer([], b"x"), done.append if last else told, member=False)
-        while len(turns):
+        for n in range(SLICED_REQUESTS_MAX + 1):
+            last = n == SLICED_REQUESTS_MAX
+            scheduler.add(long_answer([], b"x"), done.append if last else told, member=False)
+        while len(scheduler):
             await asyncio.sleep(0)
         assert len(done) == 1
-        assert len(errors) == WORKS_MAX
+        assert len(errors) == SLICED_REQUESTS_MAX
 
     asyncio.run(asyncio.wait_for(test(), 30))

@@ -27,7 +27,7 @@ _SMALL_BYTES = 4096
 _BUFFERS = (bytes, bytearray, memoryview)
 
 
-class Outbox:
+class SendQueue:
     """The unsent bytes of one connection, in order, and the calls that send them."""
 
     __slots__ = ("_items", "_on_error", "_on_writable", "_region_sent", "_watched", "_wire",

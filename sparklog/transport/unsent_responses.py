@@ -4,7 +4,7 @@ Owns: the sum, and which connections must go when the sum is too large.  Must no
 sockets.  File regions are not counted: the page cache holds them.
 
 Beyond ``bytes_max`` a connection with unsent answers is given fewer of them, and one that takes
-nothing between several looks is closed.  Beyond twice that, the connection that holds most is
+nothing between several checks is closed.  Beyond twice that, the connection that holds most is
 closed at once.
 """
 
@@ -17,66 +17,67 @@ ALL_UNSENT_BYTES_MAX: Final = 128 * 2**20
 UNCOUNTED_BYTES: Final = 16 * 1024
 #: Unsent bytes of one connection at which it takes no more work while the sum is too large.
 SCARCE_UNSENT_BYTES_MAX: Final = 64 * 1024
-#: Fewer bytes than this between two looks are no progress; so many looks without any are too many.
+#: Fewer bytes than this between two checks are no progress.  After ``QUIET_CHECKS_MAX`` checks
+#: without progress a connection is overdue.
 PROGRESS_BYTES_MIN: Final = 4096
-QUIET_LOOKS_MAX: Final = 3
+QUIET_CHECKS_MAX: Final = 3
 
 
-class Taker(Protocol):
-    """A connection; ``taken_bytes`` are those that its client has taken since it began."""
+class Connection(Protocol):
+    """A connection; ``sent_bytes`` are those that its client has taken since it began."""
 
-    taken_bytes: int
+    sent_bytes: int
 
 
-TakerT = TypeVar("TakerT", bound=Taker)
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 class _Held:
-    __slots__ = ("quiet_looks", "seen_bytes", "size")
+    __slots__ = ("quiet_checks", "seen_bytes", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self.quiet_looks = 0
+        self.quiet_checks = 0
         self.seen_bytes = -PROGRESS_BYTES_MIN
 
 
-class UnsentAnswers(Generic[TakerT]):
+class UnsentResponses(Generic[ConnectionT]):
     """Unsent bytes by connection."""
 
     def __init__(self, bytes_max: int = ALL_UNSENT_BYTES_MAX) -> None:
         self.total_bytes = 0
         self._bytes_max = bytes_max
-        self._held: dict[TakerT, _Held] = {}
+        self._held: dict[ConnectionT, _Held] = {}
 
     @property
     def scarce(self) -> bool:
         return self.total_bytes > self._bytes_max
 
-    def update(self, taker: TakerT, size: int) -> TakerT | None:
+    def update(self, connection: ConnectionT, size: int) -> ConnectionT | None:
         """A connection holds ``size`` bytes now; the connection to close for it, or None."""
-        held = self._held.get(taker)
+        held = self._held.get(connection)
         if held is None:
-            held = self._held[taker] = _Held()
+            held = self._held[connection] = _Held()
         self.total_bytes += size - held.size
         held.size = size
         if not size:
-            del self._held[taker]
+            del self._held[connection]
         if self.total_bytes <= 2 * self._bytes_max:
             return None
         return max(self._held, key=lambda other: self._held[other].size)
 
-    def look(self) -> Sequence[TakerT]:
+    def find_overdue(self) -> Sequence[ConnectionT]:
         """The connections to close, because the sum is too large and they take nothing."""
         if not self.scarce:
             return ()
         overdue = []
-        for taker, held in self._held.items():
-            taken = taker.taken_bytes
+        for connection, held in self._held.items():
+            taken = connection.sent_bytes
             quiet = taken - held.seen_bytes < PROGRESS_BYTES_MIN
-            held.quiet_looks = held.quiet_looks + 1 if quiet else 0
+            held.quiet_checks = held.quiet_checks + 1 if quiet else 0
             held.seen_bytes = taken
-            if held.quiet_looks >= QUIET_LOOKS_MAX:
-                overdue.append(taker)
+            if held.quiet_checks >= QUIET_CHECKS_MAX:
+                overdue.append(connection)
         return overdue
 
     def check_invariants(self) -> None:
