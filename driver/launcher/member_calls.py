@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import check
-from sparklog.client.loop_thread import LoopThread
+from sparklog.client.event_loop_thread import EventLoopThread
 from sparklog.client.replica_admin import ReplicaAdmin, ReplicasDescription
 from sparklog.types import CONTROLLER_NODE_ID, Endpoint
 from sparklog.wire.protocol.messages.metadata import MetadataRequest
@@ -52,7 +52,7 @@ class ClusterMemberCalls:
     def __init__(self, controller: Endpoint, secret: bytes) -> None:
         self._controller = controller
         self._secret = secret
-        self._loop = LoopThread("sparklog-launcher")
+        self._loop = EventLoopThread("sparklog-launcher")
 
     def assign_brokers(self, count: int) -> tuple[AssignedBroker, ...]:
         """The brokers to start so that there are ``count``.  Raises SparklogError."""

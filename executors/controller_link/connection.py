@@ -8,7 +8,7 @@ a long poll and heartbeats need a connection each.
 import asyncio
 from typing import TypeVar
 
-from sparklog.client.backoff import GrowingBackoff
+from sparklog.client.backoff import ExponentialBackoff
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import check
 from sparklog.errors import ConnectError, DecodeError, ProtocolError
@@ -23,9 +23,9 @@ RETRY_S_MIN = 0.05
 RETRY_S_MAX = 1.0
 
 
-def retry_pauses() -> GrowingBackoff:
+def retry_pauses() -> ExponentialBackoff:
     """The pauses between retries of requests to the control plane, which may be restarting."""
-    return GrowingBackoff(RETRY_S_MIN, RETRY_S_MAX)
+    return ExponentialBackoff(RETRY_S_MIN, RETRY_S_MAX)
 
 
 class ControllerConnection:

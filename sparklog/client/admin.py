@@ -113,7 +113,7 @@ class Admin:
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.replicas = ReplicaAdmin(cluster, timeout_s=timeout_s)
-        self._raw = DataClient(cluster)
+        self._data_client = DataClient(cluster)
 
     # topics
 
@@ -171,7 +171,7 @@ class Admin:
         """
         partitions = self.cluster.view.topic(name).partitions
         wanted = dict.fromkeys((TopicPartition(name, n) for n in partitions), _NOTHING)
-        await self._raw.fetch_each(wanted, max_wait_ms=0, timeout_s=self.timeout_s)
+        await self._data_client.fetch_each(wanted, max_wait_ms=0, timeout_s=self.timeout_s)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Raises KafkaError for the first topic that cannot be deleted."""
@@ -346,13 +346,13 @@ class Admin:
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetTimestamp]:
         """Offsets for timestamps or ``OffsetSpec``; see ``DataClient.list_offsets``."""
-        return await self._raw.list_offsets(wanted, timeout_s=self.timeout_s)
+        return await self._data_client.list_offsets(wanted, timeout_s=self.timeout_s)
 
     async def find_offsets(
         self, wanted: Mapping[TopicPartition, int], *, timeout_s: float
     ) -> dict[TopicPartition, OffsetTimestamp]:
         """As ``list_offsets``, for the partitions whose leaders answer in time."""
-        found = await self._raw.find_offsets(wanted, timeout_s=timeout_s)
+        found = await self._data_client.find_offsets(wanted, timeout_s=timeout_s)
         return {tp: answer for tp, answer in found.items() if not isinstance(answer, KafkaError)}
 
     async def delete_records(

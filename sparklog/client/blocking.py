@@ -18,8 +18,8 @@ from sparklog.client.blocking_data import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import TopicView
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
+from sparklog.client.event_loop_thread import DEFAULT_TIMEOUT_S, GRACE_S
 from sparklog.client.fetched_records import SkippedRecords
-from sparklog.client.loop_thread import DEFAULT_TIMEOUT_S, GRACE_S
 from sparklog.client.producer import Headers, Producer, ProducerOptions
 from sparklog.errors import ClosedError
 from sparklog.types import Endpoint, OffsetSpec, TopicPartition

@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from sparklog.client.closest_replicas import LEADERS_ALONE, RackOf
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
 from sparklog.client.data_client import ACKS_ALL, DataClient
 from sparklog.client.deadline import Deadline
+from sparklog.client.event_loop_thread import DEFAULT_TIMEOUT_S, GRACE_S, shared_event_loop_thread
 from sparklog.client.fetch_api import Fetched
-from sparklog.client.loop_thread import DEFAULT_TIMEOUT_S, GRACE_S, shared_loop_thread
+from sparklog.client.preferred_read_replicas import NO_RACK, RackOf
 from sparklog.client.produce_api import Produced
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.transport import Buffer
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class BlockingDataClient:
     """A cluster for blocking code: metadata and raw data requests.
 
-    ``cluster`` and ``raw`` are the asynchronous clients inside, for ``submit`` and ``run``.
+    ``cluster`` and ``data_client`` are the asynchronous clients inside, for ``submit`` and ``run``.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class BlockingDataClient:
         client_id: str = "sparklog",
         secret: bytes | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        rack_of: RackOf = LEADERS_ALONE,
+        rack_of: RackOf = NO_RACK,
     ) -> None:
         """``timeout_s`` is the deadline of calls that name none; fetches go to replicas in the rack
         that ``rack_of`` says."""
         self.timeout_s = timeout_s
-        self._thread = shared_loop_thread()
+        self._thread = shared_event_loop_thread()
         self.cluster = ClusterClient(bootstrap, client_id=client_id, secret=secret)
-        self.raw = DataClient(self.cluster, rack_of)
+        self.data_client = DataClient(self.cluster, rack_of)
 
     def __enter__(self) -> Self:
         return self
@@ -65,19 +65,19 @@ class BlockingDataClient:
             self.run(self.cluster.close(), GRACE_S)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        """Start a coroutine of ``cluster`` or ``raw``; take what it gives with ``result``."""
+        """Start a coroutine of ``cluster`` or ``data_client``; ``result`` waits for it."""
         return self._thread.submit(coroutine)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """See ``LoopThread.call``."""
+        """See ``EventLoopThread.call``."""
         self._thread.call(function, *arguments)
 
     def result(self, future: "concurrent.futures.Future[T]", timeout_s: float | None = None) -> T:
-        """See ``LoopThread.result``."""
+        """See ``EventLoopThread.result``."""
         return self._thread.result(future, self._limit(timeout_s))
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine of ``cluster`` or ``raw``; see ``LoopThread.result``."""
+        """Run a coroutine of ``cluster`` or ``data_client``; see ``EventLoopThread.result``."""
         return self._thread.run(coroutine, self._limit(timeout_s))
 
     def metadata(
@@ -103,7 +103,7 @@ class BlockingDataClient:
     ) -> dict[TopicPartition, OffsetTimestamp]:
         """See ``DataClient.list_offsets``."""
         limit = self._limit(timeout_s)
-        call = self.raw.list_offsets(wanted, isolation=isolation, timeout_s=limit)
+        call = self.data_client.list_offsets(wanted, isolation=isolation, timeout_s=limit)
         return self.run(call, limit)
 
     def fetch(
@@ -118,7 +118,7 @@ class BlockingDataClient:
     ) -> Fetched:
         """See ``DataClient.fetch``."""
         limit = self._limit(timeout_s)
-        call = self.raw.fetch(
+        call = self.data_client.fetch(
             tp,
             offset,
             max_bytes=max_bytes,
@@ -138,12 +138,12 @@ class BlockingDataClient:
     ) -> Produced:
         """See ``DataClient.produce``."""
         limit = self._limit(timeout_s)
-        return self.run(self.raw.produce(tp, batches, acks=acks, timeout_s=limit), limit)
+        return self.run(self.data_client.produce(tp, batches, acks=acks, timeout_s=limit), limit)
 
     def init_producer_id(self, *, timeout_s: float | None = None) -> ProducerIdentity:
         """A fresh producer id."""
         limit = self._limit(timeout_s)
-        return self.run(self.raw.init_producer_id(timeout_s=limit), limit)
+        return self.run(self.data_client.init_producer_id(timeout_s=limit), limit)
 
     def _limit(self, timeout_s: float | None) -> float:
         return self.timeout_s if timeout_s is None else timeout_s

@@ -2,7 +2,7 @@
 
 Owns: positions, fetches under way (one per leader) and what was fetched but not taken yet, which
 ``fetched_records`` decodes as it is taken.  Must not know groups (positions are the caller's), nor
-Arrow: bulk readers use ``raw``.
+Arrow: bulk readers use ``DataClient``.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Consumer:
     def __init__(self, cluster: ClusterClient, options: ConsumerOptions | None = None) -> None:
         self.options = options or ConsumerOptions()
         self._cluster = cluster
-        self._raw = DataClient(cluster)
+        self._data_client = DataClient(cluster)
         self._lane = cluster.new_lane()
         self._positions: dict[TopicPartition, int] = {}
         self._ready: deque[FetchedRecords] = deque()
@@ -126,7 +126,7 @@ class Consumer:
 
     async def _resolve(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         specs = {tp: offset for tp, offset in wanted.items() if offset < 0}
-        found = await self._raw.list_offsets(
+        found = await self._data_client.list_offsets(
             specs, isolation=self.options.isolation, timeout_s=self.options.request_timeout_s
         )
         return {tp: found[tp].offset if tp in found else wanted[tp] for tp in wanted}
@@ -196,7 +196,7 @@ class Consumer:
             self._fetches[node_id] = asyncio.ensure_future(self._fetch(group))
 
     async def _fetch(self, group: Mapping[TopicPartition, FetchFrom]) -> _Answers:
-        answers = await self._raw.fetch_each(
+        answers = await self._data_client.fetch_each(
             group,
             max_bytes=self.options.fetch_bytes_max,
             min_bytes=self.options.min_bytes,
@@ -252,7 +252,9 @@ class Consumer:
         """Nothing can be read at the position: raise that, or go on behind it."""
         if not self.options.skip_undecodable:
             raise CorruptBatchError(str(tp), position, position, str(error), REMEDY) from error
-        found = await find_readable(self._raw, tp, position, isolation=self.options.isolation)
+        found = await find_readable(
+            self._data_client, tp, position, isolation=self.options.isolation
+        )
         self.skipped.count(tp, position, found - 1, error)
         if self._positions.get(tp) == position:
             self._positions[tp] = found
@@ -263,7 +265,7 @@ class Consumer:
         """Raise REQUEST_TIMED_OUT for a partition that has records and goes on giving none."""
         committed = self.options.isolation is Isolation.READ_COMMITTED
         readable = fetched.last_stable_offset if committed else fetched.high_watermark
-        if fetched.closer_replica != NO_NODE or position >= readable or not has_room:
+        if fetched.preferred_read_replica != NO_NODE or position >= readable or not has_room:
             self._stalled.pop(tp, None)
             return
         timeout_s = self.options.request_timeout_s

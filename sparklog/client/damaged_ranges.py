@@ -58,7 +58,7 @@ def _is_sound(records: memoryview, start: int) -> bool:
 
 
 async def find_readable(
-    raw: DataClient, tp: TopicPartition, offset: int, *, isolation: Isolation
+    data_client: DataClient, tp: TopicPartition, offset: int, *, isolation: Isolation
 ) -> int:
     """An offset above ``offset`` from which a fetch gives a sound batch, behind a damaged range.
 
@@ -66,17 +66,17 @@ async def find_readable(
     of the distance; sound batches between two damaged ranges may be passed by for that.  Raises
     KafkaError when the end of the log cannot be learnt.
     """
-    latest = await raw.list_offsets({tp: OffsetSpec.LATEST}, isolation=isolation)
+    latest = await data_client.list_offsets({tp: OffsetSpec.LATEST}, isolation=isolation)
     end = latest[tp].offset
     refused, step = offset, 1
     while True:
         readable = min(refused + step, end)
-        if readable >= end or await _is_readable(raw, tp, readable, isolation):
+        if readable >= end or await _is_readable(data_client, tp, readable, isolation):
             break
         refused, step = readable, step * 2
     while readable - refused > 1:
         middle = (refused + readable) // 2
-        if await _is_readable(raw, tp, middle, isolation):
+        if await _is_readable(data_client, tp, middle, isolation):
             readable = middle
         else:
             refused = middle
@@ -84,11 +84,11 @@ async def find_readable(
 
 
 async def _is_readable(
-    raw: DataClient, tp: TopicPartition, offset: int, isolation: Isolation
+    data_client: DataClient, tp: TopicPartition, offset: int, isolation: Isolation
 ) -> bool:
     """Whether a fetch there gives a sound batch that leads on."""
     try:
-        fetched = await raw.fetch(
+        fetched = await data_client.fetch(
             tp, offset, max_bytes=1, max_wait_ms=0, isolation=isolation, timeout_s=PROBE_S
         )
         for header, start in iter_batches(fetched.records, partial_tail=True):

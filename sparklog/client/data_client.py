@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from sparklog.client.closest_replicas import LEADERS_ALONE, ClosestReplicas, RackOf
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline, check, retry
 from sparklog.client.fetch_api import Fetched, FetchFrom, fetch_results, fetch_topics
 from sparklog.client.list_offsets_api import list_offsets_results, list_offsets_topics
 from sparklog.client.partition_results import value_or_raise
+from sparklog.client.preferred_read_replicas import NO_RACK, PreferredReadReplicas, RackOf
 from sparklog.client.produce_api import Produced, produce_results, produce_topics
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
@@ -59,9 +59,9 @@ _ANSWER_GRACE_S: Final = 10.0
 class DataClient:
     """Data requests by partition, routed to leaders and retried within a deadline."""
 
-    def __init__(self, cluster: ClusterClient, rack_of: RackOf = LEADERS_ALONE) -> None:
+    def __init__(self, cluster: ClusterClient, rack_of: RackOf = NO_RACK) -> None:
         self.cluster = cluster
-        self._closest = ClosestReplicas(rack_of)
+        self._preferred = PreferredReadReplicas(rack_of)
 
     async def fetch(
         self,
@@ -106,7 +106,7 @@ class DataClient:
 
         A leader that names a replica in our rack is not asked for records.
         """
-        closest, until = self._closest, Deadline(timeout_s)
+        preferred, until = self._preferred, Deadline(timeout_s)
 
         async def call(
             node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
@@ -115,7 +115,7 @@ class DataClient:
             version = self._version(connection, FetchRequest, group)
             epochs = self._leader_epochs(group)
             request = FetchRequest(
-                rack_id=closest.rack(group, self.cluster.view),
+                rack_id=preferred.rack(group, self.cluster.view),
                 replica_id=_CONSUMER,
                 max_wait_ms=min(max_wait_ms, deadline.left_ms),
                 min_bytes=min_bytes,
@@ -141,14 +141,14 @@ class DataClient:
                 answers = await call(node_id, group, deadline)
             except (ConnectError, KafkaError):
                 for tp in group:
-                    closest.spurn(tp, node_id)
+                    preferred.fall_back(tp, node_id)
                 raise
             return {tp: self._followed(tp, node_id, answers[tp]) for tp in group}
 
         found: dict[TopicPartition, Fetched | KafkaError] = {}
         asked = wanted
         for _ in range(1 + _SENT_ON_MAX):
-            found |= await self.cluster.ask_leaders(asked, follow, until, node_of=closest.node_of)
+            found |= await self.cluster.ask_leaders(asked, follow, until, node_of=preferred.node_of)
             asked = {tp: wanted[tp] for tp in asked if _names_another(found[tp])}
             if not asked:
                 break
@@ -303,16 +303,16 @@ class DataClient:
         self, tp: TopicPartition, node_id: int, answer: Fetched | KafkaError
     ) -> Fetched | KafkaError:
         """What a leader or a follower answered; after errors of followers the leader is asked."""
-        if isinstance(answer, Fetched) and answer.closer_replica != NO_NODE:
-            self._closest.name(tp, answer.closer_replica)
-        elif self._closest.is_follower(tp, node_id):
+        if isinstance(answer, Fetched) and answer.preferred_read_replica != NO_NODE:
+            self._preferred.prefer(tp, answer.preferred_read_replica)
+        elif self._preferred.is_follower(tp, node_id):
             if isinstance(answer, KafkaError):
                 answer = KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, str(answer))
             elif answer.records:
                 return answer
-            self._closest.spurn(tp, node_id)
+            self._preferred.fall_back(tp, node_id)
         return answer
 
 
 def _names_another(answer: Fetched | KafkaError) -> bool:
-    return isinstance(answer, Fetched) and answer.closer_replica != NO_NODE
+    return isinstance(answer, Fetched) and answer.preferred_read_replica != NO_NODE

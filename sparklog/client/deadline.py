@@ -7,7 +7,7 @@ know requests.
 from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeVar
 
-from sparklog.client.backoff import GrowingBackoff
+from sparklog.client.backoff import ExponentialBackoff
 from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
 from sparklog.runtime_environment import clock_s
 
@@ -54,7 +54,7 @@ class Backoff:
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._pauses = GrowingBackoff(FIRST_PAUSE_S, PAUSE_S_MAX)
+        self._pauses = ExponentialBackoff(FIRST_PAUSE_S, PAUSE_S_MAX)
 
     async def pause(self) -> bool:
         """Wait before the next try; False when there is no time for one."""

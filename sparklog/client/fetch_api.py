@@ -36,7 +36,7 @@ class Fetched:
     ``records`` are whole batches in memory of the caller's own.  The first batch may start before
     the wanted offset; there are none when nothing was new.  ``leader_epoch`` is the epoch that the
     leader was known to be in (-1: not known).  Instead of records, a leader may name a replica
-    that is closer to this client (``closer_replica``, KIP-392).
+    that is closer to this client (``preferred_read_replica``, KIP-392).
     """
 
     records: memoryview
@@ -45,7 +45,7 @@ class Fetched:
     log_start_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     aborted: tuple[AbortedTransaction, ...] = ()
-    closer_replica: int = NO_NODE
+    preferred_read_replica: int = NO_NODE
 
 
 def fetch_topics(
@@ -95,6 +95,6 @@ def fetch_results(
                     log_start_offset=part.log_start_offset,
                     leader_epoch=epochs[tp],
                     aborted=part.aborted_transactions or (),
-                    closer_replica=part.preferred_read_replica,
+                    preferred_read_replica=part.preferred_read_replica,
                 )
     return results

@@ -1,7 +1,7 @@
 """A producer of single records: collects them into batches and sends those in order.
 
 Owns: partitioning, batching, sequence numbers and delivery.  Must not know Arrow or Spark: bulk
-writers encode their own batches and use ``raw``.
+writers encode their own batches and use ``DataClient``.
 
 Each partition has at most one batch under way, so order holds whatever is retried.  Every batch of
 an idempotent producer carries the partition's producer id and next sequence; when the fate of a
@@ -83,7 +83,7 @@ class Producer:
     def __init__(self, cluster: ClusterClient, options: ProducerOptions | None = None) -> None:
         self.options = options or ProducerOptions()
         self._cluster = cluster
-        self._raw = DataClient(cluster)
+        self._data_client = DataClient(cluster)
         self._queues: dict[TopicPartition, _Queue] = {}
         self._identity: asyncio.Task[ProducerIdentity] | None = None
         self._sequences = ProducerSequences()
@@ -262,7 +262,7 @@ class Producer:
         options = self.options
         sends: Counter[TopicPartition] = Counter()
         try:
-            produced = await self._raw.produce(
+            produced = await self._data_client.produce(
                 tp,
                 [await self._encode(tp, queue, batch)],
                 acks=options.acks,
@@ -300,7 +300,9 @@ class Producer:
     async def _new_identity(self, *, shared: bool) -> ProducerIdentity:
         """One id serves all partitions, until one of them loses track of its sequence."""
         if not shared:
-            return await self._raw.init_producer_id(timeout_s=self.options.delivery_timeout_s)
+            return await self._data_client.init_producer_id(
+                timeout_s=self.options.delivery_timeout_s
+            )
         if self._identity is None or _has_failed(self._identity):
             self._identity = asyncio.ensure_future(self._new_identity(shared=False))
         return await asyncio.shield(self._identity)

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from sparklog.client.blocking_data import BlockingDataClient
-from sparklog.client.closest_replicas import given_rack, own_rack
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES
+from sparklog.client.preferred_read_replicas import given_rack, own_rack
 from sparklog.errors import ConnectError, KafkaError, SparklogError
 from sparklog.types import Endpoint
 

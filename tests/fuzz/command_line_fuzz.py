@@ -33,7 +33,7 @@ from command_table import Parameter, all_commands  # noqa: E402
 from sparklog.cli import topics as topics_module  # noqa: E402
 from sparklog.cli.app import run  # noqa: E402
 from sparklog.cli.output import BOOTSTRAP_VARIABLE, EXIT_CODES  # noqa: E402
-from sparklog.client.loop_thread import LoopThread  # noqa: E402
+from sparklog.client.event_loop_thread import EventLoopThread  # noqa: E402
 from sparklog.driver.control_plane.journal import commit_name  # noqa: E402
 
 #: One command that takes longer hangs.
@@ -282,7 +282,7 @@ def _make_journal(stream: random.Random, folder: Path) -> None:
 @contextmanager
 def fuzzer(seed: int) -> Iterator[Fuzzer]:
     """A fuzzer with a cluster of its own."""
-    loop = LoopThread("rig")
+    loop = EventLoopThread("rig")
     opened = Rig.open({"auto.create.topics.enable": "false"})
     seconds, topics_module.TIMEOUT_SECONDS = topics_module.TIMEOUT_SECONDS, ADMIN_SECONDS
     rig = loop.run(opened.__aenter__())

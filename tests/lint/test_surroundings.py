@@ -17,7 +17,7 @@ OUTSIDE = frozenset(
     {
         *("sparklog/client/blocking.py", "sparklog/client/blocking_data.py"),
         *(
-            "sparklog/client/loop_thread.py",
+            "sparklog/client/event_loop_thread.py",
             "driver/__main__.py",
             "driver/launcher/control_plane_process.py",
         ),

@@ -151,14 +151,14 @@ async def _play(run: _Run, chance: random.Random) -> None:
 async def _produce(run: _Run, chance: random.Random) -> None:
     number = 0
     async with await run.world.cluster_client("producer") as cluster:
-        raw = DataClient(cluster)
+        data_client = DataClient(cluster)
         while not run.over:
             number += 1
             value = b"%d." % number + b"v" * chance.choice((0, 30, 300))
             try:
                 await cluster.topic(TOPIC.topic, Deadline(4))
                 batch = encoded((value,), EPOCH_MS)
-                produced = await raw.produce(TOPIC, [batch], timeout_s=4)
+                produced = await data_client.produce(TOPIC, [batch], timeout_s=4)
             except SparklogError:
                 cluster.expire_topics()
             else:
@@ -175,9 +175,9 @@ async def _read(run: _Run, chance: random.Random) -> None:
             await asyncio.sleep(chance.random() * 0.2)
 
 
-async def _read_once(run: _Run, raw: DataClient, chance: random.Random) -> None:
+async def _read_once(run: _Run, data_client: DataClient, chance: random.Random) -> None:
     offset = chance.randrange(max(run.acked, default=0) + 1)
-    answer = await raw.fetch(TOPIC, offset, max_bytes=chance.choice((1, 3000)), timeout_s=4)
+    answer = await data_client.fetch(TOPIC, offset, max_bytes=chance.choice((1, 3000)), timeout_s=4)
     try:
         for header, start in iter_batches(answer.records, partial_tail=True):
             check_batch(answer.records, start, header)

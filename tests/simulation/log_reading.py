@@ -18,16 +18,18 @@ READ_TIMEOUT_S = 60.0
 
 
 async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
-    raw, tp = DataClient(cluster), TopicPartition(log.topic, log.partition)
+    data_client, tp = DataClient(cluster), TopicPartition(log.topic, log.partition)
     batches: list[FinalBatch] = []
     start = end = 0
     try:
         await cluster.topic(log.topic, Deadline(READ_TIMEOUT_S))
-        start = await _list(raw, log, OffsetSpec.EARLIEST)
-        end = await _list(raw, log, OffsetSpec.LATEST)
+        start = await _list(data_client, log, OffsetSpec.EARLIEST)
+        end = await _list(data_client, log, OffsetSpec.LATEST)
         offset = start
         while offset < end:
-            answer = await raw.fetch(tp, offset, max_bytes=1 << 20, timeout_s=READ_TIMEOUT_S)
+            answer = await data_client.fetch(
+                tp, offset, max_bytes=1 << 20, timeout_s=READ_TIMEOUT_S
+            )
             found = _batches(answer.records)
             if not found:
                 damage = f"nothing at offset {offset}"
@@ -39,9 +41,9 @@ async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
     return FinalLog(start=start, end=end, batches=tuple(batches))
 
 
-async def _list(raw: DataClient, log: LogId, spec: OffsetSpec) -> int:
+async def _list(data_client: DataClient, log: LogId, spec: OffsetSpec) -> int:
     tp = TopicPartition(log.topic, log.partition)
-    found = await raw.list_offsets({tp: int(spec)}, timeout_s=READ_TIMEOUT_S)
+    found = await data_client.list_offsets({tp: int(spec)}, timeout_s=READ_TIMEOUT_S)
     return found[tp].offset
 
 

@@ -60,8 +60,8 @@ class Story:
         await client.close()
 
     async def _read(self, consumer: Consumer) -> None:
-        raw = DataClient(consumer._cluster)
-        end = (await raw.list_offsets({TOPIC: OffsetSpec.LATEST}))[TOPIC].offset
+        data_client = DataClient(consumer._cluster)
+        end = (await data_client.list_offsets({TOPIC: OffsetSpec.LATEST}))[TOPIC].offset
         await consumer.assign({TOPIC: 0})
         while consumer.position(TOPIC) < end:
             for record in await consumer.poll():

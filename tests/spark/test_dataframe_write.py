@@ -324,7 +324,7 @@ def test_another_cluster_by_its_address_and_a_topic_that_it_does_not_create(
         other.create_topic("there", 1)
         rig.fill("there", 5, **servers)
         with BlockingClient(other.bootstrap_servers) as client:
-            end = client.raw.end_offsets([TopicPartition("there", 0)])
+            end = client.data_client.end_offsets([TopicPartition("there", 0)])
             assert client.run(end) == {TopicPartition("there", 0): 5}
         with pytest.raises(PySparkException) as caught:
             rig.fill("nowhere", 5, **servers)

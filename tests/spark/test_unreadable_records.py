@@ -31,7 +31,7 @@ def around(section: bytes, count: int, codec: int = 0) -> bytes:
 def topic_of(rig: Rig, *batches: bytes) -> str:
     topic = rig.new_topic(partitions=1)
     for batch in batches:
-        rig.client.run(rig.client.raw.produce(TopicPartition(topic, 0), [batch]))
+        rig.client.run(rig.client.data_client.produce(TopicPartition(topic, 0), [batch]))
     return topic
 
 

@@ -105,7 +105,7 @@ class RangeFetches:
         tp, isolation = self._range.topic_partition, self._options.isolation
         if self._corrupt.fail:
             self._corrupt.meet(offset, offset, error)
-        find = find_readable(self._client.raw, tp, offset, isolation=isolation)
+        find = find_readable(self._client.data_client, tp, offset, isolation=isolation)
         found = min(self._client.run(find), self._range.end)
         self._corrupt.meet(offset, found - 1, error)
         return found
@@ -170,7 +170,7 @@ class RangeFetches:
 
     def _fetch(self, offset: int) -> "Future[Fetched]":
         return self._client.submit(
-            self._client.raw.fetch(
+            self._client.data_client.fetch(
                 self._range.topic_partition,
                 offset,
                 max_bytes=self._bytes,

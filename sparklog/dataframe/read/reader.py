@@ -53,7 +53,7 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         settle_process()
         with plain_errors(), _client(self.options) as client:
-            ranges = client.run(plan_read(client.raw, self.options, self.narrowing))
+            ranges = client.run(plan_read(client.data_client, self.options, self.narrowing))
         return [RangePartition(item) for item in ranges or (None,)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

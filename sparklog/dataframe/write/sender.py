@@ -249,7 +249,7 @@ class Sender:
         return NO_NODE if leader is None else leader.leader
 
     async def _produce(self, group: Mapping[TopicPartition, EncodedBatch]) -> None:
-        answers = await self._client.raw.produce_each(
+        answers = await self._client.data_client.produce_each(
             {tp: batch.parts for tp, batch in group.items()},
             acks=self._options.acks,
             timeout_s=self._client.timeout_s,

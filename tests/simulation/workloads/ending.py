@@ -91,15 +91,15 @@ async def _probe(scene: Scene, cluster: ClusterClient, log: LogId, name: str) ->
     scene.history.record(
         ProduceInvoked(op=op, log=log, producer=name, values=(value,), resent=True)
     )
-    raw, tp = DataClient(cluster), tp_of(log)
+    data_client, tp = DataClient(cluster), tp_of(log)
     try:
         batch = encoded((value,), scene.wall_ms)
-        produced = await raw.produce(tp, [batch], timeout_s=PROBE_TIMEOUT_S)
+        produced = await data_client.produce(tp, [batch], timeout_s=PROBE_TIMEOUT_S)
     except SparklogError as error:
         scene.history.record(ProduceUnknown(op=op, reason=str(error)))
         raise
     scene.history.record(ProduceAcked(op=op, base_offset=produced.base_offset))
-    await raw.fetch(tp, produced.base_offset, timeout_s=PROBE_TIMEOUT_S)
+    await data_client.fetch(tp, produced.base_offset, timeout_s=PROBE_TIMEOUT_S)
 
 
 async def await_in_sync(scene: Scene) -> None:

@@ -9,7 +9,7 @@ import pytest
 from broker_rig import Rig
 
 from sparklog.cli.app import run
-from sparklog.client.loop_thread import LoopThread
+from sparklog.client.event_loop_thread import EventLoopThread
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class CommandLine:
     """``do`` runs something on the rig's loop; ``json`` and ``text`` run a command."""
 
-    def __init__(self, rig: Rig, loop: LoopThread, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, rig: Rig, loop: EventLoopThread, capsys: pytest.CaptureFixture[str]) -> None:
         self.rig = rig
         self._loop = loop
         self._capsys = capsys
@@ -48,7 +48,7 @@ def command_line(
     brokers: int, capsys: pytest.CaptureFixture[str], **settings: str
 ) -> Iterator[CommandLine]:
     """A cluster of so many brokers."""
-    loop = LoopThread("rig")
+    loop = EventLoopThread("rig")
     opened = Rig.open(settings)
     rig = loop.run(opened.__aenter__())
     try:

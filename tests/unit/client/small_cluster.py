@@ -1,7 +1,7 @@
 """A cluster of real servers with logs in memory: enough of the protocol for clients' tests.
 
 Nodes 1 to n are brokers, node 0 the controller; all are dispatchers over loopback that share one
-image.  ``refuse`` lets the next requests of an API fail, ``move`` changes a leader, ``closest``
+image.  ``refuse`` lets the next requests of an API fail, ``move`` changes a leader, ``preferred``
 names followers for consumers with a rack.
 """
 
@@ -110,7 +110,7 @@ class SmallCluster:
         self.logs: dict[TopicPartition, Log] = {}
         self.requests: list[tuple[int, int, int]] = []  # node, api key, version
         self.max_versions: dict[int, int] = {}
-        self.closest: dict[TopicPartition, int] = {}
+        self.preferred: dict[TopicPartition, int] = {}
         self._broker_count = brokers
         self._auto_create = auto_create
         self._servers: dict[int, Server] = {}
@@ -295,12 +295,12 @@ class SmallCluster:
             parts = []
             for part in topic.partitions:
                 tp = TopicPartition(name, part.partition)
-                closest = self.closest.get(tp, NO_NODE) if request.rack_id else NO_NODE
+                preferred = self.preferred.get(tp, NO_NODE) if request.rack_id else NO_NODE
                 try:
-                    log = self.logs[tp] if node_id == closest else self._log(node_id, *tp)
+                    log = self.logs[tp] if node_id == preferred else self._log(node_id, *tp)
                     if code:
                         raise KafkaError(code)
-                    sent_on = closest != NO_NODE and self._leads(node_id, tp)
+                    sent_on = preferred != NO_NODE and self._leads(node_id, tp)
                     whole = log.read(part.fetch_offset, part.partition_max_bytes)
                     records = b"" if sent_on else whole
                     size += len(records) + sent_on
@@ -310,7 +310,7 @@ class SmallCluster:
                             high_watermark=log.end,
                             last_stable_offset=log.end,
                             log_start_offset=log.start,
-                            preferred_read_replica=closest if sent_on else NO_NODE,
+                            preferred_read_replica=preferred if sent_on else NO_NODE,
                             records=records,
                         )
                     )

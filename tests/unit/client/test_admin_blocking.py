@@ -16,7 +16,7 @@ from sparklog.client.admin import Admin, ConfigEntry
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import ConsumerOptions
-from sparklog.client.loop_thread import LoopThread
+from sparklog.client.event_loop_thread import EventLoopThread
 from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
@@ -123,7 +123,7 @@ def test_records_are_deleted_at_the_leaders() -> None:
 @pytest.fixture
 def cluster() -> Iterator[SmallCluster]:
     """A cluster on a loop of its own, for callers that block."""
-    thread = LoopThread("small-cluster")
+    thread = EventLoopThread("small-cluster")
 
     async def start() -> SmallCluster:
         small = SmallCluster()
@@ -151,7 +151,7 @@ def test_blocking_code_can_do_it_all(cluster: SmallCluster) -> None:
         identity = client.init_producer_id()
         assert identity.producer_id > 1000
         produced = client.produce(T0, [encode_batch([Record(value=b"raw")])])
-        fetched = client.submit(client.raw.fetch(T0, produced.base_offset))
+        fetched = client.submit(client.data_client.fetch(T0, produced.base_offset))
         (record,) = decode_records(client.result(fetched).records)
         assert (record.offset, record.value) == (2500, b"raw")
         assert sorted(client.metadata().topics) == ["t"]
@@ -218,9 +218,9 @@ def test_a_call_under_way_ends_when_its_client_is_closed(cluster: SmallCluster) 
 def test_a_call_that_is_stuck_ends_at_its_deadline_and_a_closed_loop_takes_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    thread = LoopThread("stuck")
+    thread = EventLoopThread("stuck")
     with monkeypatch.context() as patched:
-        patched.setattr("sparklog.client.loop_thread.GRACE_S", 0.01)
+        patched.setattr("sparklog.client.event_loop_thread.GRACE_S", 0.01)
         with pytest.raises(KafkaError, match=r"REQUEST_TIMED_OUT: no answer within 0\.01 s"):
             thread.run(asyncio.sleep(60), 0.01)
     called = threading.Event()
@@ -234,7 +234,7 @@ def test_a_call_that_is_stuck_ends_at_its_deadline_and_a_closed_loop_takes_none(
 
 
 def test_closing_a_loop_thread_cancels_what_runs_and_ends_the_thread() -> None:
-    thread = LoopThread("closing")
+    thread = EventLoopThread("closing")
     future = thread.submit(asyncio.sleep(60))
     thread.close()
     thread.close()

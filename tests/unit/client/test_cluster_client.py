@@ -38,15 +38,15 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batches_go_to_the_leaders_and_come_back_as_they_were_sent() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t", leaders=(1, 2))
-        raw = DataClient(client)
-        produced = await raw.produce_each({T0: [batch(b"a", b"b")], T1: [batch(b"c")]})
+        data_client = DataClient(client)
+        produced = await data_client.produce_each({T0: [batch(b"a", b"b")], T1: [batch(b"c")]})
         assert produced == {T0: Produced(base_offset=0), T1: Produced(base_offset=0)}
-        assert await raw.produce(T0, [batch(b"d")]) == Produced(base_offset=2)
+        assert await data_client.produce(T0, [batch(b"d")]) == Produced(base_offset=2)
         assert sorted(cluster.asked(PRODUCE)) == [1, 1, 2]
-        fetched = await raw.fetch_each({T0: FetchFrom(offset=1), T1: FetchFrom(offset=0)})
+        fetched = await data_client.fetch_each({T0: FetchFrom(offset=1), T1: FetchFrom(offset=0)})
         found = {tp: values(f) for tp, f in fetched.items() if isinstance(f, Fetched)}
         assert found == {T0: [(0, b"a"), (1, b"b"), (2, b"d")], T1: [(0, b"c")]}
-        one = await raw.fetch(T0, 2)
+        one = await data_client.fetch(T0, 2)
         assert (values(one), one.high_watermark, one.log_start_offset) == ([(2, b"d")], 3, 0)
 
     run_cluster(test)
@@ -58,14 +58,14 @@ def test_batches_go_to_the_leaders_and_come_back_as_they_were_sent() -> None:
 def test_older_versions_work_too(max_versions: dict[int, int]) -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = DataClient(client)
-        await raw.produce(
+        data_client = DataClient(client)
+        await data_client.produce(
             T0,
             [
                 batch(b"a"),
             ],
         )
-        assert values(await raw.fetch(T0, 0)) == [(0, b"a")]
+        assert values(await data_client.fetch(T0, 0)) == [(0, b"a")]
         used = {(key, version) for _, key, version in cluster.requests if key in max_versions}
         assert used == set(max_versions.items())
 
@@ -75,11 +75,11 @@ def test_older_versions_work_too(max_versions: dict[int, int]) -> None:
 def test_a_moved_leader_is_found_again() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = DataClient(client)
-        await raw.produce(T0, [batch(b"a")])
+        data_client = DataClient(client)
+        await data_client.produce(T0, [batch(b"a")])
         cluster.move(T0, 2)
-        assert await raw.produce(T0, [batch(b"b")]) == Produced(base_offset=1)
-        assert values(await raw.fetch(T0, 0)) == [(0, b"a"), (1, b"b")]
+        assert await data_client.produce(T0, [batch(b"b")]) == Produced(base_offset=1)
+        assert values(await data_client.fetch(T0, 0)) == [(0, b"a"), (1, b"b")]
         assert cluster.asked(PRODUCE) == [1, 1, 2]
 
     run_cluster(test)
@@ -146,14 +146,14 @@ def test_a_duplicate_that_the_broker_forgot_counts_as_written() -> None:
 def test_unknown_topics_and_partitions_are_named_after_a_moment() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = DataClient(client)
+        data_client = DataClient(client)
         with pytest.raises(KafkaError, match="topic 'missing' does not exist") as caught:
-            await raw.fetch(TopicPartition("missing", 0), 0)
+            await data_client.fetch(TopicPartition("missing", 0), 0)
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(KafkaError, match="has 1 partition, no number 7"):
-            await raw.fetch(TopicPartition("t", 7), 0)
+            await data_client.fetch(TopicPartition("t", 7), 0)
         with pytest.raises(KafkaError, match="'no spaces' is not a legal topic name"):
-            await raw.fetch(TopicPartition("no spaces", 0), 0)
+            await data_client.fetch(TopicPartition("no spaces", 0), 0)
 
     run_cluster(test, auto_create=False)
 
@@ -161,9 +161,9 @@ def test_unknown_topics_and_partitions_are_named_after_a_moment() -> None:
 def test_one_bad_partition_does_not_spoil_the_others() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t", leaders=(1, 2))
-        raw = DataClient(client)
-        await raw.produce(T0, [batch(b"a")])
-        answers = await raw.fetch_each({T0: FetchFrom(offset=0), T1: FetchFrom(offset=9)})
+        data_client = DataClient(client)
+        await data_client.produce(T0, [batch(b"a")])
+        answers = await data_client.fetch_each({T0: FetchFrom(offset=0), T1: FetchFrom(offset=9)})
         good, bad = answers[T0], answers[T1]
         assert isinstance(good, Fetched)
         assert values(good) == [(0, b"a")]
@@ -175,10 +175,10 @@ def test_one_bad_partition_does_not_spoil_the_others() -> None:
 
 def test_missing_topics_are_created_only_on_request() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
-        raw = DataClient(client)
+        data_client = DataClient(client)
         with pytest.raises(KafkaError, match="does not exist"):
-            await raw.produce(T0, [batch(b"a")])
-        assert await raw.produce(T0, [batch(b"a")], create=True) == Produced(base_offset=0)
+            await data_client.produce(T0, [batch(b"a")])
+        assert await data_client.produce(T0, [batch(b"a")], create=True) == Produced(base_offset=0)
 
     run_cluster(test)
 
@@ -186,12 +186,12 @@ def test_missing_topics_are_created_only_on_request() -> None:
 def test_a_topic_that_was_created_again_is_found_under_its_new_id() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = DataClient(client)
-        await raw.produce(T0, [batch(b"old")])
+        data_client = DataClient(client)
+        await data_client.produce(T0, [batch(b"old")])
         cluster.delete_topic("t")
         cluster.add_topic("t")
-        assert await raw.produce(T0, [batch(b"new")]) == Produced(base_offset=0)
-        assert values(await raw.fetch(T0, 0)) == [(0, b"new")]
+        assert await data_client.produce(T0, [batch(b"new")]) == Produced(base_offset=0)
+        assert values(await data_client.fetch(T0, 0)) == [(0, b"new")]
 
     run_cluster(test)
 
@@ -199,12 +199,13 @@ def test_a_topic_that_was_created_again_is_found_under_its_new_id() -> None:
 def test_a_fetch_waits_for_records_and_ends_without_them() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = DataClient(client)
-        assert values(await raw.fetch(T0, 0, max_wait_ms=10)) == []
-        waiting = asyncio.ensure_future(raw.fetch(T0, 0, max_wait_ms=10_000))
+        data_client = DataClient(client)
+        assert values(await data_client.fetch(T0, 0, max_wait_ms=10)) == []
+        waiting = asyncio.ensure_future(data_client.fetch(T0, 0, max_wait_ms=10_000))
         while len(cluster.asked(FETCH)) < 2:
             await asyncio.sleep(0)
-        await raw.produce(T0, [batch(b"a")])  # on another lane: it does not wait for the fetch
+        # On another lane: it does not wait for the fetch.
+        await data_client.produce(T0, [batch(b"a")])
         assert values(await waiting) == [(0, b"a")]
 
     run_cluster(test)
@@ -213,9 +214,9 @@ def test_a_fetch_waits_for_records_and_ends_without_them() -> None:
 def test_acks_0_does_not_wait_for_an_answer() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
-        raw = DataClient(client)
-        assert await raw.produce(T0, [batch(b"a")], acks=0) == Produced()
-        assert values(await raw.fetch(T0, 0)) == [(0, b"a")]
+        data_client = DataClient(client)
+        assert await data_client.produce(T0, [batch(b"a")], acks=0) == Produced()
+        assert values(await data_client.fetch(T0, 0)) == [(0, b"a")]
 
     run_cluster(test)
 

@@ -265,11 +265,11 @@ def test_a_missing_topic_is_created_by_sending() -> None:
 
 
 async def fill(client: ClusterClient, tp: TopicPartition, count: int, per_batch: int = 3) -> None:
-    raw = DataClient(client)
+    data_client = DataClient(client)
     for start in range(0, count, per_batch):
         numbers = range(start, min(start + per_batch, count))
         batch = encode_batch([Record(value=b"%d" % n, timestamp=n) for n in numbers])
-        await raw.produce(tp, [batch])
+        await data_client.produce(tp, [batch])
 
 
 def test_a_consumer_starts_where_it_is_told() -> None:

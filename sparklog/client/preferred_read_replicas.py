@@ -20,55 +20,55 @@ from sparklog.types import NO_NODE, TopicPartition
 RackOf = Callable[[ClusterView], str]
 
 #: For how long a follower is read from before its leader is asked again, as Java's consumers do.
-NAMED_SECONDS_MAX: Final = 300.0
+PREFERRED_SECONDS_MAX: Final = 300.0
 #: For how long a partition is read from its leader after a follower gave nothing.
-SPURNED_SECONDS: Final = 5.0
+LEADER_ONLY_SECONDS: Final = 5.0
 
 
-class ClosestReplicas:
+class PreferredReadReplicas:
     """The followers that one client reads from."""
 
     def __init__(self, rack_of: RackOf) -> None:
         self._rack_of = rack_of
         self._rack: str | None = None
-        self._named: dict[TopicPartition, tuple[int, Deadline]] = {}
-        self._spurned: dict[TopicPartition, Deadline] = {}
+        self._preferred: dict[TopicPartition, tuple[int, Deadline]] = {}
+        self._leader_only: dict[TopicPartition, Deadline] = {}
 
     def rack(self, partitions: Iterable[TopicPartition], view: ClusterView) -> str:
         """What a leader is told, so that it may name a follower; empty where it shall not."""
         if self._rack is None:
             self._rack = self._rack_of(view)
-        if not self._rack or any(self._is_spurned(tp) for tp in partitions):
+        if not self._rack or any(self._is_leader_only(tp) for tp in partitions):
             return ""
         return self._rack
 
     def node_of(self, tp: TopicPartition, leader: int) -> int:
         """Who is asked for a partition."""
-        node, until = self._named.get(tp, (leader, None))
+        node, until = self._preferred.get(tp, (leader, None))
         if until is not None and until.expired:
-            del self._named[tp]
+            del self._preferred[tp]
             return leader
         return node
 
     def is_follower(self, tp: TopicPartition, node: int) -> bool:
         """Whether that node is asked because it was named."""
-        return self._named.get(tp, (NO_NODE, None))[0] == node
+        return self._preferred.get(tp, (NO_NODE, None))[0] == node
 
-    def name(self, tp: TopicPartition, node: int) -> None:
+    def prefer(self, tp: TopicPartition, node: int) -> None:
         """The leader has sent us to that follower."""
-        self._named[tp] = (node, Deadline(NAMED_SECONDS_MAX))
+        self._preferred[tp] = (node, Deadline(PREFERRED_SECONDS_MAX))
 
-    def spurn(self, tp: TopicPartition, node: int) -> None:
+    def fall_back(self, tp: TopicPartition, node: int) -> None:
         """That node gave nothing; a leader is asked again all the same."""
         if self.is_follower(tp, node):
-            del self._named[tp]
-            self._spurned[tp] = Deadline(SPURNED_SECONDS)
+            del self._preferred[tp]
+            self._leader_only[tp] = Deadline(LEADER_ONLY_SECONDS)
 
-    def _is_spurned(self, tp: TopicPartition) -> bool:
-        until = self._spurned.get(tp)
+    def _is_leader_only(self, tp: TopicPartition) -> bool:
+        until = self._leader_only.get(tp)
         if until is not None and until.expired:
-            del self._spurned[tp]
-        return tp in self._spurned
+            del self._leader_only[tp]
+        return tp in self._leader_only
 
 
 def given_rack(rack: str) -> RackOf:
@@ -76,7 +76,7 @@ def given_rack(rack: str) -> RackOf:
     return lambda _view: rack
 
 
-LEADERS_ALONE: Final = given_rack("")
+NO_RACK: Final = given_rack("")
 
 
 def own_rack(view: ClusterView) -> str:

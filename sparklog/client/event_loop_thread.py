@@ -19,7 +19,7 @@ DEFAULT_TIMEOUT_S: Final = 60.0
 GRACE_S: Final = 5.0
 
 
-class LoopThread:
+class EventLoopThread:
     """An event loop in a daemon thread, and blocking calls into it.
 
     Works only in the process that made it; after a fork it refuses.
@@ -97,17 +97,17 @@ class LoopThread:
 
 
 _lock = threading.Lock()
-_shared: LoopThread | None = None
+_shared: EventLoopThread | None = None
 #: Loops of the process that this one was forked from: collecting them would touch shared sockets.
-_inherited: list[LoopThread] = []
+_inherited: list[EventLoopThread] = []
 
 
-def shared_loop_thread() -> LoopThread:
+def shared_event_loop_thread() -> EventLoopThread:
     """The one of this process; made on first use, never closed."""
     global _shared
     with _lock:
         if _shared is None:
-            _shared = LoopThread()
+            _shared = EventLoopThread()
         return _shared
 
 
