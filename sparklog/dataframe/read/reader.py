@@ -20,10 +20,10 @@ from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.jvm import BOUNDS, GIVE_BATCHES, GIVE_ROWS
 from sparklog.dataframe.options import ReadOptions
-from sparklog.dataframe.read.fetches import RangeFetches
 from sparklog.dataframe.read.plan import OffsetRange
-from sparklog.dataframe.read.planning import plan_read
 from sparklog.dataframe.read.pushdown import Narrowing, narrowing
+from sparklog.dataframe.read.range_fetcher import RangeFetcher
+from sparklog.dataframe.read.read_planner import plan_read
 from sparklog.dataframe.worker_process import plain_errors, settle_process
 from sparklog.wire.records.batch import Buffer, read_header
 from sparklog.wire.records.columns import decode_columns
@@ -72,7 +72,7 @@ class TopicReader(DataSourceReader):
         shape = _Shape(schema, item)
         corrupt = self._corrupt_batches(item)
         with _client(self.options) as client:
-            for start, fetched in RangeFetches(client, item, self.options, corrupt):
+            for start, fetched in RangeFetcher(client, item, self.options, corrupt):
                 for batch in decode_columns(
                     fetched.records,
                     start_offset=start,
@@ -92,7 +92,7 @@ class TopicReader(DataSourceReader):
         told = False
         corrupt = self._corrupt_batches(item)
         with _client(self.options) as client:
-            for start, fetched in RangeFetches(client, item, self.options, corrupt):
+            for start, fetched in RangeFetcher(client, item, self.options, corrupt):
                 if not told or read_header(fetched.records).base_offset < start:
                     told = True
                     yield carrier.bounds(item, start)

@@ -31,7 +31,7 @@ from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.write.packed_records import Handover, PackedBatch, PackedRecords, rows_of
 from sparklog.dataframe.write.request_batcher import RequestBatcher
-from sparklog.dataframe.write.routing import Router, split_by_topic
+from sparklog.dataframe.write.row_partitioner import RowPartitioner, split_by_topic
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.types import MAX_INT32, NO_NODE, TopicPartition
 from sparklog.wire.records.columns import EncodedBatch, encode_columns, encode_section
@@ -72,7 +72,7 @@ class Sender:
     def __init__(self, options: WriteOptions, client: BlockingDataClient) -> None:
         self._options = options
         self._client = client
-        self._routers: dict[str, Router] = {}
+        self._partitioners: dict[str, RowPartitioner] = {}
         #: The largest batch that each topic takes, and the topic that was meant by its name.
         self._sizes: dict[str, int] = {}
         self._topic_ids: dict[str, UUID | None] = {}
@@ -84,7 +84,7 @@ class Sender:
         #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
         self._pending: deque[tuple[Future[None], int]] = deque()
         self._in_flight_bytes = 0
-        self._deliveries = RequestBatcher(self._produce, self._leader_of)
+        self._batcher = RequestBatcher(self._produce, self._leader_of)
 
     def send(self, group: pa.Table) -> None:
         """Route and encode a group of rows, and let it follow what is under way.
@@ -96,7 +96,7 @@ class Sender:
         routed = [
             (TopicPartition(topic, piece.partition), piece.rows)
             for topic, rows in self._by_topic(group)
-            for piece in self._router(topic).route(rows)
+            for piece in self._partitioner_of(topic).partition(rows)
         ]
         encoded = [(tp, self._encode(tp, rows)) for tp, rows in routed]
         self._submit_all(encoded)
@@ -114,18 +114,20 @@ class Sender:
         if batch.handover is not None:
             self._take_over(topic, batch.handover)
         self._identify()
-        router = self._router(topic)
+        partitioner = self._partitioner_of(topic)
         encoded: list[tuple[TopicPartition, list[EncodedBatch]]] = []
         for piece in batch.pieces:
             if self._pieces_left:
                 self._pieces_left -= 1
                 self._check_may_be_sent_again(topic)
             if not piece.by_key:
-                number = router.next_partition() if piece.partition is None else piece.partition
+                number = (
+                    partitioner.next_partition() if piece.partition is None else piece.partition
+                )
                 tp = TopicPartition(topic, number)
                 encoded.append((tp, self._encode_packed(tp, piece)))
         by_key = [rows_of(piece) for piece in batch.pieces if piece.by_key]
-        for part in router.route(pa.concat_tables(by_key)) if by_key else ():
+        for part in partitioner.partition(pa.concat_tables(by_key)) if by_key else ():
             tp = TopicPartition(topic, part.partition)
             encoded.append((tp, self._encode(tp, part.rows)))
         self._submit_all(encoded)
@@ -138,7 +140,7 @@ class Sender:
         )
         for partition, sequence in enumerate(handover.sequences):
             self._sequences.start(TopicPartition(topic, partition), self._identity, sequence)
-        self._router(topic, create=False)
+        self._partitioner_of(topic, create=False)
         if self._topic_ids[topic] != handover.topic_id:
             raise _created_again(topic)
 
@@ -164,7 +166,7 @@ class Sender:
     def cancel(self) -> None:
         """Give up what was not acknowledged."""
         if self._pending:
-            self._client.call(self._deliveries.cancel)
+            self._client.call(self._batcher.cancel)
 
     def _identify(self) -> None:
         if self._options.idempotent and self._identity is None:
@@ -175,20 +177,20 @@ class Sender:
             return [(self._options.topic, group)]
         return split_by_topic(group)
 
-    def _router(self, topic: str, *, create: bool = True) -> Router:
-        router = self._routers.get(topic)
-        if router is None:
+    def _partitioner_of(self, topic: str, *, create: bool = True) -> RowPartitioner:
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None:
             found = self._client.topic(topic, create=create)
-            router = Router(
+            partitioner = RowPartitioner(
                 topic,
                 len(found.partitions),
                 first_run=random.randrange(2**16),
                 partitioner=self._options.partitioner,
             )
-            self._routers[topic] = router
+            self._partitioners[topic] = partitioner
             self._topic_ids[topic] = found.topic_id
             self._sizes[topic] = self._client.run(_largest_batch(self._client.cluster, topic))
-        return router
+        return partitioner
 
     def _encode(self, tp: TopicPartition, rows: pa.Table) -> list[EncodedBatch]:
         return encode_columns(
@@ -239,7 +241,7 @@ class Sender:
 
     def _submit(self, batches: list[tuple[TopicPartition, list[EncodedBatch]]], size: int) -> None:
         delivery: Future[None] = Future()
-        self._client.call(self._deliveries.deliver, batches, delivery)
+        self._client.call(self._batcher.deliver, batches, delivery)
         self._pending.append((delivery, size))
         self._in_flight_bytes += size
         self.finish(self._options.buffer_bytes)

@@ -21,7 +21,7 @@ from sparklog.dataframe.write.packed_records import (
     packed_batch,
     rows_of,
 )
-from sparklog.dataframe.write.routing import Router
+from sparklog.dataframe.write.row_partitioner import RowPartitioner
 from sparklog.dataframe.write.writer import PackedTopicWriter, TopicWriter
 from sparklog.errors import ConfigError
 from sparklog.types import Compression
@@ -166,8 +166,8 @@ def test_scattered_records_are_sent_as_joined_ones() -> None:
 
 
 def test_pieces_go_to_the_partitions_in_turn() -> None:
-    router = Router("t", 3, first_run=8)
-    assert [router.next_partition() for _ in range(4)] == [2, 0, 1, 2]
+    partitioner = RowPartitioner("t", 3, first_run=8)
+    assert [partitioner.next_partition() for _ in range(4)] == [2, 0, 1, 2]
 
 
 def test_the_source_checks_the_rows_of_a_packed_write() -> None:

@@ -41,7 +41,7 @@ async def plan_read(
     tries_left = options.plan_tries
     while True:
         try:
-            return await _Planning(client, options, deadline).plan(narrowing)
+            return await _ReadPlanner(client, options, deadline).plan(narrowing)
         except (KafkaError, ConnectError) as error:
             tries_left -= 1
             pause_s = options.plan_pause_ms / 1000
@@ -54,7 +54,7 @@ async def plan_read(
             await asyncio.sleep(pause_s)
 
 
-class _Planning:
+class _ReadPlanner:
     """One try."""
 
     def __init__(self, client: DataClient, options: ReadOptions, deadline: Deadline) -> None:

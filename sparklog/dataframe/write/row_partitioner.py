@@ -32,14 +32,14 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartitionRows:
     """Rows of a group, in order, that go to one partition."""
 
     partition: int
     rows: pa.Table
 
 
-class Router:
+class RowPartitioner:
     """Routes the groups of one topic; remembers which partition the next keyless run goes to."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Router:
         self._partitioner = partitioner
         self._next_run = first_run % partition_count
 
-    def route(self, group: pa.Table) -> list[Piece]:
+    def partition(self, group: pa.Table) -> list[PartitionRows]:
         """The group by partition, each row once and in its order.  Raises ConfigError."""
         partition = _column(group, "partition")
         if partition is not None and partition.null_count == len(partition):
@@ -105,12 +105,12 @@ class Router:
             )
         numbers[chosen] = given
 
-    def _runs(self, group: pa.Table) -> list[Piece]:
+    def _runs(self, group: pa.Table) -> list[PartitionRows]:
         """One run of neighbours per partition: large batches, and nothing is moved."""
         runs = min(self._count, max(1, group.nbytes // RUN_BYTES_MIN))
         edges = np.linspace(0, group.num_rows, runs + 1).astype(int)
         pieces = [
-            Piece((self._next_run + number) % self._count, group.slice(start, stop - start))
+            PartitionRows((self._next_run + number) % self._count, group.slice(start, stop - start))
             for number, (start, stop) in enumerate(pairwise(edges))
             if stop > start
         ]
@@ -147,15 +147,15 @@ def split_by_topic(group: pa.Table) -> list[tuple[str, pa.Table]]:
     return [(names[piece.partition], piece.rows) for piece in pieces]
 
 
-def _by_number(group: pa.Table, numbers: Ints) -> list[Piece]:
+def _by_number(group: pa.Table, numbers: Ints) -> list[PartitionRows]:
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
     if len(found) == 1:
-        return [Piece(int(found[0]), group)]
+        return [PartitionRows(int(found[0]), group)]
     moved = group.take(pa.array(order))
     stops = [*starts[1:], len(order)]
     return [
-        Piece(int(number), moved.slice(int(start), int(stop - start)))
+        PartitionRows(int(number), moved.slice(int(start), int(stop - start)))
         for number, start, stop in zip(found, starts, stops, strict=True)
     ]
 

@@ -32,7 +32,7 @@ _DAMAGED = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class RangeFetches:
+class RangeFetcher:
     """The next fetch is in flight while the caller works on one.
 
     Iterating raises DataLossError, unless the options let records go; KafkaError when the cluster

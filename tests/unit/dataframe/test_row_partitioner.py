@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from sparklog.client.partitioner import partition_of_key
 from sparklog.dataframe.partitioners import PARTITIONERS
-from sparklog.dataframe.write.routing import RUN_BYTES_MIN, Router, split_by_topic
+from sparklog.dataframe.write.row_partitioner import RUN_BYTES_MIN, RowPartitioner, split_by_topic
 from sparklog.errors import ConfigError
 
 Routed = dict[int, list[str]]
 
 
-def routed(router: Router, group: pa.Table) -> Routed:
+def routed(partitioner: RowPartitioner, group: pa.Table) -> Routed:
     """Values by partition, as they lie in the pieces."""
     found: Routed = {}
-    for piece in router.route(group):
+    for piece in partitioner.partition(group):
         found.setdefault(piece.partition, []).extend(piece.rows.column("value").to_pylist())
     return found
 
@@ -35,7 +35,7 @@ def test_keys_go_where_javas_partitioner_sends_them() -> None:
     expected: Routed = {}
     for number, key in enumerate(keys):
         expected.setdefault(partition_of_key(key.encode(), 5), []).append(str(number))
-    assert routed(Router("t", 5, first_run=0), group) == expected
+    assert routed(RowPartitioner("t", 5, first_run=0), group) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,10 @@ def test_keys_go_where_javas_partitioner_sends_them() -> None:
 def test_partitioners_by_name(name: str, placed: Callable[[bytes | None], int | None]) -> None:
     keys = [None, "", "a", "b", "c", "ab", None, "bc", "", "d"]
     group = table(key=keys, value=[str(number) for number in range(len(keys))])
-    router = Router("t", 5, first_run=0, partitioner=PARTITIONERS[name])
-    where = {int(v): number for number, values in routed(router, group).items() for v in values}
+    partitioner = RowPartitioner("t", 5, first_run=0, partitioner=PARTITIONERS[name])
+    where = {
+        int(v): number for number, values in routed(partitioner, group).items() for v in values
+    }
     assert sorted(where) == list(range(len(keys)))
     expected = {row: placed(None if key is None else key.encode()) for row, key in enumerate(keys)}
     certain = {row: number for row, number in expected.items() if number is not None}
@@ -62,14 +64,18 @@ def test_partitioners_by_name(name: str, placed: Callable[[bytes | None], int | 
 
 def test_keys_that_a_partitioner_hashes_by_fnv1a() -> None:
     group = table(key=["kafka", None], value=["x", "y"])
-    router = Router("t", 100, first_run=0, partitioner=PARTITIONERS["fnv1a"])
-    assert routed(router, group) == {0xD33C4E1 % 100: ["x"], (2**32 - 0x811C9DC5) % 100: ["y"]}
+    partitioner = RowPartitioner("t", 100, first_run=0, partitioner=PARTITIONERS["fnv1a"])
+    assert routed(partitioner, group) == {0xD33C4E1 % 100: ["x"], (2**32 - 0x811C9DC5) % 100: ["y"]}
 
 
 def test_rows_in_turn_go_on_where_the_last_group_ended() -> None:
-    router = Router("t", 3, first_run=1, partitioner=PARTITIONERS["round_robin"])
-    assert routed(router, table(value=["a", "b", "c", "d"])) == {1: ["a", "d"], 2: ["b"], 0: ["c"]}
-    assert routed(router, table(value=["e", "f"])) == {2: ["e"], 0: ["f"]}
+    partitioner = RowPartitioner("t", 3, first_run=1, partitioner=PARTITIONERS["round_robin"])
+    assert routed(partitioner, table(value=["a", "b", "c", "d"])) == {
+        1: ["a", "d"],
+        2: ["b"],
+        0: ["c"],
+    }
+    assert routed(partitioner, table(value=["e", "f"])) == {2: ["e"], 0: ["f"]}
 
 
 def test_a_partition_column_wins_over_the_key_where_it_is_not_null() -> None:
@@ -77,7 +83,7 @@ def test_a_partition_column_wins_over_the_key_where_it_is_not_null() -> None:
     of_a = partition_of_key(b"a", 3)
     expected: Routed = {2: ["x"], 0: ["z"]}
     expected.setdefault(of_a, []).append("y")
-    assert routed(Router("t", 3, first_run=0), group) == {
+    assert routed(RowPartitioner("t", 3, first_run=0), group) == {
         number: sorted(values) for number, values in expected.items()
     }
 
@@ -86,7 +92,7 @@ def test_a_partition_column_wins_over_the_key_where_it_is_not_null() -> None:
 def test_a_partition_that_the_topic_lacks_is_named(wrong: int) -> None:
     group = table(partition=[0, wrong], value=["x", "y"])
     with pytest.raises(ConfigError) as caught:
-        Router("t", 3, first_run=0).route(group)
+        RowPartitioner("t", 3, first_run=0).partition(group)
     assert str(caught.value) == (
         f"the column partition has {wrong}, but topic t has 3 partitions (0 to 2)"
     )
@@ -95,20 +101,20 @@ def test_a_partition_that_the_topic_lacks_is_named(wrong: int) -> None:
 def test_large_keyless_groups_are_cut_into_one_run_per_partition() -> None:
     value = "v" * 1000
     group = table(value=[f"{number:06}{value}" for number in range(600)])
-    router = Router("t", 3, first_run=4)
-    pieces = router.route(group)
+    partitioner = RowPartitioner("t", 3, first_run=4)
+    pieces = partitioner.partition(group)
     assert [(piece.partition, piece.rows.num_rows) for piece in pieces] == [
         (1, 200),
         (2, 200),
         (0, 200),
     ]
-    assert [piece.partition for piece in router.route(group)] == [1, 2, 0]
+    assert [piece.partition for piece in partitioner.partition(group)] == [1, 2, 0]
 
 
 def test_small_keyless_groups_take_turns_instead_of_being_crumbled() -> None:
-    router = Router("t", 3, first_run=0)
+    partitioner = RowPartitioner("t", 3, first_run=0)
     group = table(key=[None, None], value=["a", "b"])
-    assert [routed(router, group) for _ in range(4)] == [
+    assert [routed(partitioner, group) for _ in range(4)] == [
         {0: ["a", "b"]},
         {1: ["a", "b"]},
         {2: ["a", "b"]},
@@ -119,7 +125,7 @@ def test_small_keyless_groups_take_turns_instead_of_being_crumbled() -> None:
 
 def test_rows_without_a_key_among_others_spread_too() -> None:
     group = table(key=["a", None, None, "a", None], value=list("vwxyz"))
-    found = routed(Router("t", 2, first_run=1), group)
+    found = routed(RowPartitioner("t", 2, first_run=1), group)
     assert sorted(value for values in found.values() for value in values) == list("vwxyz")
     of_a = partition_of_key(b"a", 2)
     assert [value for value in found[of_a] if value in "vy"] == ["v", "y"]
@@ -145,7 +151,7 @@ def test_every_row_goes_to_one_partition_and_order_is_kept(
             "value": pa.array(range(len(rows))),
         }
     )
-    pieces = Router("t", 4, first_run).route(group)
+    pieces = RowPartitioner("t", 4, first_run).partition(group)
     found = [(piece.partition, piece.rows.column("value").to_pylist()) for piece in pieces]
     assert sorted(value for _, values in found for value in values) == list(range(len(rows)))
     assert all(values == sorted(values) for _, values in found)
@@ -160,8 +166,8 @@ def test_every_row_goes_to_one_partition_and_order_is_kept(
 def test_columns_in_several_chunks_are_routed_alike() -> None:
     whole = table(key=[str(number) for number in range(50)], value=[str(n) for n in range(50)])
     chunked = pa.concat_tables([whole.slice(0, 20), whole.slice(20)])
-    assert routed(Router("t", 3, first_run=0), chunked) == routed(
-        Router("t", 3, first_run=0), whole
+    assert routed(RowPartitioner("t", 3, first_run=0), chunked) == routed(
+        RowPartitioner("t", 3, first_run=0), whole
     )
 
 
