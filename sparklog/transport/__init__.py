@@ -1,8 +1,8 @@
 """Frames over TCP: the only asyncio sockets, for servers and for clients.
 
-Owns: connections, the order of answers, back pressure, and the way bytes leave (one ``writev`` for
-many small replies, own non-blocking ``sendfile`` for file regions).  Must not know what a frame
-means.
+Owns: connections, the order of responses, back pressure, and the way bytes leave (one ``writev``
+for many small responses, an own non-blocking ``sendfile`` for file regions).  Must not know what a
+frame means.
 """
 
 from sparklog.transport.client import ClientConnection, connect

@@ -1,7 +1,7 @@
-"""What both ends of a connection share: framing, sending, and the end of it.
+"""The part of a connection that both ends share: framing, sending, and closing.
 
-Owns: the asyncio protocol of a connection, and its send queue.  Must not know who
-asks and who answers.
+Owns: the asyncio protocol of a connection, and its send queue.  Must not know which end sends
+requests and which end responds.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from sparklog.transport.wire import SocketWire, Wire
 
 logger = logging.getLogger(__name__)
 
-#: Unsent bytes of one connection (regions included) at which it takes no more work.
+#: Unsent bytes of one connection (file regions included) at which it handles no more requests.
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Decoder(Protocol):
-    """Received bytes -> whole frames."""
+    """A frame decoder: received bytes -> whole frames."""
 
     def get_buffer(self, size_hint: int = -1, /) -> memoryview: ...
 
@@ -55,7 +55,8 @@ class Channel(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Let go of all memory, and of what refers back here: no garbage collection is needed."""
+        """Release all memory and every reference back to this object, so that the memory is freed
+        without a garbage collection."""
         self.closed = True
         if self._out is not None:
             self._out.close()

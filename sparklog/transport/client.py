@@ -1,6 +1,6 @@
-"""The client's end: pipelined requests, answers in their order.
+"""The client's end of a connection: pipelined requests, responses in the same order.
 
-Owns: opening a connection, pairing answers with requests, and the bound on requests under way.
+Owns: opening a connection, pairing responses with requests, and the bound on requests in flight.
 Must not know what a frame means.
 """
 
@@ -16,15 +16,15 @@ from sparklog.transport.wire import Buffer
 from sparklog.types import Endpoint
 from sparklog.wire.framing.owned_frames import OwnedFrameDecoder
 
-#: Takes the memory of an answer, or why there is none; must not raise.
+#: Called with the memory of a response, or with the error in its place; must not raise.
 OnAnswer: TypeAlias = Callable[[memoryview | ConnectError], None]
 
-#: Requests that a client has under way on one connection.
+#: Requests in flight of one connection; further ones wait.
 IN_FLIGHT_MAX = 256
 
 
 class ClientConnection(Channel):
-    """The client's end: pipelined requests, answers in their order."""
+    """The client's end of one connection."""
 
     def __init__(self, endpoint: Endpoint, frame_bytes_max: int) -> None:
         self._frames = OwnedFrameDecoder(frame_bytes_max)
@@ -40,10 +40,10 @@ class ClientConnection(Channel):
         return len(self._waiting)
 
     async def request(self, payload: Sequence[Buffer]) -> memoryview:
-        """Send one frame and return its answer, whose memory is the caller's.
+        """Send one frame and return the response, whose memory is the caller's.
 
-        Raises ConnectError when the connection is lost, before or meanwhile.  A cancelled request
-        leaves the connection usable: its answer is dropped when it comes.
+        Raises ConnectError when the connection is or gets lost.  A cancelled request leaves the
+        connection usable: its response is dropped when it arrives.
         """
         await self._room()
         answer: asyncio.Future[memoryview] = self._loop.create_future()
@@ -52,10 +52,10 @@ class ClientConnection(Channel):
         return await answer
 
     def ask(self, payload: Sequence[Buffer], on_answer: OnAnswer) -> None:
-        """Send one frame; ``on_answer`` is called with its answer at receipt, or with the loss.
+        """Send one frame; ``on_answer`` is called with the response at receipt, or with the loss.
 
-        For few and small requests: nothing bounds them.  Raises ConnectError when the connection is
-        lost already.
+        For few and small requests, because their number is not bounded.  Raises ConnectError when
+        the connection is lost already.
         """
         if self.closed or self._out is None:
             raise self._lost()
@@ -63,25 +63,25 @@ class ClientConnection(Channel):
         self._put(payload)
 
     async def send(self, payload: Sequence[Buffer]) -> None:
-        """Send one frame that has no answer.  Raises ConnectError."""
+        """Send one frame that gets no response.  Raises ConnectError."""
         await self._room()
         self._put(payload)
 
     def give_back(self, answer: memoryview) -> None:
-        """Nobody uses this answer, or anything of it, any more: a later one may have its memory."""
+        """Reuse the memory of a response: neither it nor a view of it is used any more."""
         self._frames.give_back(answer)
 
     def call_on_loss(self, callback: Callable[[], None]) -> None:
-        """Have somebody told, before anything else that arrived, when the peer goes away."""
+        """Call back when the peer closes the connection, before anything else that arrived."""
         self._loss_callbacks.append(callback)
 
     def close(self) -> None:
-        """Close; requests under way fail."""
+        """Close; requests in flight fail."""
         self._loss_callbacks.clear()
         self._fail("closed by this side")
         self.abort()
 
-    # asyncio's side
+    # called by asyncio
 
     def buffer_updated(self, nbytes: int) -> None:
         try:

@@ -1,7 +1,7 @@
-"""What one connection of a server holds of the server's memory, and what it must wait for.
+"""The memory that one connection of a server holds, and the memory that it waits for.
 
 Owns: the claim for an unfinished request, requests that wait to be handled, and the count of unsent
-answers.  Must not know how much memory there is (``memory_pool.py``) or what a frame means.
+responses.  Must not know how much memory there is (``memory_pool.py``) or what a frame means.
 """
 
 from collections import deque
@@ -15,10 +15,11 @@ from sparklog.wire.framing.frames import FrameDecoder
 
 
 class ConnectionMemory:
-    """``exempt`` connections, those of members, are neither counted nor made to wait.
+    """The memory of one connection.
 
-    ``waits`` says that nothing more may be received; ``on_granted`` is called when that is over,
-    and ``on_overdue`` when the connection must be closed because others need its memory.
+    Connections of cluster members are ``exempt``: they are neither counted nor made to wait.  While
+    ``waits`` is true, nothing more may be received.  ``on_granted`` is called when that ends, and
+    ``on_overdue`` when the connection must be closed because others need its memory.
     """
 
     __slots__ = (
@@ -47,18 +48,19 @@ class ConnectionMemory:
         self.exempt = False
         self.on_granted = on_granted
         self.on_overdue = on_overdue
-        #: Bytes of answers that the client has taken since the connection began.
+        #: Bytes of responses that were sent since the connection began.
         self.sent_bytes = 0
-        #: Bytes of answers in memory that the server counts for this connection.
+        #: Bytes of unsent responses in memory that the server counts for this connection.
         self.counted_bytes = 0
         self._pool = pool
         self._decoder = decoder
         self._claim: Claim[Holder] | None = None
-        #: Size of the unfinished frame, if memory is counted for it.
+        #: Size of the unfinished frame, if it is counted; else 0.
         self.claimed_bytes = 0
-        #: Size of requests that wait until answers have left, and of the unfinished one behind.
+        #: Size of the requests that wait until responses were sent, and of the unfinished frame
+        #: behind these requests.
         self.kept_bytes = 0
-        #: Size of the request that is worked on.
+        #: Size of the request that is handled in slices.
         self.worked_bytes = 0
 
     @property
@@ -71,7 +73,7 @@ class ConnectionMemory:
         return self._claim is not None and not self._claim.granted
 
     def arrived(self) -> None:
-        """The frame that was unfinished is whole."""
+        """The unfinished frame has wholly arrived: release its memory."""
         if self._claim is not None:
             claim, self._claim = self._claim, None
             self._pool.release(claim)
@@ -80,7 +82,7 @@ class ConnectionMemory:
         self.claimed_bytes = 0
 
     def claim(self) -> None:
-        """Memory for the rest of an unfinished frame, if enough of it has arrived."""
+        """Claim memory for the rest of an unfinished frame, if enough of it has arrived."""
         if self.claimed_bytes or self.exempt:
             return
         size = self._decoder.unfinished_bytes
@@ -91,19 +93,19 @@ class ConnectionMemory:
             self._claim = self._pool.claim(self, size)
 
     def work(self, size: int) -> None:
-        """A request is worked on in slices; ``size`` bytes of it stay in memory."""
+        """A request is handled in slices; ``size`` bytes of it stay in memory meanwhile."""
         if not self.exempt and size:
             self.worked_bytes = size
             self._pool.work(size)
 
     def worked(self) -> None:
-        """The work has ended."""
+        """The request was handled: release its memory."""
         if self.worked_bytes:
             size, self.worked_bytes = self.worked_bytes, 0
             self._pool.worked(size)
 
     def keep(self, frames: deque[memoryview]) -> deque[memoryview]:
-        """Move requests that must wait out of the memory that all connections receive into."""
+        """Copy requests that must wait out of the memory that all connections receive into."""
         if not self.kept_bytes:
             kept = memoryview(bytearray().join(frames))
             ends = accumulate([len(frame) for frame in frames], initial=0)
@@ -115,14 +117,14 @@ class ConnectionMemory:
         return frames
 
     def handled(self) -> None:
-        """No request waits any more."""
+        """All requests that waited were handled: release their memory."""
         self._decoder.frames_done()
         if self.kept_bytes:
             self._pool.unkeep(self.kept_bytes)
             self.kept_bytes = 0
 
     def count_unsent(self, size: int) -> None:
-        """Answers that the client has not taken hold ``size`` bytes."""
+        """Unsent responses of the connection hold ``size`` bytes of memory."""
         if size <= UNCOUNTED_BYTES or self.exempt:
             size = 0
         if size != self.counted_bytes:

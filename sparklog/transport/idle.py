@@ -1,8 +1,8 @@
-"""Closing connections that have been idle for too long, with one timer for all of a server's.
+"""Closing idle connections of a server, with one timer for all of them.
 
-Owns: when to check.  Must not know what makes a connection idle.
+Owns: when connections are checked.  Must not know what makes a connection idle.
 
-A connection notes that it stirred, without a clock; so it is closed between one and
+A connection notes activity without reading a clock.  Therefore it is closed between one and
 ``1 + 1 / IDLE_CHECKS`` times the limit after its last byte.
 """
 
@@ -10,22 +10,22 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-#: Looks in a row at which a connection has not stirred before it is closed.
+#: A connection is closed after so many checks in a row without activity.
 IDLE_CHECKS: Final = 4
 _INTERVAL_S_MIN: Final = 0.001
 
 
 class Idler(Protocol):
-    """A connection as the watch sees it."""
+    """A connection that may be idle."""
 
     peer: str
 
     def check_idle(self, checks_max: int) -> None:
-        """Close when nothing stirred for so many checks in a row."""
+        """Close after ``checks_max`` checks in a row without activity."""
 
 
 class IdleWatch:
-    """``set_limit`` starts it; ``stop`` it."""
+    """Checks all connections in intervals; ``set_limit`` starts the checks."""
 
     def __init__(self, connections: Iterable[Idler]) -> None:
         self._connections = connections
@@ -33,7 +33,7 @@ class IdleWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def set_limit(self, idle_ms_max: int) -> None:
-        """Negative: never."""
+        """Close connections that are idle for ``idle_ms_max`` milliseconds; negative: never."""
         self.stop()
         if idle_ms_max >= 0:
             self._interval_s = max(idle_ms_max / 1000 / IDLE_CHECKS, _INTERVAL_S_MIN)

@@ -1,4 +1,4 @@
-"""What a server allows its clients: how many connections, from whom, and how long they may be idle.
+"""Limits of a server: frame sizes, memory, and connections (in total, by address, and idle).
 
 Owns: the limits as values, and the count of connections by address.  Must not know sockets or what
 a frame means.
@@ -18,14 +18,13 @@ DEFAULT_QUEUED_BYTES_MAX: Final = 268_435_456
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """``idle_ms_max`` negative: connections may be idle for ever.
+    """The limits of one server.
 
-    ``queued_bytes_max`` negative: requests may hold any memory while they arrive.
-
-    Buffers of the kernel that are not positive are the system's choice; they, ``backlog``
-    and ``queued_bytes_max`` count when a server begins to listen.
-
-    ``connections_max_by_address`` overrides ``connections_per_address_max``.
+    A negative ``idle_ms_max`` never closes an idle connection.  A negative ``queued_bytes_max``
+    does not bound the memory of requests that arrive.  Sizes of the kernel's buffers that are not
+    positive leave the choice to the system.  These sizes, ``backlog`` and ``queued_bytes_max`` are
+    read when a server begins to listen.  ``connections_max_by_address`` overrides
+    ``connections_per_address_max``.
     """
 
     frame_bytes_max: int = DEFAULT_FRAME_BYTES_MAX
@@ -57,7 +56,7 @@ class ConnectionCount:
             del self._by_address[address]
 
     def objection(self, address: str, limits: ServerLimits) -> str:
-        """Which limit one more connection from an address would exceed; empty for none."""
+        """The limit that one more connection from an address would exceed, as text; empty: none."""
         if self._total >= limits.connections_max:
             return f"{self._total} are open, max.connections is {limits.connections_max}"
         allowed = limits.connections_max_by_address.get(address, limits.connections_per_address_max)

@@ -1,7 +1,7 @@
 """Opening a listening socket.
 
-Owns: which address of a host it is, the sizes of the kernel's buffers, and the error for an address
-that cannot be had.  Must not know what connections are for.
+Owns: the choice among a host's addresses, the sizes of the kernel's buffers, and the error for an
+address that cannot be bound.  Must not know what connections are for.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ async def open_listener(
     limits: ServerLimits,
     make_protocol: Callable[[], asyncio.BaseProtocol],
 ) -> asyncio.Server:
-    """Bind and accept.  Raises StartError when the address cannot be had.
+    """Bind and accept.  Raises StartError when the address cannot be bound.
 
-    Of several addresses of a host it is one, IPv4 before others: port 0 is then one port.
+    Only one address of a host is used, IPv4 before others.  So port 0 stands for one port.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -44,7 +44,7 @@ async def open_listener(
 
 
 def _size_buffers(listener: asyncio.Server, limits: ServerLimits) -> None:
-    """Connections inherit the sizes of the socket that they are accepted at."""
+    """Set the kernel's buffer sizes, which accepted connections inherit from the listener."""
     for option, size in (
         (socket.SO_RCVBUF, limits.receive_buffer_bytes),
         (socket.SO_SNDBUF, limits.send_buffer_bytes),

@@ -1,4 +1,4 @@
-"""The memory of a server's connections: who gets some, who waits, and who is closed for it.
+"""The memory pool of a server (KIP-72): which connections get memory, wait, or are closed.
 
 Owns: one timer, which runs only while memory is short, and the resuming and closing of connections.
 Must not know how much is allowed (``queued_requests.py``, ``unsent_responses.py``) or what a frame
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
-    """What a connection holds, as the pool sees it."""
+    """A connection that holds memory of the pool."""
 
     peer: str
     sent_bytes: int
@@ -32,11 +32,15 @@ class Holder(Protocol):
 
 
 class MemoryPool:
-    """``connections_slow`` counts the connections that were closed for the memory they held."""
+    """The memory of all connections of one server.
+
+    ``connections_slow`` counts the connections that were closed for the memory that they held.
+    """
 
     def __init__(self, limits: ServerLimits) -> None:
         self.connections_slow = 0
-        #: Unsent bytes of one connection (regions included) at which it takes no more work.
+        #: Unsent bytes of one connection (file regions included) at which it handles no more
+        #: requests.
         self.unsent_bytes_max = UNSENT_BYTES_MAX
         self.receive = ReceiveMemory()
         self.requests: QueuedRequests[Holder] = QueuedRequests(
@@ -78,7 +82,7 @@ class MemoryPool:
         self._changed()
 
     def unsent(self, holder: Holder, size: int) -> None:
-        """The connection holds ``size`` bytes of answers that its client has not taken."""
+        """The unsent responses of a connection hold ``size`` bytes."""
         victim = self.answers.update(holder, size)
         if victim is not None:
             self._cut([victim], "answers that its client does not take")
@@ -87,7 +91,7 @@ class MemoryPool:
         self._watch()
 
     def as_json(self) -> dict[str, int]:
-        """What NodeStatus shows."""
+        """The counts that NodeStatus shows."""
         return {
             "connections_slow": self.connections_slow,
             "queued_request_bytes": self.requests.held_bytes,

@@ -1,7 +1,7 @@
-"""Connections over a limit, which may still prove that they are a member's.
+"""Connections over a limit, which stay open while their peer may prove cluster membership.
 
-Owns: the connections that wait for that, which of them gives way, and what the log says of
-connections that were refused.  Must not know what a proof is.
+Owns: these connections, which of them is closed for a new one, and the log lines of connections
+that were refused.  Must not know how membership is proved.
 """
 
 import logging
@@ -9,7 +9,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
 
-#: Connections over a limit that may still prove that they are a member's; the oldest gives way.
+#: Connections over a limit that stay open at a time; the oldest is closed for a new one.
 OVER_LIMIT_CONNECTIONS_MAX: Final = 32
 
 
@@ -23,7 +23,7 @@ WaitingT = TypeVar("WaitingT", bound=Waiting)
 
 
 class OverLimitConnections(Generic[WaitingT]):
-    """Connections in the order in which they came."""
+    """Connections over a limit, in the order in which they came."""
 
     def __init__(self, connections_max: int = OVER_LIMIT_CONNECTIONS_MAX) -> None:
         self._connections_max = connections_max
@@ -37,11 +37,11 @@ class OverLimitConnections(Generic[WaitingT]):
         self._waiting[connection] = None
 
     def remove(self, connection: WaitingT) -> None:
-        """The connection has proved itself, or is gone."""
+        """The peer has proved membership, or the connection is closed."""
         self._waiting.pop(connection, None)
 
 
 def log_refusal(peer: str, reason: str, count: int) -> None:
-    """Log the refusal with this number, but not every one of a client that tries again."""
+    """Log refusal number ``count`` if it is a power of two: clients try again and again."""
     if count.bit_count() == 1:
         logger.warning("connection of %s refused: %s (%d refused so far)", peer, reason, count)

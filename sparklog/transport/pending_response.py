@@ -1,6 +1,6 @@
-"""The place of one answer in the order of a connection's answers, and answers that come later.
+"""Responses that are completed later, and the place of each in the order of a connection.
 
-Owns: what is known of an answer.  Must not know sockets, or what makes the answer.
+Owns: the state of one response.  Must not know sockets, or how the response is made.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from sparklog.transport.send_queue import Reply
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer:
-    """An answer that is made in slices, in turn with everything else that a server does.
+    """A response that is made in slices, in turn with everything else that a server does.
 
-    The slices end with an answer, and the connection handles no further request until then.  The
-    frame of the request does not stay valid: whoever makes the slices owns what they read.
-    ``request_bytes`` is the size of that, which counts as memory of requests.
+    The slices end with a response, and the connection handles no further request until then.  The
+    frame of the request does not stay valid, so the slices own the bytes that they read.
+    ``request_bytes`` is the size of these bytes, which counts as memory of requests.
     """
 
     slices: Slices[Any]
@@ -27,7 +27,7 @@ class LongAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """An answer that is not known yet.
+    """A response that is made when ``awaitable`` ends.
 
     ``finish`` is called with the finished future of ``awaitable``; it must not raise.
     """
@@ -37,10 +37,10 @@ class Parked:
 
 
 class PendingResponse:
-    """An answer that is given later, or that waits behind one; cheaper than a future.
+    """A response that is completed later, or that waits behind one; cheaper than a future.
 
-    A handler returns it, and calls ``give`` once, at any time; it may never do so when the
-    connection ends before.
+    A handler returns a pending response and calls ``complete`` once, at any time.  When the
+    connection ends before, the call may be left out.
     """
 
     __slots__ = ("completed", "future", "on_completed", "reply")
@@ -48,13 +48,13 @@ class PendingResponse:
     def __init__(self, reply: Reply | None = None, *, completed: bool = False) -> None:
         self.reply = reply
         self.completed = completed
-        #: What it waits for; a task needs somebody who holds it.
+        #: The future that completes the response: asyncio itself keeps only a weak reference.
         self.future: asyncio.Future[Any] | None = None
-        #: Set by the connection that owes it.
+        #: Set by the response queue of the connection.
         self.on_completed: Callable[[PendingResponse], None] | None = None
 
     def complete(self, reply: Reply | None) -> None:
-        """Here it is; None: none after all."""
+        """Complete the response; None sends nothing."""
         assert not self.completed, "an answer is given once"
         self.reply, self.completed = reply, True
         if self.on_completed is not None:

@@ -1,12 +1,13 @@
-"""How much memory requests that have not wholly arrived may hold, and whose turn it is.
+"""The bound on the memory of requests that are arriving, and the connections that wait for it.
 
 Owns: the bound (``queued.max.request.bytes``), the claims of connections on it, and which claims
-have had their time.  Must not know clocks, sockets or buffers.
+are overdue.  Must not know clocks, sockets or buffers.
 
 A connection claims the size of a frame as soon as more than ``FREE_BYTES`` of the frame have
 arrived, and is read from only while the claim is granted.  So a granted frame can always finish,
 and the granted claims together stay within the bound.  Claims wait in the order in which they were
-made, in three lanes by size, each with a share of its own: large frames cannot starve small ones.
+made, in three lanes by size.  Each lane has its own share, so large frames cannot starve small
+frames.
 A connection whose granted frame does not arrive while others wait is closed (``find_overdue``).  A
 request that is worked on in slices still holds its memory: claims wait until there is room beside
 it.  Small frames have a share without claims, because a claim takes longer than to count bytes.
@@ -15,15 +16,15 @@ it.  Small frames have a share without claims, because a claim takes longer than
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-#: Bytes of a frame that have arrived at which a claim is needed; those before are free.
+#: Bytes of a frame that may arrive without a claim.
 FREE_BYTES: Final = 4096
-#: Time between two calls of ``find_overdue``.
+#: Time between two calls of ``find_overdue``, in seconds.
 CHECK_INTERVAL_S: Final = 1.0
 #: Fewer bytes than this between two checks are no progress.  After ``QUIET_CHECKS_MAX`` checks
 #: without progress a claim is overdue.
 PROGRESS_BYTES_MIN: Final = 4096
 QUIET_CHECKS_MAX: Final = 3
-#: Checks within which a frame must arrive, besides one for each ``BYTES_PER_CHECK`` of its size.
+#: Checks within which a frame must arrive, plus one check per ``BYTES_PER_CHECK`` of its size.
 CHECKS_MIN: Final = 15
 BYTES_PER_CHECK: Final = 4 * 2**20
 #: Frames up to this size are small.
@@ -33,7 +34,7 @@ _LOOSE_SHARE: Final = 1 / 16
 #: The largest frame of each lane but the last, and the lane's share of the bound.
 _LANES: Final = ((SMALL_FRAME_BYTES_MAX, 1 / 16), (4 * 2**20, 1 / 4))
 _LARGE_SHARE: Final = 1 / 2
-#: The share of requests that have arrived and wait until answers of their connection have left.
+#: The share of requests that have arrived and wait until responses of their connection were sent.
 _KEPT_SHARE: Final = 1 / 8
 
 
@@ -49,7 +50,7 @@ ClaimantT = TypeVar("ClaimantT", bound=Claimant)
 
 
 class Claim(Generic[ClaimantT]):
-    """What one connection wants for one frame."""
+    """The memory that one connection claims for one frame."""
 
     __slots__ = ("checks", "granted", "lane", "owner", "quiet_checks", "seen_bytes", "size")
 
@@ -102,7 +103,10 @@ class _Lane(Generic[ClaimantT]):
 
 
 class QueuedRequests(Generic[ClaimantT]):
-    """``bytes_max`` negative: no bound.  One frame of ``frame_bytes_max`` is always possible."""
+    """The claims of all connections.
+
+    A negative ``bytes_max`` is no bound.  One frame of ``frame_bytes_max`` is always granted.
+    """
 
     def __init__(self, bytes_max: int, frame_bytes_max: int) -> None:
         self.bounded = bytes_max >= 0
@@ -125,19 +129,19 @@ class QueuedRequests(Generic[ClaimantT]):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of unfinished frames, of requests that are worked on, and of those that wait."""
+        """Bytes of unfinished frames, of requests handled in slices, and of requests that wait."""
         arrived_bytes = self.kept_bytes + self.worked_bytes
         return arrived_bytes + self.loose_bytes + sum(lane.held_bytes for lane in self._all_lanes())
 
     @property
     def scarce(self) -> bool:
-        """Whether connections must receive no more at once than they may hold without a claim."""
+        """Whether a receive must bring no more than a connection may hold without a claim."""
         return self.bounded and (
             self._waiting > 0 or self.kept_bytes + self.worked_bytes > self._kept_bytes_max
         )
 
     def add_loose(self, size: int) -> bool:
-        """Count a frame without a claim; False when it is too large, or too many are counted."""
+        """Count a small frame without a claim; False when a claim is needed."""
         loose_bytes = self.loose_bytes + size
         if size > SMALL_FRAME_BYTES_MAX or loose_bytes > self._loose_bytes_max:
             return False
@@ -147,7 +151,7 @@ class QueuedRequests(Generic[ClaimantT]):
         return True
 
     def claim(self, owner: ClaimantT, size: int) -> Claim[ClaimantT]:
-        """Claim memory for a frame of ``size`` bytes; ``granted`` says whether it may arrive."""
+        """Claim memory for a frame of ``size`` bytes; a granted claim lets the frame arrive."""
         lane = next((lane for largest, lane in self._lanes if size <= largest), self._large)
         claim = Claim(owner, size, lane)
         if not self.bounded or (not lane.waiting and lane.fits(size) and self._has_room(size)):
@@ -158,23 +162,26 @@ class QueuedRequests(Generic[ClaimantT]):
         return claim
 
     def release(self, claim: Claim[ClaimantT]) -> Sequence[Claim[ClaimantT]]:
-        """The frame has arrived, or its connection is gone; the claims that are granted now."""
+        """End a claim: its frame has arrived or its connection is closed.
+
+        Returns: the claims that are granted now.
+        """
         if not claim.granted:
             self._waiting -= 1
         claim.lane.remove(claim)
         return self._grant_waiting()
 
     def work(self, size: int) -> None:
-        """A request of ``size`` bytes has arrived and is worked on in slices."""
+        """A request of ``size`` bytes has arrived and is handled in slices."""
         self.worked_bytes += size
 
     def worked(self, size: int) -> Sequence[Claim[ClaimantT]]:
-        """The work on a request has ended; the claims that are granted now."""
+        """A request was handled in slices.  Returns: the claims that are granted now."""
         self.worked_bytes -= size
         return self._grant_waiting()
 
     def _has_room(self, size: int) -> bool:
-        """Requests that are worked on leave sooner or later, so that frames may wait for them."""
+        """Whether a frame fits beside the requests handled in slices; they end sooner or later."""
         return not self.worked_bytes or self.held_bytes + size <= self._bytes_max
 
     def _grant_waiting(self) -> Sequence[Claim[ClaimantT]]:
@@ -187,7 +194,7 @@ class QueuedRequests(Generic[ClaimantT]):
         return granted
 
     def keep(self, size: int) -> None:
-        """``size`` bytes of requests have arrived that cannot be handled yet."""
+        """Requests of ``size`` bytes have arrived that cannot be handled yet."""
         self.kept_bytes += size
 
     def unkeep(self, size: int) -> None:
@@ -196,7 +203,7 @@ class QueuedRequests(Generic[ClaimantT]):
     def find_overdue(self) -> Sequence[ClaimantT]:
         """The connections to close, because others wait for the memory that they hold.
 
-        Nothing is expected of a frame while nobody waits.
+        A frame cannot be overdue while no other frame of its lane waits.
         """
         overdue: list[ClaimantT] = []
         for lane in self._all_lanes():
@@ -221,7 +228,7 @@ class QueuedRequests(Generic[ClaimantT]):
 
 
 def _is_overdue(claim: Claim[ClaimantT]) -> bool:
-    """Count one more check of a granted claim."""
+    """Count one more check of a granted claim; whether the claim is overdue."""
     arrived = claim.owner.pending_bytes
     claim.checks += 1
     if arrived - claim.seen_bytes < PROGRESS_BYTES_MIN:

@@ -1,7 +1,7 @@
 """The responses of one connection, in the order of its requests.
 
-Owns: responses that are not known yet, those that wait behind them, and the count of their bytes.
-Must not know sockets, requests, or how much a connection may hold.
+Owns: pending responses, the completed responses that wait behind them, and the count of their
+bytes.  Must not know sockets, requests, or how much a connection may hold.
 """
 
 import asyncio
@@ -15,8 +15,9 @@ from sparklog.transport.send_queue import Reply, SendQueue, region_bytes, releas
 class ResponseQueue:
     """Responses go to the send queue at once unless an earlier one is still pending.
 
-    ``on_ready`` is called soon after the first pending response was completed, once for all that
-    complete in one turn of the loop; it resets ``ready_planned`` and calls ``put_completed``.
+    ``on_ready`` is called soon after the first pending response was completed, once for all
+    responses that complete in one turn of the loop.  It must reset ``ready_planned`` and call
+    ``put_completed``.
     """
 
     __slots__ = (
@@ -33,9 +34,9 @@ class ResponseQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop, on_ready: Callable[[], None]) -> None:
         self.closed = False
         self.out: SendQueue | None = None
-        #: The pending responses and, between and behind them, known ones that wait for them.
+        #: Pending responses, and completed responses that wait behind them.
         self.pending: deque[PendingResponse] = deque()
-        #: Bytes of known responses that wait, and the part of them that is file regions.
+        #: Bytes of the completed responses in ``pending``, and the part that is file regions.
         self.held_bytes = 0
         self.held_region_bytes = 0
         self.ready_planned = False
@@ -43,7 +44,7 @@ class ResponseQueue:
         self._on_ready = on_ready
 
     def add(self, response: PendingResponse) -> None:
-        """The response to the next request, pending or known."""
+        """Add the response to the next request, pending or completed."""
         if not response.completed:
             response.on_completed = self._completed
             self.pending.append(response)
@@ -51,7 +52,7 @@ class ResponseQueue:
             self.put(response.reply)
 
     def put(self, reply: Reply) -> None:
-        """The known response to the next request."""
+        """Add the bytes of the response to the next request."""
         if self.closed:
             release_all(reply)
         elif self.pending:
@@ -61,7 +62,7 @@ class ResponseQueue:
             self.out.put(reply)
 
     def put_completed(self) -> None:
-        """Move what no longer waits to the send queue."""
+        """Move the completed responses at the front to the send queue."""
         pending, out = self.pending, self.out
         assert out is not None
         while pending and pending[0].completed:
@@ -89,7 +90,7 @@ class ResponseQueue:
         if response.reply is not None:
             self._hold(response.reply)
         if self.pending[0] is response and not self.ready_planned:
-            # Many responses become known in one turn of the loop: they leave together.
+            # Many responses complete in one turn of the loop: they are sent together.
             self.ready_planned = True
             self._loop.call_soon(self._on_ready)
 

@@ -1,10 +1,10 @@
-"""The unsent bytes of one connection, and the order in which they are sent.
+"""The unsent bytes of one connection, in the order in which they are sent.
 
 Owns: the queue of buffers and file regions, partial sends, and when a full connection is watched.
-Must not know requests or answers, nor what the wire is made of.
+Must not know requests or responses, nor whether the wire is a socket.
 
-The asyncio transport of the connection never holds an unsent byte, so buffers and regions share one
-queue and leave by the calls of ``wire.py``.
+The asyncio transport of the connection never holds an unsent byte.  Buffers and regions share one
+queue and are sent by the calls of ``wire.py``.
 """
 
 import errno
@@ -15,14 +15,14 @@ from typing import TypeAlias
 from sparklog.storage_backends.base import Region
 from sparklog.transport.wire import Buffer, Wire
 
-#: One answer, without its length: buffers and file regions in the order they leave.
+#: One response without its length: buffers and file regions in the order of sending.
 Reply: TypeAlias = Sequence[Buffer | Region]
 
-#: Bytes that one connection may send before the others get their turn.
+#: Bytes that one connection may send before other connections have a turn.
 TURN_BYTES_MAX = 4 * 1024 * 1024
 
 _BUFFERS_PER_CALL = 512  # below IOV_MAX of every Linux
-#: What is cheaper to copy than to send as a buffer of its own.
+#: Responses up to this size are copied behind their length: cheaper than a buffer of their own.
 _SMALL_BYTES = 4096
 _BUFFERS = (bytes, bytearray, memoryview)
 
@@ -39,7 +39,7 @@ class SendQueue:
         on_writable: Callable[[], None],
         on_error: Callable[[OSError], None],
     ) -> None:
-        #: Bytes that have not been sent, and those of them that are regions of files.
+        #: Bytes that have not been sent, and the part of them that is file regions.
         self.unsent = 0
         self.unsent_regions = 0
         self._wire = wire
@@ -50,7 +50,7 @@ class SendQueue:
         self._on_error = on_error
 
     def put(self, reply: Reply) -> None:
-        """Queue one frame, its length in front."""
+        """Queue one frame behind its length."""
         if len(reply) == 1 and type(reply[0]) is bytes and len(reply[0]) <= _SMALL_BYTES:
             frame = len(reply[0]).to_bytes(4, "big") + reply[0]
             self._items.append(frame)
@@ -67,7 +67,7 @@ class SendQueue:
         self.unsent_regions += region_bytes(reply)
 
     def flush(self) -> None:
-        """Send what the socket takes now; the rest leaves when it takes more."""
+        """Send the bytes that the socket takes now; the rest is sent when the socket takes more."""
         budget = TURN_BYTES_MAX
         items = self._items
         try:
@@ -89,7 +89,7 @@ class SendQueue:
             self._wire.unwatch()
 
     def close(self) -> None:
-        """Forget what is unsent, and whoever is told of sending."""
+        """Release the unsent bytes and the callbacks."""
         self._wire.close()
         self._on_writable = _nothing
         self._on_error = _nothing
@@ -149,12 +149,12 @@ class SendQueue:
 
 
 def reply_size(reply: Iterable[Buffer | Region]) -> int:
-    """Bytes of an answer, without its length."""
+    """Bytes of a response, without its length."""
     return sum([size_of(item) for item in reply])
 
 
 def region_bytes(reply: Reply) -> int:
-    """Bytes of the file regions in an answer."""
+    """Bytes of the file regions in a response."""
     if len(reply) == 1 and type(reply[0]) is bytes:
         return 0
     return sum([size_of(item) for item in reply if not isinstance(item, _BUFFERS)])

@@ -1,7 +1,7 @@
-"""The server's end: a listening socket, and the connections that it accepted.
+"""A server: a listening socket, and the connections that it accepted.
 
-Owns: listening, who may connect, and draining.  Must not know what a frame means, nor how a
-connection orders its answers (``server_connection.py``).
+Owns: listening, the admission of connections, and draining.  Must not know what a frame means, nor
+how a connection orders its responses (``server_connection.py``).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from sparklog.transport.slice_scheduler import SliceScheduler
 
 logger = logging.getLogger(__name__)
 
-#: What the loop may take to notice that a connection was cut.
+#: Time in which the loop must notice that a connection was cut.
 _CUT_TIME_S = 1.0
 
 
@@ -53,13 +53,13 @@ class Server:
         self._all_gone: asyncio.Event = asyncio.Event()
 
     def set_limits(self, limits: ServerLimits) -> None:
-        """What is open stays; the frame size counts for new connections."""
+        """Change the limits.  Open connections stay; the frame size applies to new connections."""
         if limits.idle_ms_max != self.limits.idle_ms_max and not self._closing:
             self._idle.set_limit(limits.idle_ms_max)
         self.limits = limits
 
     async def listen(self, host: str, port: int) -> None:
-        """Bind and accept.  Raises StartError when the address cannot be had."""
+        """Bind and accept.  Raises StartError when the address cannot be bound."""
         self._listener = await open_listener(
             host, port, self.limits, lambda: ServerConnection(self)
         )
@@ -67,9 +67,9 @@ class Server:
         self._idle.set_limit(self.limits.idle_ms_max)
 
     async def close(self, grace_s: float = 5.0) -> None:
-        """Stop accepting, send the answers that are owed, then close.
+        """Stop accepting, send the pending responses, then close.
 
-        Connections whose answers have not left after ``grace_s`` are cut.
+        Connections whose responses were not sent after ``grace_s`` seconds are cut.
         """
         self._closing = True
         if self._listener is not None:
@@ -92,7 +92,7 @@ class Server:
         return not self.connections
 
     def admit(self, connection: ServerConnection) -> bool:
-        """Whether a new connection may stay, if only to prove that it is a member's."""
+        """Whether a new connection may stay open, if only to prove cluster membership."""
         objection = self._count.objection(connection.address, self.limits)
         if self._closing or (objection and self._over_limit_handler is None):
             self.refuse(connection, objection or "the server is stopping")
@@ -128,7 +128,7 @@ async def serve(
     limits: ServerLimits | None = None,
     over_limit_handler: "Handler | None" = None,
 ) -> Server:
-    """Answer frames at an address (port 0: any free one).  Raises StartError.
+    """Start a server at an address (port 0: any free port).  Raises StartError.
 
     ``over_limit_handler`` is for members of the cluster that connect when clients use up the
     limits: it handles nothing but the proof of membership.
@@ -139,5 +139,5 @@ async def serve(
 
 
 def _peer(connection: ServerConnection) -> str:
-    """An order of connections that does not depend on where they lie in memory."""
+    """The key of an order of connections that does not depend on addresses in memory."""
     return connection.peer

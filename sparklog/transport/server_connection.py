@@ -1,11 +1,11 @@
-"""One client of a server: requests in, answers out in the order of the requests.
+"""The server's end of one connection: requests in, responses out in the order of the requests.
 
-Owns: parked and long answers, back pressure, and the end of a connection.  Must not know what a
+Owns: parked and long responses, back pressure, and the end of a connection.  Must not know what a
 frame means, nor how connections are accepted (``server.py``).
 
-A client that does not read its answers is not read from, and holds no more than
-``UNSENT_BYTES_MAX`` and one answer; if it makes no progress at all it is idle and will be closed.
-``memory_pool.py`` limits what all clients together hold; members of the cluster are exempt from it.
+A client that does not read its responses is not read from.  Its connection holds no more than
+``UNSENT_BYTES_MAX`` and one response; without any progress it is idle and will be closed.
+``memory_pool.py`` limits the memory of all clients together; cluster members are exempt from it.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Requests of one connection that may wait for their answer before reading pauses.
+#: Requests of one connection that may wait for their response before reading pauses.
 PARKED_REPLIES_MAX = 512
 
-#: None: no answer is owed.
+#: The result of handling one request; None sends no response.
 Answer: TypeAlias = "Reply | LongAnswer | Parked | PendingResponse | None"
-#: Called at receipt with frames that arrived together.  It takes one or more off the left and gives
-#: as many answers.  The frames are valid only during the call.
+#: Called at receipt with frames that arrived together.  A handler takes one or more frames off the
+#: left and returns as many answers.  The frames are valid only during the call.
 Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]"
 
 
 class ServerConnection(Channel):
     """One client of a server.
 
-    ``member`` becomes true when the peer has proved that it belongs to the cluster; ``state`` holds
-    what request handlers remember about the connection.  ``units_spent`` is what the requests of
-    this turn have cost: handlers add to it, and after ``TURN_UNITS`` others have a turn.
+    ``member`` becomes true when the peer has proved that it belongs to the cluster.  ``state``
+    belongs to the request handlers.  ``units_spent`` is the cost of the requests of this turn:
+    handlers add to it, and after ``TURN_UNITS`` other connections have a turn.
     """
 
     def __init__(self, server: "Server") -> None:
@@ -62,9 +62,9 @@ class ServerConnection(Channel):
         self._idle_checks = 0
         self._frames: deque[memoryview] = deque()
         self._responses = ResponseQueue(self._loop, self._turn)
-        #: Work that has to end before the next request is handled.
+        #: Sliced work that must end before the next request is handled.
         self._work: Work | None = None
-        #: Answers to parked requests that are being made.
+        #: Sliced work on responses to parked requests.
         self._finishing: dict[Work, None] = {}
         self._paused = False
         self._ending = False
@@ -81,7 +81,7 @@ class ServerConnection(Channel):
 
     @property
     def parked(self) -> int:
-        """Answers that wait, or wait behind one that does."""
+        """The number of pending responses, and of completed responses behind them."""
         return len(self._responses.pending)
 
     @property
@@ -89,15 +89,15 @@ class ServerConnection(Channel):
         return self._responses.held_bytes + (self._out.unsent if self._out else 0)
 
     def call_on_close(self, callback: Callable[[], None]) -> None:
-        """Have something forgotten when the peer goes away."""
+        """Call back when the connection has ended."""
         self._close_callbacks.append(callback)
 
     def call_on_eof(self, callback: Callable[[], None]) -> None:
-        """Have something hurried when the peer asks nothing more; it may still take answers."""
+        """Call back when the peer sends no more requests; it may still read responses."""
         self._eof_callbacks.append(callback)
 
     def finish(self) -> None:
-        """Take no more requests; close once every answer that is owed has left."""
+        """Take no more requests; close once every pending response was sent."""
         if not self._ending and not self.closed:
             self._ending = True
             self._frames.clear()
@@ -114,9 +114,9 @@ class ServerConnection(Channel):
         self._handler = handler
 
     def check_idle(self, checks_max: int) -> None:
-        """Close a client that sent nothing and took nothing for so many checks in a row.
+        """Close a client that sent and read nothing for ``checks_max`` checks in a row.
 
-        A client that waits for an answer of ours, or for memory, is not idle.
+        A client that waits for a response or for memory is not idle.
         """
         owed = bool(self.parked or self._work) and not (self._out and self._out.unsent)
         if self._stirred or owed or self._memory.waits:
@@ -129,7 +129,7 @@ class ServerConnection(Channel):
             logger.info("connection of %s closed: it was idle", self.peer)
             self.abort()
 
-    # asyncio's side
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -158,7 +158,7 @@ class ServerConnection(Channel):
             self._claim_memory()
 
     def eof_received(self) -> bool:
-        # The peer may have closed only its half: what it asked for before is still owed.
+        # The peer may have closed only its half: earlier requests still get responses.
         self._ending = True
         for callback in self._eof_callbacks:
             callback()
@@ -180,7 +180,7 @@ class ServerConnection(Channel):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Hold no memory for requests and answers any more."""
+        """Release the memory of requests and responses."""
         self._responses.close()
         self._frames.clear()
         for work in (*self._finishing, *((self._work,) if self._work else ())):
@@ -192,7 +192,7 @@ class ServerConnection(Channel):
     # requests in
 
     def _claim_memory(self) -> None:
-        """Receive the rest of an unfinished frame only when there is memory for it."""
+        """Pause reading an unfinished frame until there is memory for it."""
         self._memory.claim()
         if self._memory.waits and self._transport is not None:
             self._transport.pause_reading()
@@ -202,7 +202,7 @@ class ServerConnection(Channel):
             self._transport.resume_reading()
 
     def _pump(self) -> None:
-        """Handle frames until none is left, too much is owed or others have their turn."""
+        """Handle frames until none is left, responses pile up or other connections have a turn."""
         try:
             while True:
                 more = self._handle_frames()
@@ -223,7 +223,9 @@ class ServerConnection(Channel):
                 if self._overloaded(1) or self._work is not None:
                     self._pause()
                     self._frames = self._memory.keep(self._frames)
-                    if self._memory.claimed_bytes:  # others wait for what work does not take
+                    if (
+                        self._memory.claimed_bytes
+                    ):  # release the memory that sliced work does not need
                         self._memory.arrived()
                     return
         except Exception as error:
@@ -239,7 +241,7 @@ class ServerConnection(Channel):
         self.abort()
 
     def _refuse(self, error: Exception) -> None:
-        self._flush()  # what was asked before is still owed
+        self._flush()  # earlier requests still get responses
         if self._handler is not self._server.handler:
             self._server.refuse(self, str(error))
         else:
@@ -248,13 +250,13 @@ class ServerConnection(Channel):
         self.abort()
 
     def _handle_frames(self) -> bool:
-        """True when it stopped before the last frame, or works on the last one."""
+        """Handle frames of one turn; True when frames are left or one is handled in slices."""
         frames = self._frames
         add = self._responses.add
         self.units_spent = 0
         while frames:
             for answer in self._handler(self, frames):
-                if isinstance(answer, PendingResponse):  # what most requests of producers come to
+                if isinstance(answer, PendingResponse):  # the case of most produce requests
                     add(answer)
                 else:
                     self._take(answer)
@@ -278,7 +280,7 @@ class ServerConnection(Channel):
             self._responses.put(answer)
 
     def _begin(self, answer: LongAnswer) -> None:
-        """Work in slices; the next request is handled when this work has ended."""
+        """Make an answer in slices; the next request is handled when this work has ended."""
         assert self._work is None, "a long answer is the last one of a call"
         self._work = self._server.scheduler.add(answer.slices, self._worked, member=self.member)
         self._memory.work(answer.request_bytes)
@@ -311,7 +313,7 @@ class ServerConnection(Channel):
             self._paused = False
             self._transport.resume_reading()
 
-    # answers out
+    # responses out
 
     def _park(self, parked: Parked) -> None:
         response = PendingResponse()
@@ -342,7 +344,7 @@ class ServerConnection(Channel):
             self._finishing[work] = None
 
     def _finished(self, response: PendingResponse, work: Work) -> None:
-        """The answer to a parked request was made in slices."""
+        """The response to a parked request was made in slices."""
         del self._finishing[work]
         if work.error is not None:
             self._fail(work.error)
@@ -355,7 +357,7 @@ class ServerConnection(Channel):
         self._go_on(1)
 
     def _go_on(self, divisor: int) -> None:
-        """After answers have left: more requests, or the end."""
+        """After responses were sent: handle more requests, or close."""
         if self.closed:
             return
         may_pump = self._paused and self._work is None and (self._frames or not self._ending)

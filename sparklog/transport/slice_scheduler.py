@@ -1,12 +1,12 @@
-"""Who works next on a server's event loop, when requests take more than a moment.
+"""The scheduler of sliced work on a server's event loop.
 
-Owns: the queues of sliced work, and how much of it is done before the loop serves everybody else.
+Owns: the queues of sliced work, and how much of it is done before the loop serves other events.
 Must not know connections, or what the work is.
 
-One turn of the loop does one slice of a member's work and one slice of a client's, each of about
-``TURN_UNITS``, and lets one connection go on that has had its turn and more requests.  Then
-everything that has arrived meanwhile is served.  So heartbeats and elections wait for three slices
-at most, however many long requests there are.
+One turn of the loop runs one slice of a member's work and one slice of a client's work, each of
+about ``TURN_UNITS``.  It also resumes one connection that paused after its turn with requests left.
+Then the loop serves everything that has arrived meanwhile.  So heartbeats and elections wait for at
+most three slices, however many long requests there are.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from sparklog.slices import Slices
 
 #: Units of work (see ``sparklog.slices``) of one turn.
 TURN_UNITS: Final = 4_000
-#: Requests of clients, and of members, that are worked on in slices; others wait undecoded.
+#: Requests in slices that run at a time, of clients and of members each; others wait undecoded.
 SLICED_REQUESTS_MAX: Final = 16
 
 
 class Work:
-    """Sliced work, and whom to tell when it is done."""
+    """Sliced work, and the callback for its end."""
 
     __slots__ = ("_cancelled", "_done", "_running", "_slices", "error", "result")
 
     def __init__(self, slices: Slices[Any], done: "Callable[[Work], None]") -> None:
-        #: Once it is done, one of these is set.
+        #: One of these two is set when the work has ended.
         self.result: Any = None
         self.error: BaseException | None = None
         self._slices = slices
@@ -37,7 +37,7 @@ class Work:
         self._running = False
 
     def run(self, units: int) -> bool:
-        """Work for about ``units``; whether there is more to do."""
+        """Run slices of about ``units``; whether there is more to do."""
         if self._cancelled:
             self._slices.close()
             return False
@@ -58,14 +58,14 @@ class Work:
         return False
 
     def cancel(self) -> None:
-        """Stop, tell nobody, and hold nothing any more, however many wait for their turn."""
+        """Stop without the callback and release the slices, even before the first turn."""
         self._cancelled = True
         if not self._running:
             self._slices.close()
 
 
 class _RunQueue:
-    """Work of one kind."""
+    """Work of one kind; at most ``active_max`` at a time takes turns, the rest waits."""
 
     def __init__(self, active_max: int | None) -> None:
         self._active_max = active_max
@@ -105,18 +105,18 @@ class SliceScheduler:
         self._wanted = False
 
     def __len__(self) -> int:
-        """Requests that are worked on, or wait for it."""
+        """The number of works that take turns or wait."""
         return len(self._members) + len(self._clients) + len(self._connections)
 
     def add(self, slices: Slices[Any], done: Callable[[Work], None], *, member: bool) -> Work:
-        """Do work in turn with other work; ``done`` is called with it at the end, from the loop."""
+        """Run work in turn with other work; the loop calls ``done`` with it at the end."""
         work = Work(slices, done)
         (self._members if member else self._clients).add(work)
         self._want_turn()
         return work
 
     def add_pause(self, done: Callable[[Work], None]) -> Work:
-        """Have a connection wait until others have had their turn."""
+        """Let a connection wait until others have had a turn; then ``done`` is called."""
         work = Work(_nothing(), done)
         self._connections.add(work)
         self._want_turn()

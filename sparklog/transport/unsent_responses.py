@@ -1,21 +1,21 @@
-"""How much memory the answers may hold that clients have not taken, over all connections.
+"""The bound on the memory of unsent responses, over all connections.
 
-Owns: the sum, and which connections must go when the sum is too large.  Must not know clocks or
+Owns: the sum, and which connections are closed when the sum is too large.  Must not know clocks or
 sockets.  File regions are not counted: the page cache holds them.
 
-Beyond ``bytes_max`` a connection with unsent answers is given fewer of them, and one that takes
-nothing between several checks is closed.  Beyond twice that, the connection that holds most is
-closed at once.
+Beyond ``bytes_max`` a connection with unsent responses handles fewer requests, and a connection
+whose client reads nothing between several checks is closed.  Beyond twice ``bytes_max``, the
+connection that holds most is closed at once.
 """
 
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-#: Bytes of unsent answers that all connections together may hold.
+#: Bytes of unsent responses that all connections together may hold.
 ALL_UNSENT_BYTES_MAX: Final = 128 * 2**20
-#: Unsent bytes of one connection that are not worth being counted.
+#: Unsent bytes up to which a connection is not counted.
 UNCOUNTED_BYTES: Final = 16 * 1024
-#: Unsent bytes of one connection at which it takes no more work while the sum is too large.
+#: Unsent bytes of one connection at which it handles no more requests while the sum is too large.
 SCARCE_UNSENT_BYTES_MAX: Final = 64 * 1024
 #: Fewer bytes than this between two checks are no progress.  After ``QUIET_CHECKS_MAX`` checks
 #: without progress a connection is overdue.
@@ -24,7 +24,7 @@ QUIET_CHECKS_MAX: Final = 3
 
 
 class Connection(Protocol):
-    """A connection; ``sent_bytes`` are those that its client has taken since it began."""
+    """A connection; ``sent_bytes`` counts the bytes of responses sent since it began."""
 
     sent_bytes: int
 
@@ -54,7 +54,7 @@ class UnsentResponses(Generic[ConnectionT]):
         return self.total_bytes > self._bytes_max
 
     def update(self, connection: ConnectionT, size: int) -> ConnectionT | None:
-        """A connection holds ``size`` bytes now; the connection to close for it, or None."""
+        """Set the unsent bytes of a connection.  Returns: a connection to close for it, or None."""
         held = self._held.get(connection)
         if held is None:
             held = self._held[connection] = _Held()
@@ -67,7 +67,7 @@ class UnsentResponses(Generic[ConnectionT]):
         return max(self._held, key=lambda other: self._held[other].size)
 
     def find_overdue(self) -> Sequence[ConnectionT]:
-        """The connections to close, because the sum is too large and they take nothing."""
+        """The connections to close: the sum is too large, and their clients read nothing."""
         if not self.scarce:
             return ()
         overdue = []

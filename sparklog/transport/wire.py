@@ -1,7 +1,7 @@
-"""How bytes leave a connection: the calls of a send queue, and the real ones on a socket.
+"""The sending half of a connection: its interface, and the implementation on a socket.
 
 Owns: ``writev`` and ``sendfile`` on the socket's descriptor, the socket's options, and the watch on
-a full socket.  Must not know what is sent.  A transport that is no socket (a simulated network)
+a full socket.  Must not know what is sent.  A transport that is not a socket (a simulated network)
 supplies its own ``Wire`` as the extra info ``wire``.
 
 asyncio refuses ``add_writer`` on the descriptor of a transport, so while the socket is full a
@@ -24,27 +24,27 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 class Wire(Protocol):
     """The sending half of one connection.
 
-    ``writev`` and ``send`` return how many bytes they took; they raise BlockingIOError when it can
-    be none now, and OSError when the connection is lost.
+    ``writev`` and ``send`` return the number of bytes that they took.  They raise BlockingIOError
+    when the connection takes no bytes now, and OSError when it is lost.
     """
 
     @property
     def writev(self) -> Callable[[Sequence[Buffer]], int]: ...
 
     def send(self, region: Region, done: int) -> int:
-        """Send from ``done`` on; 0 when the region has become shorter than that."""
+        """Send a region from byte ``done`` on; 0 when the region has become shorter than that."""
 
     def watch(self, on_writable: Callable[[], None]) -> None:
-        """Call when more can be sent, again and again until ``unwatch``.  Raises OSError."""
+        """Call back whenever more can be sent, until ``unwatch``.  Raises OSError."""
 
     def unwatch(self) -> None: ...
 
     def close(self) -> None:
-        """Let go of everything but the connection itself.  May be called twice."""
+        """Release everything but the connection itself.  May be called twice."""
 
 
 class SocketWire:
-    """The wire of a connected socket, which stays its transport's."""
+    """The wire of a connected socket; the transport still owns the socket."""
 
     __slots__ = ("_fd", "_loop", "_watched", "writev")
 
@@ -55,7 +55,7 @@ class SocketWire:
         self._loop = loop
         self._fd = sock.fileno()
         self._watched = -1
-        # Not a method: this is one call per wake-up of every connection.
+        # Not a method: this call is made at every wake-up of every connection.
         self.writev: Callable[[Sequence[Buffer]], int] = partial(os.writev, self._fd)
 
     def send(self, region: Region, done: int) -> int:
