@@ -53,17 +53,17 @@ from sparklog.wire.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-#: Leaves the number to the cluster's default.
+#: The cluster's default number of partitions or replicas.
 CLUSTER_DEFAULT: Final = -1
 _SET: Final = 0
 _DELETE: Final = 1
-#: Of a topic that was just created, whose log begins there.
+#: A fetch from a partition that was just created, whose log begins at offset 0.
 _NOTHING: Final = FetchFrom(offset=0, max_bytes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDescription:
-    """``rack`` is what replicas are spread over."""
+    """A node; replicas are spread over racks."""
 
     node_id: int
     endpoint: Endpoint
@@ -91,9 +91,11 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """``error`` is NONE for a directory that works; ``sizes`` are bytes by partition.
+    """A log directory of a node.
 
-    ``total_bytes`` and ``usable_bytes`` are the volume's, -1 where they are not known.
+    ``error`` is NONE for a log directory that works; ``sizes`` are bytes by partition.
+
+    ``total_bytes`` and ``usable_bytes`` are of the volume, -1 if not known.
     """
 
     path: str
@@ -104,9 +106,9 @@ class LogDirDescription:
 
 
 class Admin:
-    """Every call raises KafkaError for a refusal and ConnectError when nobody answers.
+    """The admin client of a cluster; calls about replicas are in ``replicas``.
 
-    What is about replicas is in ``replicas``.
+    Every call raises KafkaError for a refusal and ConnectError when no node responds.
     """
 
     def __init__(self, cluster: ClusterClient, *, timeout_s: float = 60.0) -> None:
@@ -126,9 +128,9 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Create a topic and wait until it has leaders, which may not have heard of it yet.
+        """Create a topic and wait until it has leaders; the leaders may not know it yet.
 
-        Raises KafkaError, for one TOPIC_ALREADY_EXISTS.
+        Raises KafkaError, for example TOPIC_ALREADY_EXISTS.
         """
         deadline = Deadline(self.timeout_s)
         topic = CreatableTopic(
@@ -166,15 +168,15 @@ class Admin:
     async def await_serving(self, name: str) -> None:
         """Wait until every leader of a topic serves it, or the time is up.
 
-        Who writes with acks=0 is not told that one does not yet.  Leaders are asked by its id: they
-        may still have one of that name which was deleted before.
+        A producer with acks=0 is not told that a leader does not serve the topic yet.  Leaders are
+        asked by the topic's id: they may still have a deleted topic of the same name.
         """
         partitions = self.cluster.view.topic(name).partitions
         wanted = dict.fromkeys((TopicPartition(name, n) for n in partitions), _NOTHING)
         await self._data_client.fetch_each(wanted, max_wait_ms=0, timeout_s=self.timeout_s)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Raises KafkaError for the first topic that cannot be deleted."""
+        """Delete topics.  Raises KafkaError for the first topic that cannot be deleted."""
         deadline = Deadline(self.timeout_s)
         wanted = tuple(names)
         request = DeleteTopicsRequest(
@@ -223,7 +225,7 @@ class Admin:
         }
 
     async def describe_topics(self, names: Sequence[str]) -> dict[str, TopicView]:
-        """Raises KafkaError for the first topic that does not exist."""
+        """Describe topics.  Raises KafkaError for the first topic that does not exist."""
         view = await self.cluster.refresh(names, Deadline(self.timeout_s))
         return {name: view.topic(name) for name in names}
 
@@ -292,13 +294,13 @@ class Admin:
         }
 
     async def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set settings of a topic; None takes an override away."""
+        """Set settings of a topic; None removes an override."""
         await self._alter_configs(ResourceType.TOPIC, name, changes)
 
     async def alter_broker_configs(
         self, node_id: int | None, changes: Mapping[str, str | None]
     ) -> None:
-        """Set settings of a broker, or of all (None), while they run."""
+        """Set settings of a broker, or of all brokers (None), without a restart."""
         name = "" if node_id is None else str(node_id)
         await self._alter_configs(ResourceType.BROKER, name, changes)
 
@@ -326,10 +328,10 @@ class Admin:
 
         await self.cluster.ask_controller(request, deadline, refusal)
 
-    # data directories
+    # log directories
 
     async def describe_log_dirs(self) -> dict[int, list[LogDirDescription]]:
-        """The data directories of every node, by its id; the journal is node 0's."""
+        """The log directories of every node, by node id; the journal belongs to node 0."""
         deadline = Deadline(self.timeout_s)
         await self.cluster.refresh((), deadline)
         found: dict[int, list[LogDirDescription]] = {}
@@ -351,14 +353,14 @@ class Admin:
     async def find_offsets(
         self, wanted: Mapping[TopicPartition, int], *, timeout_s: float
     ) -> dict[TopicPartition, OffsetTimestamp]:
-        """As ``list_offsets``, for the partitions whose leaders answer in time."""
+        """As ``list_offsets``, for the partitions whose leaders respond in time."""
         found = await self._data_client.find_offsets(wanted, timeout_s=timeout_s)
         return {tp: answer for tp, answer in found.items() if not isinstance(answer, KafkaError)}
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete the records before an offset (-1: all); the new log start offsets."""
+        """Delete the records before an offset (-1: all).  Returns: the new log start offsets."""
 
         async def call(
             node_id: int, group: dict[TopicPartition, int], deadline: Deadline
@@ -389,7 +391,7 @@ class Admin:
 
     @property
     def view(self) -> ClusterView:
-        """What the last call learnt about the cluster."""
+        """The cluster as of the last metadata response."""
         return self.cluster.view
 
 

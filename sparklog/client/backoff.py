@@ -1,13 +1,13 @@
-"""Pauses between tries that grow, so that who is away is neither pestered nor missed for long.
+"""Exponential backoff: pauses between attempts that grow up to a limit.
 
-Owns: how long the next one is.  Must not know what is tried, nor for how long.
+Owns: the length of the next pause.  Must not know what is attempted, nor for how long.
 """
 
 import asyncio
 
 
 class ExponentialBackoff:
-    """Each is twice as long as the one before it, up to ``max_s``."""
+    """Pauses; each is twice as long as the one before it, up to ``max_s`` seconds."""
 
     __slots__ = ("_initial_s", "_max_s", "next_s")
 
@@ -18,14 +18,14 @@ class ExponentialBackoff:
 
     @property
     def begun(self) -> bool:
-        """Whether there was one since the last success."""
+        """Whether there was a pause since the last success."""
         return self.next_s > self._initial_s
 
     async def wait(self) -> None:
-        """Let one pass."""
+        """Sleep for the next pause."""
         await asyncio.sleep(self.next_s)
         self.next_s = min(self.next_s * 2, self._max_s)
 
     def reset(self) -> None:
-        """A try succeeded: the next one is short again."""
+        """An attempt succeeded: the next pause is short again."""
         self.next_s = self._initial_s

@@ -1,7 +1,7 @@
 """The client for code without an event loop: one loop in a daemon thread per process.
 
-Owns: the blocking faces of the asynchronous clients; those of data requests are in
-``blocking_data``, where deadlines and forks are explained.
+Owns: blocking wrappers of the asynchronous clients.  The wrapper of data requests is in
+``blocking_data``, which explains deadlines and forks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,14 +26,14 @@ from sparklog.types import Endpoint, OffsetSpec, TopicPartition
 
 T = TypeVar("T")
 
-#: Records that a blocking producer hands over at once.
+#: Records that a blocking producer passes to the loop at once.
 _HAND_OVER: Final = 1000
 
 
 class BlockingClient(BlockingDataClient):
-    """A cluster for blocking code: metadata, raw data requests and administration.
+    """A cluster for blocking code: metadata, data requests and administration.
 
-    ``async_admin`` is the asynchronous one inside, for ``submit`` and ``run``.
+    ``async_admin`` is the asynchronous admin client inside, for ``submit`` and ``run``.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class BlockingClient(BlockingDataClient):
         secret: bytes | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """``timeout_s`` is the deadline of calls that name none."""
+        """``timeout_s`` is the deadline of calls without a deadline of their own."""
         super().__init__(bootstrap, client_id=client_id, secret=secret, timeout_s=timeout_s)
         self.async_admin = Admin(self.cluster, timeout_s=timeout_s)
         self.admin = BlockingAdmin(self)
@@ -57,7 +57,7 @@ class BlockingClient(BlockingDataClient):
 
 
 class BlockingAdmin:
-    """``Admin``, blocking; see there."""
+    """``Admin`` for blocking code; every method waits for the method of the same name."""
 
     def __init__(self, client: BlockingClient) -> None:
         self._run = client.run
@@ -120,7 +120,7 @@ class BlockingAdmin:
 
 
 class BlockingProducer:
-    """``Producer``, blocking.  Failures are raised by the next ``flush``."""
+    """``Producer`` for blocking code.  The next ``flush`` raises failures."""
 
     def __init__(self, client: BlockingClient, options: ProducerOptions | None) -> None:
         self._client = client
@@ -176,7 +176,7 @@ class BlockingProducer:
 
 
 class BlockingConsumer:
-    """``Consumer``, blocking.  Iterating gives records without end."""
+    """``Consumer`` for blocking code.  Iterating gives records without end."""
 
     def __init__(self, client: BlockingClient, options: ConsumerOptions | None) -> None:
         self._client = client
@@ -221,5 +221,5 @@ class BlockingConsumer:
 
 
 async def _make(kind: Callable[[ClusterClient, Any], T], cluster: ClusterClient, options: Any) -> T:
-    """Make an object on the loop that it will live on."""
+    """Make an object on the loop that it belongs to."""
     return kind(cluster, options)

@@ -1,9 +1,9 @@
-"""The data half of the client for code without an event loop: metadata and raw requests.
+"""The data half of the client for code without an event loop: metadata and data requests.
 
-Owns: blocking calls into the loop of this process.  Every call has a deadline.  A process that was
-forked gets a loop of its own; objects made before the fork refuse to work in it.
-Must not know administration, producers and consumers: Spark starts many short processes that need
-only this, and pay for every import.
+Owns: blocking calls into the loop of this process.  Every call has a deadline.  A forked process
+gets its own loop; objects made before the fork refuse to work in it.  Must not know administration,
+producers and consumers: Spark starts many short processes that need only this module, and they pay
+for every import.
 """
 
 import concurrent.futures
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class BlockingDataClient:
-    """A cluster for blocking code: metadata and raw data requests.
+    """A cluster for blocking code: metadata and data requests.
 
     ``cluster`` and ``data_client`` are the asynchronous clients inside, for ``submit`` and ``run``.
     """
@@ -41,8 +41,8 @@ class BlockingDataClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         rack_of: RackOf = NO_RACK,
     ) -> None:
-        """``timeout_s`` is the deadline of calls that name none; fetches go to replicas in the rack
-        that ``rack_of`` says."""
+        """``timeout_s`` is the deadline of calls without a deadline of their own; fetches go to
+        replicas in the rack that ``rack_of`` returns."""
         self.timeout_s = timeout_s
         self._thread = shared_event_loop_thread()
         self.cluster = ClusterClient(bootstrap, client_id=client_id, secret=secret)
@@ -56,7 +56,7 @@ class BlockingDataClient:
 
     @property
     def usable(self) -> bool:
-        """False in a process that was forked from the one that made it."""
+        """False in a process that was forked after this client was made."""
         return self._thread.pid == os.getpid()
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class BlockingDataClient:
     def metadata(
         self, topics: Sequence[str] | None = None, *, timeout_s: float | None = None
     ) -> ClusterView:
-        """The cluster with these topics (None: all), asked for now."""
+        """The cluster with these topics (None: all), from a new Metadata request."""
         limit = self._limit(timeout_s)
         return self.run(self.cluster.refresh(topics, Deadline(limit)), limit)
 
@@ -141,7 +141,7 @@ class BlockingDataClient:
         return self.run(self.data_client.produce(tp, batches, acks=acks, timeout_s=limit), limit)
 
     def init_producer_id(self, *, timeout_s: float | None = None) -> ProducerIdentity:
-        """A fresh producer id."""
+        """A new producer id."""
         limit = self._limit(timeout_s)
         return self.run(self.data_client.init_producer_id(timeout_s=limit), limit)
 

@@ -1,10 +1,10 @@
-"""A cluster as one thing to ask: connections by node, cached metadata, routing and retries.
+"""The client of a whole cluster: connections by node, cached metadata, routing and retries.
 
-Owns: which node gets a request, and when to look again.  Must not know what the requests of
-producers and consumers look like.
+Owns: the node that a request is sent to, and when metadata is refreshed.  Must not know the
+requests of producers and consumers.
 
-Answers of one connection leave in order, so requests that wait at the broker (fetches) travel in a
-*lane*, a connection of their own.
+Responses of one connection arrive in order.  So requests that wait at the broker (fetches) travel
+in a *lane*, which is a separate connection per node.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from sparklog.wire.protocol.schema import Request
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-#: How long a node may take to accept and negotiate before another is tried.
+#: Time in which a node must accept and negotiate before another node is tried.
 CONNECT_TIMEOUT_S: Final = 5.0
-#: How long a topic that nobody knows is looked for: brokers hear of a new topic a moment later.
+#: Time for which an unknown topic is asked for: brokers learn of a new topic a moment later.
 UNKNOWN_TOPIC_GRACE_S: Final = 2.0
 
-#: After how long a topic is asked for again, so that new partitions are noticed.
+#: Age at which a topic's metadata is refreshed, so that new partitions are noticed.
 TOPIC_AGE_S_MAX: Final = 300.0
 
 #: One request to one leader: results, or errors, by partition.
@@ -42,7 +42,7 @@ LeaderCall = Callable[
     [int, dict[TopicPartition, ItemT], Deadline],
     Awaitable[Mapping[TopicPartition, ResultT | KafkaError]],
 ]
-#: Who is asked for a partition, by its leader.
+#: (partition, leader) -> the node to ask.
 NodeOf = Callable[[TopicPartition, int], int]
 
 
@@ -51,7 +51,7 @@ def _leader(_tp: TopicPartition, leader: int) -> int:
 
 
 class ClusterClient:
-    """Shared by everything that talks to a cluster from one event loop."""
+    """The client of a cluster, shared by all users on one event loop."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ClusterClient:
     # connections
 
     def new_lane(self) -> str:
-        """A lane that nobody else uses; ``close_lane`` when it is not needed any more."""
+        """A new lane, for one user; ``close_lane`` ends it."""
         self._lanes += 1
         return f"lane-{self._lanes}"
 
@@ -106,7 +106,7 @@ class ClusterClient:
                 opened.close()
 
     async def connect(self, endpoint: Endpoint, deadline: Deadline, lane: str = "") -> Connection:
-        """The open connection of a lane, or a new one.  Raises ConnectError, ClosedError."""
+        """The connection of a lane, opened if necessary.  Raises ConnectError, ClosedError."""
         self._check_open()
         key = (endpoint, lane)
         task = self._connections.get(key)
@@ -124,7 +124,7 @@ class ClusterClient:
             task.add_done_callback(_retrieve)
             self._connections[key] = task
         try:
-            # Others may wait for the same connection: a caller that gives up does not end it.
+            # Other callers may wait for the same connection: a cancelled caller does not end it.
             return await asyncio.wait_for(asyncio.shield(task), max(deadline.left_s, 0.001))
         except TimeoutError:
             raise ConnectError(f"{endpoint} did not answer in time") from None
@@ -138,7 +138,10 @@ class ClusterClient:
             raise ClosedError("the client is closed; make a new one")
 
     async def connect_node(self, node_id: int, deadline: Deadline, lane: str = "") -> Connection:
-        """Raises KafkaError(BROKER_NOT_AVAILABLE) for a node that is not in the metadata."""
+        """The connection to a node of a lane.
+
+        Raises KafkaError(BROKER_NOT_AVAILABLE) for a node that is not in the metadata.
+        """
         endpoint = self.view.nodes.get(node_id)
         if endpoint is None:
             raise KafkaError(
@@ -147,7 +150,7 @@ class ClusterClient:
         return await self.connect(endpoint, deadline, lane)
 
     async def _connect_any(self, deadline: Deadline) -> Connection:
-        """A node that answers: one that is connected, a known one, or a bootstrap address."""
+        """A connection to any node: an open one, or one to a known node or bootstrap address."""
         for task in self._connections.values():
             if task.done() and not _is_spent(task):
                 return task.result()
@@ -164,10 +167,10 @@ class ClusterClient:
                 failures.append(str(error))
         raise ConnectError(f"no node of the cluster can be reached: {'; '.join(failures)}")
 
-    # asking
+    # requests
 
     async def ask(self, request: Request, deadline: Deadline, node_id: int | None = None) -> Any:
-        """One try at one node (None: any).  Raises ConnectError or KafkaError."""
+        """One attempt at one node (None: any).  Raises ConnectError or KafkaError."""
         if node_id is None:
             connection = await self._connect_any(deadline)
         else:
@@ -175,11 +178,11 @@ class ClusterClient:
         return await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
 
     async def ask_any(self, request: Request, deadline: Deadline) -> Any:
-        """Any node, until one answers."""
+        """Ask any node, until one responds or time is up."""
         return await retry(lambda: self.ask(request, deadline), deadline)
 
     async def ask_broker(self, request: Request, deadline: Deadline) -> Any:
-        """One try at any node that is not only the controller."""
+        """One attempt at any node but the controller, if there is another."""
         if not self.view.nodes:
             await self._refresh(deadline)
         brokers = [node for node in self.view.nodes if node != self.view.controller_id]
@@ -199,10 +202,10 @@ class ClusterClient:
         deadline: Deadline,
         check_response: Callable[[Any], None] = lambda _response: None,
     ) -> Any:
-        """The controller, found through metadata; retried while it cannot be reached.
+        """Ask the controller, found through metadata; retried while it cannot be reached.
 
-        ``check_response`` raises KafkaError for responses that carry one; NOT_CONTROLLER and other
-        retriable ones are tried again, an unknown topic is not: the controller knows them all.
+        ``check_response`` raises KafkaError for responses with an error.  NOT_CONTROLLER and other
+        retriable errors are retried, except unknown topics: the controller knows every topic.
         """
 
         async def attempt() -> Any:
@@ -230,18 +233,18 @@ class ClusterClient:
         *,
         create: bool = False,
     ) -> ClusterView:
-        """Ask again for these topics (None: all).  ``create`` lets the cluster create missing ones.
+        """Refresh these topics (None: all).  ``create`` lets the cluster create missing topics.
 
-        Raises ConnectError when no node answers until the deadline.
+        Raises ConnectError when no node responds until the deadline.
         """
         await retry(lambda: self._refresh(deadline, topics, create=create), deadline)
         return self.view
 
     async def topic(self, name: str, deadline: Deadline, *, create: bool = False) -> TopicView:
-        """A topic, from the cache (at most ``TOPIC_AGE_S_MAX`` old) or asked for.
+        """A topic, from the cache (at most ``TOPIC_AGE_S_MAX`` old) or from the cluster.
 
-        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION once nobody has known it for a moment (with
-        ``create``: the cluster creates no topics), INVALID_TOPIC_EXCEPTION at once.
+        Raises KafkaError: INVALID_TOPIC_EXCEPTION at once, UNKNOWN_TOPIC_OR_PARTITION when no node
+        has known the topic for a moment (with ``create``: the cluster creates no topics).
         """
         self._check_open()
         found = self.view.topics.get(name)
@@ -261,7 +264,7 @@ class ClusterClient:
         )
 
     def expire_topics(self) -> None:
-        """Have ``topic`` ask again for every one; what is known of leaders stays in use."""
+        """Let ``topic`` refresh every topic; the known leaders stay in use."""
         self._asked = {}
 
     async def _refresh(
@@ -293,10 +296,10 @@ class ClusterClient:
         create: bool = False,
         node_of: NodeOf = _leader,
     ) -> dict[TopicPartition, ResultT | KafkaError]:
-        """One request per leader, all at once; what fails retriably is asked again elsewhere.
+        """One request per leader, all at once; retriable failures are retried at the new leaders.
 
         The result has an entry for every item.  ``call`` may raise ConnectError or KafkaError for
-        all its partitions.  ``node_of`` names another node to ask than a partition's leader.
+        all its partitions.  ``node_of`` may choose another node than a partition's leader.
         """
         done: dict[TopicPartition, ResultT | KafkaError] = {}
         pending = dict(items)
@@ -388,13 +391,13 @@ def parse_bootstrap(bootstrap: str | Iterable[Endpoint]) -> tuple[Endpoint, ...]
 
 
 def _is_spent(task: "asyncio.Task[Connection]") -> bool:
-    """Whether an attempt to connect failed, or its connection is closed."""
+    """Whether an attempt to connect has failed, or its connection is closed."""
     if not task.done():
         return False
     return task.cancelled() or task.exception() is not None or task.result().closed
 
 
 def _retrieve(task: "asyncio.Task[Connection]") -> None:
-    """A failure that nobody waits for any more is no news."""
+    """Mark a failure as seen, so that asyncio does not log it when no caller waits for it."""
     if not task.cancelled():
         task.exception()

@@ -1,6 +1,6 @@
-"""What a client knows about a cluster: nodes, topics and leaders, from Metadata responses.
+"""The metadata cache of a client: nodes, topics and leaders, from Metadata responses.
 
-Owns: the values and how a response changes them.  Must not know how or when it is asked for.
+Owns: the values and how a response changes them.  Must not know how or when metadata is requested.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ class TopicView:
 class ClusterView:
     """The cluster as of the last Metadata response.
 
-    ``racks`` has those nodes that have one; ``topic_errors`` are the refusals of topics that were
-    asked for, by name.
+    ``racks`` has the nodes with a rack.  ``topic_errors`` are the errors of requested topics, by
+    name.
     """
 
     cluster_id: str | None = None
@@ -52,16 +52,16 @@ class ClusterView:
     topic_errors: Mapping[str, ErrorCode] = field(default_factory=dict)
 
     def leader(self, tp: TopicPartition) -> PartitionView | None:
-        """The partition when it has a leader whose address is known."""
+        """The partition, if it has a leader whose address is known; else None."""
         topic = self.topics.get(tp.topic)
         partition = topic.partitions.get(tp.partition) if topic else None
         return partition if partition and partition.leader in self.nodes else None
 
     def merge(self, response: MetadataResponse, *, whole: bool) -> "ClusterView":
-        """With a newer response; ``whole``: it lists every topic there is.
+        """This view with a newer response; ``whole``: the response lists every topic.
 
-        A node may not have heard yet what others told before: of a partition's leaders the one of
-        the highest epoch is kept.
+        A node may know less than other nodes told before.  So the leader with the highest leader
+        epoch is kept for each partition.
         """
         topics = {} if whole else dict(self.topics)
         errors = {} if whole else dict(self.topic_errors)
@@ -85,7 +85,7 @@ class ClusterView:
         )
 
     def topic(self, name: str) -> TopicView:
-        """Raises KafkaError with the code that the cluster gave, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """A topic.  Raises KafkaError with the cluster's code, or UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self.topics.get(name)
         if topic is None:
             code = self.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

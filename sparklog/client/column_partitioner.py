@@ -1,4 +1,4 @@
-"""Which partition each key of a column belongs to: the hashes of Kafka's clients, in NumPy.
+"""Partitions of the keys of a column: the hashes of Kafka's clients, in NumPy.
 
 Owns: Java's murmur2 (``org.apache.kafka.common.utils.Utils``), librdkafka's CRC-32 and FNV-1a
 (``rdcrc32.h``, ``rdfnv1a.c``), and the mapping of Arrow columns to partitions.  Must not know
@@ -32,10 +32,10 @@ def partitions_of_keys(keys: pa.Array, partition_count: int) -> Int32s:
 
 
 def murmur2_column(keys: pa.Array) -> UInt32s:
-    """The hash of every row of a binary or string array; of null, that of the empty key."""
+    """The hash of every row of a binary or string array; null hashes as the empty key."""
     data, starts, sizes = _layout(keys)
     h = np.uint32(MURMUR2_SEED) ^ sizes.astype(np.uint32)
-    # Longest first, so that the rows that still have a word are always a prefix.
+    # Longest rows first: the rows that still have a word are always a prefix.
     order = np.argsort(-sizes, kind="stable")
     sorted_starts, words = starts[order], sizes[order] >> 2
     hs = h[order]
@@ -55,7 +55,7 @@ def murmur2_column(keys: pa.Array) -> UInt32s:
 
 
 def crc32_column(keys: pa.Array) -> UInt32s:
-    """librdkafka's ``consistent``: zlib's CRC-32 of every row; of null, that of the empty key."""
+    """librdkafka's ``consistent``: zlib's CRC-32 of every row; null hashes as the empty key."""
 
     def step(h: UInt32s, byte: UInt32s) -> UInt32s:
         found: UInt32s = _CRC_TABLE[(h ^ byte) & np.uint32(0xFF)] ^ (h >> np.uint32(8))
@@ -65,7 +65,7 @@ def crc32_column(keys: pa.Array) -> UInt32s:
 
 
 def fnv1a_column(keys: pa.Array) -> UInt32s:
-    """librdkafka's ``fnv1a``: the absolute value of the hash as a signed number, as Sarama has."""
+    """librdkafka's ``fnv1a``: the absolute value of the signed hash, as in Sarama."""
 
     def step(h: UInt32s, byte: UInt32s) -> UInt32s:
         return (h ^ byte) * np.uint32(0x01000193)
@@ -120,7 +120,7 @@ def _finish(
 def _layout(
     keys: pa.Array,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The bytes, and where each row starts and how long it is."""
+    """The bytes of all rows, and the start and length of each row."""
     if pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type):
         kind: Any = np.int64
     elif pa.types.is_binary(keys.type) or pa.types.is_string(keys.type):

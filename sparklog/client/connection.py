@@ -1,7 +1,7 @@
-"""One connection to one node: versions negotiated, membership proved, requests answered.
+"""One connection to one node: version negotiation, proof of membership, requests and responses.
 
 Owns: ApiVersions, the choice of the highest common version, correlation ids, and the rule that a
-node which misses a deadline loses its connection.  Must not know which node to ask for what.
+node which misses a deadline loses its connection.  Must not know which node a request is for.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ DEFAULT_FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class Connection:
-    """An open connection; ``open`` makes one."""
+    """An open connection, made by ``open``."""
 
     def __init__(self, channel: ClientConnection, client_id: str) -> None:
         self.client_id = client_id
@@ -59,10 +59,10 @@ class Connection:
         max_frame_bytes: int = DEFAULT_FRAME_BYTES_MAX,
         runtime: RuntimeEnvironment = SYSTEM,
     ) -> Self:
-        """Connect, negotiate, and with a secret prove membership.
+        """Connect, negotiate versions, and prove membership if there is a secret.
 
-        Raises ConnectError; ProtocolError for a peer that is no such node;
-        KafkaError(CLUSTER_AUTHORIZATION_FAILED) when it holds another secret.
+        Raises ConnectError; ProtocolError for a peer that does not speak the protocol;
+        KafkaError(CLUSTER_AUTHORIZATION_FAILED) for a peer with another secret.
         """
         deadline = Deadline(timeout_s)
         channel = await connect(endpoint, timeout_s, max_frame_bytes=max_frame_bytes)
@@ -90,14 +90,14 @@ class Connection:
         return self._channel.in_flight
 
     def call_on_loss(self, callback: Callable[[], None]) -> None:
-        """Have somebody told at once when the peer goes away."""
+        """Call back at once when the peer closes the connection."""
         self._channel.call_on_loss(callback)
 
     def close(self) -> None:
         self._channel.close()
 
     def version_for(self, message: type[Request], *, at_most: int | None = None) -> int:
-        """The highest version that both sides know.  Raises ProtocolError when there is none."""
+        """The highest version that both sides know.  Raises ProtocolError if there is none."""
         if message.API_KEY >= FIRST_PRIVATE_KEY:
             return 0
         low, high = self.versions.get(message.API_KEY, (0, -1))
@@ -114,8 +114,8 @@ class Connection:
     async def request(self, message: Request, *, timeout_s: float = 30.0) -> Any:
         """Send a message in the highest common version and return its response.
 
-        Raises ConnectError, ProtocolError, DecodeError, or KafkaError(REQUEST_TIMED_OUT) and then
-        the connection is closed.  Error codes inside the response are the caller's.
+        Raises ConnectError, ProtocolError, DecodeError, or KafkaError(REQUEST_TIMED_OUT), which
+        closes the connection.  The caller checks error codes inside the response.
         """
         version = self.version_for(type(message))
         return await self._request(message, version, timeout_s)
@@ -123,9 +123,9 @@ class Connection:
     async def exchange(
         self, api_key: int, payload: Sequence[Buffer], *, timeout_s: float = 30.0
     ) -> memoryview:
-        """Send an encoded request and return the bytes of its answer, header included.
+        """Send an encoded request and return the bytes of its response, header included.
 
-        For codecs of their own; take the correlation id from ``next_correlation_id``.
+        For callers with their own codec; the correlation id is from ``next_correlation_id``.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -140,19 +140,19 @@ class Connection:
     def ask(
         self, payload: Sequence[Buffer], on_answer: Callable[[memoryview | ConnectError], None]
     ) -> None:
-        """Send an encoded request; ``on_answer`` gets the bytes of its answer as soon as they are
-        here, or why there are none.  It must not raise, and knows itself how long it waits.
+        """Send an encoded request; ``on_answer`` gets the bytes of the response at receipt, or the
+        error.  ``on_answer`` must not raise; the caller keeps the deadline.
 
         Raises ConnectError.
         """
         self._channel.ask(payload, on_answer)
 
     def give_back(self, answer: memoryview) -> None:
-        """Nobody uses this answer, or anything of it, any more: a later one may have its memory."""
+        """Reuse the memory of a response: neither it nor a view of it is used any more."""
         self._channel.give_back(answer)
 
     async def send(self, payload: Sequence[Buffer]) -> None:
-        """Send an encoded request that has no answer (Produce with acks=0)."""
+        """Send an encoded request that gets no response (Produce with acks=0)."""
         await self._channel.send(payload)
 
     def next_correlation_id(self) -> int:
@@ -168,7 +168,7 @@ class Connection:
         return response
 
     def check_correlation(self, sent: int, answered: int) -> None:
-        """Raises ProtocolError, and closes, when an answer belongs to another request."""
+        """Raises ProtocolError, and closes, when a response belongs to another request."""
         if sent != answered:
             self.close()
             raise ProtocolError(f"{self.endpoint} answered request {answered} instead of {sent}")
@@ -197,7 +197,7 @@ class Connection:
         answered_id, offset = read_response_header(message.API_KEY, version, answer)
         self.check_correlation(correlation_id, answered_id)
         code = int.from_bytes(answer[offset : offset + 2], "big", signed=True)
-        if code == ErrorCode.UNSUPPORTED_VERSION:  # always with a body of v0
+        if code == ErrorCode.UNSUPPORTED_VERSION:  # the body is always of version 0
             return ApiVersionsResponse(error_code=code)
         return decode_response(ApiVersionsResponse, version, answer)[1]
 

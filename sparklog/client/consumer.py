@@ -1,7 +1,7 @@
 """A consumer of single records from assigned partitions.
 
-Owns: positions, fetches under way (one per leader) and what was fetched but not taken yet, which
-``fetched_records`` decodes as it is taken.  Must not know groups (positions are the caller's), nor
+Owns: positions, fetches in flight (one per leader), and fetched records that were not polled yet,
+which ``fetched_records`` decodes on demand.  Must not know groups (the caller keeps positions), nor
 Arrow: bulk readers use ``DataClient``.
 """
 
@@ -36,10 +36,12 @@ _Answers = tuple[Mapping[TopicPartition, FetchFrom], Mapping[TopicPartition, Fet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """``on_out_of_range``: where to go on when the position is gone; None raises.
+    """The options of a consumer.
 
-    ``skip_undecodable``: records that cannot be read are left out, told of in a warning and counted
-    (``Consumer.skipped``); otherwise they are raised as CorruptBatchError.
+    ``on_out_of_range``: the offset to go on from when the position is out of range; None raises.
+
+    ``skip_undecodable``: records that cannot be read are skipped, logged and counted
+    (``Consumer.skipped``); otherwise ``poll`` raises CorruptBatchError.
     """
 
     isolation: Isolation = Isolation.READ_COMMITTED
@@ -62,9 +64,9 @@ class Consumer:
         self._lane = cluster.new_lane()
         self._positions: dict[TopicPartition, int] = {}
         self._ready: deque[FetchedRecords] = deque()
-        #: Until when a partition may go on giving nothing although there is something.
+        #: Deadlines of partitions that have records and return none.
         self._stalled: dict[TopicPartition, Deadline] = {}
-        #: What was left out because it could not be read (``skip_undecodable``).
+        #: Records that were skipped because they cannot be read (``skip_undecodable``).
         self.skipped = SkippedRecords()
         self._fetches: dict[int, asyncio.Task[_Answers]] = {}
         self._closed = False
@@ -88,7 +90,7 @@ class Consumer:
         partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int],
         start: OffsetSpec = OffsetSpec.EARLIEST,
     ) -> None:
-        """Read these partitions instead of those before, from given offsets or from ``start``.
+        """Replace the assigned partitions; read from the given offsets or from ``start``.
 
         An offset may also be an ``OffsetSpec``.  Raises KafkaError for an unknown partition.
         """
@@ -103,14 +105,14 @@ class Consumer:
         self._positions = await self._resolve(wanted)
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on from an offset, or an ``OffsetSpec``, of an assigned partition."""
+        """Move the position of an assigned partition to an offset or an ``OffsetSpec``."""
         if tp not in self._positions:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{tp} is not assigned")
         await self._forget(tp)
         self._positions |= await self._resolve({tp: offset})
 
     def position(self, tp: TopicPartition) -> int:
-        """The offset of the next record of a partition that ``poll`` will give."""
+        """The offset of the next record of a partition that ``poll`` will return."""
         for fetched in self._ready:
             if fetched.topic_partition == tp and not fetched.done:
                 return fetched.position
@@ -134,12 +136,12 @@ class Consumer:
     # records
 
     async def poll(self, timeout_s: float = 1.0, max_records: int = 500) -> list[ConsumedRecord]:
-        """The next records; none when there are none within the time.
+        """The next records; an empty list when no record arrives within ``timeout_s``.
 
-        Raises ClosedError after ``close``.  Raises KafkaError: OFFSET_OUT_OF_RANGE unless the
-        options say where to go on, and what is still wrong with a partition after
+        Raises ClosedError after ``close``.  Raises KafkaError: OFFSET_OUT_OF_RANGE unless
+        ``on_out_of_range`` is set, and errors of a partition that persist for
         ``request_timeout_s``.  Raises CorruptBatchError, at every call until a ``seek``, for
-        records that cannot be read, unless the options skip them.
+        records that cannot be read, unless ``skip_undecodable`` is set.
         """
         self._check_open()
         deadline = Deadline(timeout_s)
@@ -156,7 +158,7 @@ class Consumer:
         return self._take_ready(max_records)
 
     def _has_ready(self) -> bool:
-        """Whether there is a record to take, or an error to raise."""
+        """Whether there is a record to return, or an error to raise."""
         while self._ready and self._ready[0].done:
             self._ready.popleft()
         return bool(self._ready)
@@ -174,15 +176,15 @@ class Consumer:
         return found
 
     async def records(self) -> AsyncIterator[ConsumedRecord]:
-        """Records without end; ``break`` when you have enough."""
+        """Records without end, until the caller breaks out of the loop."""
         while not self._closed:
             for record in await self.poll():
                 yield record
 
     def _start_fetches(self) -> None:
-        """One fetch per leader that has none under way.
+        """Start a fetch at each leader without a fetch in flight.
 
-        Partitions without a leader share one that looks for theirs.
+        Partitions without a known leader share one fetch, which looks for the leaders.
         """
         groups: dict[int, dict[TopicPartition, FetchFrom]] = {}
         for tp, offset in self._positions.items():
@@ -210,12 +212,12 @@ class Consumer:
     async def _take(self, done: "set[asyncio.Task[_Answers]]") -> None:
         finished = [task for task in self._fetches.values() if task in done]
         self._fetches = {node: task for node, task in self._fetches.items() if task not in done}
-        for task in finished:  # in the order of asking: that of a set is another in every run
+        for task in finished:  # in the order of requests: sets are ordered differently in every run
             group, answers = task.result()
             given = sum(len(a.records) for a in answers.values() if isinstance(a, Fetched))
             for tp, answer in answers.items():
                 if self._positions.get(tp) == group[tp].offset:
-                    # A partition may give nothing because others have filled the answer.
+                    # A partition may return nothing because others have filled the response.
                     has_room = given < self.options.fetch_bytes_max // 2
                     await self._take_partition(tp, answer, has_room)
 
@@ -249,7 +251,7 @@ class Consumer:
         self._positions[tp] = end
 
     async def _pass_damage(self, tp: TopicPartition, position: int, error: SparklogError) -> None:
-        """Nothing can be read at the position: raise that, or go on behind it."""
+        """Nothing can be read at the position: raise the error, or go on behind the damage."""
         if not self.options.skip_undecodable:
             raise CorruptBatchError(str(tp), position, position, str(error), REMEDY) from error
         found = await find_readable(
@@ -262,7 +264,7 @@ class Consumer:
     def _check_stall(
         self, tp: TopicPartition, position: int, fetched: Fetched, has_room: bool
     ) -> None:
-        """Raise REQUEST_TIMED_OUT for a partition that has records and goes on giving none."""
+        """Raise REQUEST_TIMED_OUT for a partition that has records but keeps returning none."""
         committed = self.options.isolation is Isolation.READ_COMMITTED
         readable = fetched.last_stable_offset if committed else fetched.high_watermark
         if fetched.preferred_read_replica != NO_NODE or position >= readable or not has_room:
@@ -277,7 +279,7 @@ class Consumer:
             )
 
     async def _forget(self, tp: TopicPartition | None = None) -> None:
-        """Drop what was fetched (of one partition); answers under way will not fit any more."""
+        """Drop fetched records (of one partition); results in flight will not match positions."""
         self._ready = deque(
             fetched for fetched in self._ready if tp is not None and fetched.topic_partition != tp
         )

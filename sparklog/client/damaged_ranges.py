@@ -1,7 +1,7 @@
-"""Where a partition can be read again behind a range that cannot be read.
+"""Damaged ranges of a partition: finding the offset from which it can be read again.
 
-Owns: what an answer's batches say of the offset to go on from, and looking for an offset when they
-say nothing that can be true.  Must not know records, nor whether somebody wants to go on.
+Owns: the next offset according to the batches of a fetch, and the search for an offset when these
+batches are damaged.  Must not know records, nor whether the reader wants to go on.
 """
 
 from typing import Final
@@ -12,15 +12,15 @@ from sparklog.errors import DecodeError, ErrorCode, KafkaError
 from sparklog.types import Isolation, OffsetSpec, TopicPartition
 from sparklog.wire.records.batch import batch_size, check_batch, iter_batches, read_header
 
-#: What one look at an offset may take in seconds: brokers are asked again meanwhile.
+#: Time of one probe at an offset, in seconds: the request is retried meanwhile.
 PROBE_S: Final = 2.0
 
 
 def end_of_answer(fetched: Fetched, offset: int) -> tuple[int, int]:
-    """(offset, byte) behind the last whole batch of an answer to a fetch at ``offset``.
+    """(offset, byte) behind the last whole batch of the result of a fetch at ``offset``.
 
-    Raises DecodeError when the answer has bytes and no batch in them leads on: a length or an
-    offset in a header is damaged.  KafkaError for another message format.
+    Raises DecodeError when there are bytes but no batch beyond ``offset``: a length or an offset in
+    a header is damaged.  Raises KafkaError for another message format.
     """
     records = fetched.records
     before, after, start, end = offset, offset, 0, 0
@@ -28,7 +28,7 @@ def end_of_answer(fetched: Fetched, offset: int) -> tuple[int, int]:
         while (size := batch_size(records, end)) is not None and end + size <= len(records):
             header = read_header(records, end)
             if end and header.base_offset < after:
-                # One of two neighbours lies; no CRC covers the base offset and the length.
+                # One of two neighbours is wrong; no CRC covers the base offset and the length.
                 if _is_sound(records, start) or not before < header.base_offset:
                     break
                 after = header.base_offset
@@ -60,11 +60,11 @@ def _is_sound(records: memoryview, start: int) -> bool:
 async def find_readable(
     data_client: DataClient, tp: TopicPartition, offset: int, *, isolation: Isolation
 ) -> int:
-    """An offset above ``offset`` from which a fetch gives a sound batch, behind a damaged range.
+    """An offset above ``offset`` from which a fetch returns a sound batch, behind a damaged range.
 
-    The end of the log if there is none.  Takes a number of fetches that grows with the logarithm
-    of the distance; sound batches between two damaged ranges may be passed by for that.  Raises
-    KafkaError when the end of the log cannot be learnt.
+    Returns the end of the log if there is no such offset.  The number of fetches grows with the
+    logarithm of the distance; the price is that sound batches between two damaged ranges may be
+    skipped.  Raises KafkaError when the end of the log cannot be found out.
     """
     latest = await data_client.list_offsets({tp: OffsetSpec.LATEST}, isolation=isolation)
     end = latest[tp].offset
@@ -86,7 +86,7 @@ async def find_readable(
 async def _is_readable(
     data_client: DataClient, tp: TopicPartition, offset: int, isolation: Isolation
 ) -> bool:
-    """Whether a fetch there gives a sound batch that leads on."""
+    """Whether a fetch at ``offset`` returns a sound batch that ends beyond it."""
     try:
         fetched = await data_client.fetch(
             tp, offset, max_bytes=1, max_wait_ms=0, isolation=isolation, timeout_s=PROBE_S

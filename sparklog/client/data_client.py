@@ -1,7 +1,7 @@
-"""Raw batches in and out: Fetch, Produce, ListOffsets and InitProducerId, by partition.
+"""The client of data requests: Fetch, Produce, ListOffsets and InitProducerId, by partition.
 
-Owns: the requests that carry data, their versions and their results.  Must not know records:
-batches pass through as bytes, fetched ones as views of what was received.
+Owns: versions, leader routing and retries of data requests.  Must not know records: batches pass
+through as bytes, fetched batches as views of the receive buffer.
 """
 
 from collections import Counter
@@ -50,14 +50,14 @@ ACKS_ALL: Final = -1
 _CONSUMER: Final = -1
 #: The last versions of Fetch and Produce that name topics; later ones carry ids.
 _NAMES_UNTIL: Final = 12
-#: How often one fetch goes where a leader sends it; behind that its answer is empty.
+#: How often one fetch follows a leader to a preferred read replica before its result is empty.
 _SENT_ON_MAX: Final = 2
-#: What an answer may take on top of the time that the broker was given to wait.
+#: Time for a response in addition to the time that the broker may wait, in seconds.
 _ANSWER_GRACE_S: Final = 10.0
 
 
 class DataClient:
-    """Data requests by partition, routed to leaders and retried within a deadline."""
+    """Data requests by partition, routed to leaders and retried within a deadline in seconds."""
 
     def __init__(self, cluster: ClusterClient, rack_of: RackOf = NO_RACK) -> None:
         self.cluster = cluster
@@ -77,8 +77,8 @@ class DataClient:
     ) -> Fetched:
         """Batches of one partition from an offset.
 
-        Raises KafkaError (OFFSET_OUT_OF_RANGE, and retriable ones when time is up).  Fetches of
-        one lane and leader wait for each other; callers that fetch at once take lanes of their own.
+        Raises KafkaError (OFFSET_OUT_OF_RANGE, and retriable errors when time is up).  Fetches of
+        one lane and leader wait for each other; concurrent callers use separate lanes.
         """
         found = await self.fetch_each(
             {tp: FetchFrom(offset=offset, max_bytes=max_bytes)},
@@ -102,9 +102,9 @@ class DataClient:
         timeout_s: float = 60.0,
         lane: str = FETCH_LANE,
     ) -> dict[TopicPartition, Fetched | KafkaError]:
-        """Batches of many partitions, one request per leader; an entry for each.
+        """Batches of many partitions, one request per leader; a result for each partition.
 
-        A leader that names a replica in our rack is not asked for records.
+        Partitions whose leader names a preferred read replica are fetched from that replica.
         """
         preferred, until = self._preferred, Deadline(timeout_s)
 
@@ -167,7 +167,7 @@ class DataClient:
         """Encoded batches (usually one) to one partition.  Raises KafkaError.
 
         ``sends`` counts the requests that carried the batches.  After more than one, an error does
-        not mean that nothing was written: the answer to an earlier request may be lost.
+        not mean that nothing was written: the response to an earlier request may be lost.
         """
         answers = await self.produce_each(
             {tp: batches}, acks=acks, timeout_s=timeout_s, create=create, sends=sends
@@ -183,10 +183,10 @@ class DataClient:
         create: bool = False,
         sends: "Counter[TopicPartition] | None" = None,
     ) -> dict[TopicPartition, Produced | KafkaError]:
-        """Encoded batches to many partitions, one request per leader; an entry for each.
+        """Encoded batches to many partitions, one request per leader; a result for each partition.
 
-        What fails retriably is sent again unchanged, so batches without a producer id may be
-        written twice when an answer is lost.  ``sends``: see ``produce``.
+        Retriable failures are sent again unchanged, so batches without a producer id may be
+        written twice when a response is lost.  ``sends``: see ``produce``.
         """
 
         async def call(
@@ -222,9 +222,9 @@ class DataClient:
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float = 60.0,
     ) -> dict[TopicPartition, OffsetTimestamp]:
-        """Offsets for timestamps in milliseconds or for ``OffsetSpec``; -1: there is none.
+        """Offsets for timestamps in milliseconds or for ``OffsetSpec``; -1: no such offset.
 
-        Raises KafkaError for the first partition that has no answer.
+        Raises KafkaError for the first partition without a result.
         """
         answers = await self.find_offsets(wanted, isolation=isolation, timeout_s=timeout_s)
         return {tp: value_or_raise(tp, answer) for tp, answer in answers.items()}
@@ -236,7 +236,7 @@ class DataClient:
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float = 60.0,
     ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
-        """As ``list_offsets``, with an error in place of each answer that could not be had."""
+        """As ``list_offsets``, with errors in place of missing results."""
 
         async def call(
             node_id: int, group: dict[TopicPartition, int], deadline: Deadline
@@ -266,7 +266,7 @@ class DataClient:
         return {tp: answer.offset for tp, answer in found.items()}
 
     async def init_producer_id(self, *, timeout_s: float = 60.0) -> ProducerIdentity:
-        """A fresh producer id."""
+        """A new producer id."""
         deadline = Deadline(timeout_s)
         request = InitProducerIdRequest(transaction_timeout_ms=60_000)
 
@@ -281,7 +281,7 @@ class DataClient:
     def _version(
         self, connection: Connection, message: type[Request], group: Iterable[TopicPartition]
     ) -> int:
-        """The highest common version, below those with topic ids where an id is not known."""
+        """The highest common version; without topic ids if the id of a topic is not known."""
         if all(self._topic_id(tp.topic) for tp in group):
             return connection.version_for(message)
         return connection.version_for(message, at_most=_NAMES_UNTIL)
@@ -291,18 +291,18 @@ class DataClient:
         return topic.topic_id if topic else None
 
     def _names(self, group: Iterable[TopicPartition]) -> dict[UUID | None, str]:
-        """Topic names by id, for answers that carry only the id."""
+        """Topic names by id, for responses that carry only ids."""
         return {self._topic_id(tp.topic): tp.topic for tp in group}
 
     def _leader_epochs(self, group: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """What is known of their leaders: one that was replaced meanwhile refuses to answer."""
+        """The known leader epochs: a leader that was replaced meanwhile refuses the request."""
         leaders = {tp: self.cluster.view.leader(tp) for tp in group}
         return {tp: led.leader_epoch if led else NO_LEADER_EPOCH for tp, led in leaders.items()}
 
     def _followed(
         self, tp: TopicPartition, node_id: int, answer: Fetched | KafkaError
     ) -> Fetched | KafkaError:
-        """What a leader or a follower answered; after errors of followers the leader is asked."""
+        """The result of a leader or follower; after errors of a follower the leader is asked."""
         if isinstance(answer, Fetched) and answer.preferred_read_replica != NO_NODE:
             self._preferred.prefer(tp, answer.preferred_read_replica)
         elif self._preferred.is_follower(tp, node_id):

@@ -1,6 +1,6 @@
-"""Deadlines, retries, and error codes as exceptions: what every call of a client shares.
+"""Deadlines, retries, and error codes as exceptions, for every call of a client.
 
-Owns: the rule that no call waits for ever, and that only retriable errors are retried.  Must not
+Owns: the rules that no call waits for ever and that only retriable errors are retried.  Must not
 know requests.
 """
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S: Final = 0.02
 PAUSE_S_MAX: Final = 1.0
-#: Final when they come from the controller, which knows every topic.
+#: Not retried when they come from the controller, which knows every topic.
 UNKNOWN_TOPIC_CODES: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 )
 
 
 class Deadline:
-    """A point in time that a call must not outlast."""
+    """The point in time at which a call gives up."""
 
     __slots__ = ("_end", "timeout_s")
 
@@ -43,12 +43,12 @@ class Deadline:
         return self.left_s <= 0
 
     def capped(self, timeout_s: float) -> "Deadline":
-        """This deadline, or a nearer one."""
+        """The nearer of this deadline and a new one in ``timeout_s`` seconds."""
         return Deadline(min(timeout_s, self.left_s))
 
 
 class Backoff:
-    """Growing pauses within a deadline."""
+    """Exponential backoff within a deadline."""
 
     __slots__ = ("_deadline", "_pauses")
 
@@ -57,7 +57,7 @@ class Backoff:
         self._pauses = ExponentialBackoff(FIRST_PAUSE_S, PAUSE_S_MAX)
 
     async def pause(self) -> bool:
-        """Wait before the next try; False when there is no time for one."""
+        """Wait before the next attempt; False when the deadline leaves no time for it."""
         if self._deadline.left_s <= self._pauses.next_s:
             return False
         await self._pauses.wait()
@@ -72,7 +72,7 @@ async def retry(
     final: Container[ErrorCode] = (),
     grace: Deadline | None = None,
 ) -> T:
-    """The first success; the last error when it is final or time is up.
+    """The result of the first success.  Raises the last error if it is final or time is up.
 
     Codes in ``final`` are not retried, or only within ``grace``, although Kafka calls them
     retriable.
@@ -99,7 +99,7 @@ def is_retriable(error: Exception) -> bool:
 
 
 def kafka_error(code: int, message: str | None = None) -> KafkaError:
-    """A code from the wire as an exception; codes that are not known are kept in the message."""
+    """An error code from the wire as an exception; the message keeps an unknown code."""
     try:
         return KafkaError(ErrorCode(code), message)
     except ValueError:

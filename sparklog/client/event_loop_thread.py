@@ -1,6 +1,6 @@
 """An event loop in a daemon thread, for code that blocks.
 
-Owns: the thread, and what happens to it when the process forks.  Must not know what runs on it.
+Owns: the thread, and its state after a fork.  Must not know what runs on the loop.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from sparklog.errors import ConnectError, ErrorCode, KafkaError
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S: Final = 60.0
-#: What a call may take on top of the deadline that the coroutine keeps itself.
+#: Time in seconds that a call may take beyond the deadline that the coroutine keeps itself.
 GRACE_S: Final = 5.0
 
 
 class EventLoopThread:
     """An event loop in a daemon thread, and blocking calls into it.
 
-    Works only in the process that made it; after a fork it refuses.
+    The thread works only in the process that made it; after a fork its methods raise ConnectError.
     """
 
     def __init__(self, name: str = "sparklog-client") -> None:
@@ -41,7 +41,7 @@ class EventLoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have the loop call a function, which must not raise.  Raises ConnectError."""
+        """Call a function on the loop; the function must not raise.  Raises ConnectError."""
         self._check_usable()
         self.loop.call_soon_threadsafe(function, *arguments)
 
@@ -52,22 +52,22 @@ class EventLoopThread:
     def result(
         self, future: "concurrent.futures.Future[T]", timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> T:
-        """Wait for what was submitted; when it is stuck beyond the deadline, cancel it.
+        """Wait for a submitted coroutine; cancel it when it is stuck beyond the deadline.
 
-        Coroutines keep their own deadlines, so ``timeout_s`` gets a grace.  Raises
+        Coroutines keep their own deadlines, so ``timeout_s`` is extended by ``GRACE_S``.  Raises
         KafkaError(REQUEST_TIMED_OUT).
         """
         try:
             return future.result(timeout_s + GRACE_S)
         except concurrent.futures.TimeoutError:
             if future.done():
-                raise  # the coroutine's own
+                raise  # raised by the coroutine
             future.cancel()
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, f"no answer within {timeout_s:g} s"
             ) from None
         except BaseException:
-            future.cancel()  # as on Ctrl-C
+            future.cancel()  # such as KeyboardInterrupt
             raise
 
     def close(self) -> None:
@@ -98,12 +98,12 @@ class EventLoopThread:
 
 _lock = threading.Lock()
 _shared: EventLoopThread | None = None
-#: Loops of the process that this one was forked from: collecting them would touch shared sockets.
+#: Loops of the parent process: their garbage collection would touch shared sockets.
 _inherited: list[EventLoopThread] = []
 
 
 def shared_event_loop_thread() -> EventLoopThread:
-    """The one of this process; made on first use, never closed."""
+    """The event loop thread of this process, made on first use and never closed."""
     global _shared
     with _lock:
         if _shared is None:

@@ -1,6 +1,6 @@
 """The bodies of Fetch, by partition.
 
-Owns: the way from partitions and offsets to a request, and from a response to batches and errors.
+Owns: making a request from partitions and offsets, and batches and errors from a response.
 Must not know which broker is asked, nor records: batches are views of what was received.
 """
 

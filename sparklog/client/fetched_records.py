@@ -1,7 +1,7 @@
-"""The records of one fetched answer, decoded as they are taken.
+"""The records of one fetch result, decoded on demand.
 
-Owns: the walk over the batches of one partition's answer: CRC, transactions, and records that
-cannot be read.  Must not know how answers are fetched.
+Owns: the walk over the batches of one partition: CRC, transactions, and records that cannot be
+read.  Must not know how batches are fetched.
 """
 
 import logging
@@ -28,7 +28,7 @@ REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumedRecord:
-    """A record and where it was; timestamp in milliseconds."""
+    """A record with its topic, partition and offset; the timestamp is in milliseconds."""
 
     topic: str
     partition: int
@@ -41,15 +41,15 @@ class ConsumedRecord:
 
 
 class SkippedRecords:
-    """What one consumer has left out because it could not be read; the counts only grow."""
+    """The records that one consumer skipped because they cannot be read; counts only grow."""
 
     def __init__(self) -> None:
         self.batches = 0
-        #: Offsets, as the headers of their batches say; the records may have been fewer.
+        #: Offsets according to batch headers; there may have been fewer records.
         self.offsets = 0
 
     def count(self, tp: TopicPartition, first: int, last: int, error: SparklogError) -> None:
-        """Count offsets [first, last] and tell of them."""
+        """Count the offsets [first, last] and log a warning."""
         self.batches += 1
         self.offsets += max(last - first + 1, 0)
         logger.warning(
@@ -59,9 +59,10 @@ class SkippedRecords:
 
 
 class FetchedRecords:
-    """The records of one answer from an offset on.
+    """The records of one fetch result from an offset on.
 
-    ``end`` is the offset to fetch next.  No more is decompressed or decoded than is taken.
+    ``end`` is the offset to fetch next.  Records are decompressed and decoded only as ``take``
+    needs them.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class FetchedRecords:
         end: int,
         skipped: SkippedRecords | None,
     ) -> None:
-        """``skipped`` counts what cannot be read; None: that is raised as CorruptBatchError."""
+        """``skipped`` counts records that cannot be read; with None ``take`` raises
+        CorruptBatchError."""
         self.topic_partition = tp
         self.end = end
         self._from = position
@@ -82,7 +84,7 @@ class FetchedRecords:
 
     @property
     def position(self) -> int:
-        """The offset of the next record, or of the first that cannot be read; else ``end``."""
+        """The offset of the next record, readable or not; ``end`` behind the last record."""
         self._look()
         if self._next is not None:
             return self._next.offset
@@ -90,19 +92,19 @@ class FetchedRecords:
 
     @property
     def done(self) -> bool:
-        """Whether every record was taken."""
+        """Whether ``take`` has returned every record."""
         self._look()
         return self._next is None and self._error is None
 
     def _look(self) -> None:
-        """Decode the next record, if there is one."""
+        """Decode the next record, if there is another."""
         if self._next is None and self._error is None:
             self._next = next(iter(self._pull(1)), None)
 
     def take(self, count_max: int) -> list[ConsumedRecord]:
-        """The next records; none at the end.
+        """The next records; an empty list at the end.
 
-        Raises CorruptBatchError when what comes next cannot be read, and again at every call.
+        Raises CorruptBatchError, at every call, when the next record cannot be read.
         """
         found: list[ConsumedRecord] = []
         if self._next is not None and count_max > 0:
@@ -114,7 +116,7 @@ class FetchedRecords:
         return found
 
     def _pull(self, count: int) -> list[ConsumedRecord]:
-        """At most so many records; what ends them is kept for later."""
+        """Decode at most ``count`` records; an error behind them is kept for the next call."""
         found: list[ConsumedRecord] = []
         try:
             found.extend(islice(self._records, max(count, 0)))
@@ -165,7 +167,7 @@ class FetchedRecords:
 def fault_handler(
     tp: TopicPartition, position: int, end: int, skipped: SkippedRecords | None
 ) -> OnFault:
-    """Count what cannot be read, or raise CorruptBatchError; offsets are cut to [position, end)."""
+    """A handler of records that cannot be read, with their offsets cut to [position, end)."""
 
     def on_fault(first: int, last: int, error: SparklogError) -> None:
         first = min(max(first, position), max(end - 1, position))

@@ -1,6 +1,6 @@
 """The bodies of ListOffsets, by partition.
 
-Owns: the way from partitions and times to a request, and from a response to offsets and errors.
+Owns: making a request from partitions and times, and offsets and errors from a response.
 Must not know which broker is asked.
 """
 

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Kafka's Java client has it.
+"""The partition of a key, as in Kafka's Java client.
 
 Owns: murmur2 (``org.apache.kafka.common.utils.Utils``) of one key.  Must not know producers or
 clusters.  Pure.  Columns of keys are hashed by ``column_partitioner``: NumPy and Arrow would more
@@ -30,5 +30,5 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition that Java's default partitioner takes for a key."""
+    """The partition that Java's default partitioner chooses for a key."""
     return (murmur2(key) & POSITIVE) % partition_count

@@ -1,10 +1,10 @@
-"""Where fetches go: to a partition's leader, or to the follower in the same rack (KIP-392).
+"""The replicas to fetch from: the leader, or the preferred read replica in the same rack (KIP-392).
 
-Owns: where this client stands, and which follower each leader has named.  Must not know how records
-are fetched.
+Owns: the rack of this client, and the preferred read replica that each leader has named.  Must not
+know how records are fetched.
 
-A follower that gives nothing is left alone for a while: it may be behind, or gone, and the leader
-may not know it yet.
+A follower that returns nothing is not used for a while: it may lag or be down, and the leader may
+not know that yet.
 """
 
 import socket
@@ -16,17 +16,17 @@ from sparklog.client.cluster_view import ClusterView
 from sparklog.client.deadline import Deadline
 from sparklog.types import NO_NODE, TopicPartition
 
-#: Says where the client stands, once the cluster is known; empty: nowhere, so leaders are read.
+#: Returns the rack of the client, once the cluster is known; empty: only leaders are read.
 RackOf = Callable[[ClusterView], str]
 
-#: For how long a follower is read from before its leader is asked again, as Java's consumers do.
+#: Time for which a follower is read before the leader is asked again, as in Java's consumer.
 PREFERRED_SECONDS_MAX: Final = 300.0
-#: For how long a partition is read from its leader after a follower gave nothing.
+#: Time for which a partition is read from its leader after a follower returned nothing.
 LEADER_ONLY_SECONDS: Final = 5.0
 
 
 class PreferredReadReplicas:
-    """The followers that one client reads from."""
+    """The preferred read replicas of one client, by partition."""
 
     def __init__(self, rack_of: RackOf) -> None:
         self._rack_of = rack_of
@@ -35,7 +35,7 @@ class PreferredReadReplicas:
         self._leader_only: dict[TopicPartition, Deadline] = {}
 
     def rack(self, partitions: Iterable[TopicPartition], view: ClusterView) -> str:
-        """What a leader is told, so that it may name a follower; empty where it shall not."""
+        """The rack of a fetch request; empty where the leader must return records itself."""
         if self._rack is None:
             self._rack = self._rack_of(view)
         if not self._rack or any(self._is_leader_only(tp) for tp in partitions):
@@ -43,7 +43,7 @@ class PreferredReadReplicas:
         return self._rack
 
     def node_of(self, tp: TopicPartition, leader: int) -> int:
-        """Who is asked for a partition."""
+        """The node to fetch a partition from."""
         node, until = self._preferred.get(tp, (leader, None))
         if until is not None and until.expired:
             del self._preferred[tp]
@@ -51,15 +51,15 @@ class PreferredReadReplicas:
         return node
 
     def is_follower(self, tp: TopicPartition, node: int) -> bool:
-        """Whether that node is asked because it was named."""
+        """Whether the node is the preferred read replica of the partition."""
         return self._preferred.get(tp, (NO_NODE, None))[0] == node
 
     def prefer(self, tp: TopicPartition, node: int) -> None:
-        """The leader has sent us to that follower."""
+        """The leader has named a preferred read replica."""
         self._preferred[tp] = (node, Deadline(PREFERRED_SECONDS_MAX))
 
     def fall_back(self, tp: TopicPartition, node: int) -> None:
-        """That node gave nothing; a leader is asked again all the same."""
+        """The node returned nothing: ask the leader for a while.  No effect if it is the leader."""
         if self.is_follower(tp, node):
             del self._preferred[tp]
             self._leader_only[tp] = Deadline(LEADER_ONLY_SECONDS)
@@ -72,7 +72,7 @@ class PreferredReadReplicas:
 
 
 def given_rack(rack: str) -> RackOf:
-    """That rack, whatever the cluster has."""
+    """A rack that does not depend on the cluster."""
     return lambda _view: rack
 
 
@@ -80,13 +80,13 @@ NO_RACK: Final = given_rack("")
 
 
 def own_rack(view: ClusterView) -> str:
-    """The rack of the brokers on this host, if they have one and the same."""
+    """The rack of the brokers on this host, if all of them have the same rack."""
     racks = {rack for node, rack in view.racks.items() if _is_here(view.nodes[node].host)}
     return racks.pop() if len(racks) == 1 else ""
 
 
 def _is_here(host: str) -> bool:
-    """Whether an address is one of this host's: no other can be bound to."""
+    """Whether an address belongs to this host: other addresses cannot be bound."""
     with suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(
             host, 0, type=socket.SOCK_DGRAM

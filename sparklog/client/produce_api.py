@@ -1,7 +1,7 @@
 """The bodies of Produce, by partition.
 
-Owns: the way from encoded batches to a request, and from a response to offsets and errors.  Must
-not know which broker is asked, nor records: batches are bytes.
+Owns: making a request from encoded batches, and offsets and errors from a response.  Must not know
+which broker is asked, nor records: batches are bytes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ def produce_results(
         for part in topic.partition_responses:
             tp = TopicPartition(name, part.index)
             if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                results[tp] = Produced()  # written before; the broker forgot where
+                results[tp] = Produced()  # written before; the broker no longer knows the offset
             elif part.error_code:
                 reason = part.error_message or f"batch for {tp} refused"
                 results[tp] = kafka_error(part.error_code, reason)

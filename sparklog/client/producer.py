@@ -1,11 +1,11 @@
-"""A producer of single records: collects them into batches and sends those in order.
+"""A producer of single records: it collects records into batches and sends the batches in order.
 
 Owns: partitioning, batching, sequence numbers and delivery.  Must not know Arrow or Spark: bulk
 writers encode their own batches and use ``DataClient``.
 
-Each partition has at most one batch under way, so order holds whatever is retried.  Every batch of
-an idempotent producer carries the partition's producer id and next sequence; when the fate of a
-batch is unknown at its deadline, the partition moves to a fresh producer id.
+Each partition has at most one batch in flight, so retries cannot change the order.  Every batch of
+an idempotent producer carries the partition's producer id and next sequence number.  When it is
+unknown at the deadline whether a batch was written, the partition moves to a new producer id.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from sparklog.wire.records.builder import Record, encode_batch
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-#: What a record costs in a batch besides key and value, roughly.
+#: Bytes of a record in a batch besides key, value and headers, roughly.
 _RECORD_OVERHEAD: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Where a record is; offset -1 when the broker did not say."""
+    """Where a record was written; offset -1 when the broker did not say."""
 
     topic: str
     partition: int
@@ -48,7 +48,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """``acks``: 0, 1 or -1 (all).  Idempotence needs -1 and is off otherwise."""
+    """The options of a producer.
+
+    ``acks`` is 0, 1 or -1 (all).  Idempotence needs -1 and is off otherwise.
+    """
 
     acks: int = ACKS_ALL
     idempotent: bool = True
@@ -69,7 +72,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Queue:
-    """What waits for one partition.  The last batch is open for more records."""
+    """The batches that wait for one partition.  The last batch is open for more records."""
 
     batches: deque[_Batch] = field(default_factory=deque)
     sender: "asyncio.Task[None] | None" = None
@@ -110,10 +113,10 @@ class Producer:
         timestamp: int | None = None,
         headers: Headers = (),
     ) -> "asyncio.Future[Delivered]":
-        """Queue a record; the future tells where it went, or raises KafkaError.
+        """Queue a record; the future gives its place in the log, or raises KafkaError.
 
-        Keys go to the partition that Java's producer takes; records without one stay on a
-        partition until a batch is full.  Waits while ``buffer_bytes`` are queued.
+        A record with a key goes to the partition that Java's producer chooses.  Records without a
+        key stay on a partition until a batch is full.  Waits while ``buffer_bytes`` are queued.
         """
         if self._closed:
             raise ClosedError("the producer is closed; make a new one")
@@ -129,7 +132,7 @@ class Producer:
         return self._append(tp, record, size_bytes)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything that was sent is delivered or has failed.
+        """Wait until every record that was sent is delivered or has failed.
 
         Raises the first failure since the last flush, or TimeoutError when time is up.
         """
@@ -162,7 +165,7 @@ class Producer:
             queue.hurry.set()
         return [queue.sender for queue in self._queues.values() if queue.sender is not None]
 
-    # queueing
+    # queues
 
     async def _partition(
         self, topic: str, key: bytes | None, partition: int | None
@@ -182,7 +185,7 @@ class Producer:
             return not full or not self._buffered_bytes
 
         if not fits():
-            self._senders()  # they need not linger
+            self._senders()  # batches are sent without lingering
             async with self._space:
                 await self._space.wait_for(fits)
         self._buffered_bytes += size_bytes
@@ -239,8 +242,8 @@ class Producer:
             self._space.notify_all()
 
     async def _deliver(self, tp: TopicPartition, queue: _Queue, batch: _Batch) -> None:
-        """Send a batch, in halves where the leader finds it too large.  Every future of it is done
-        afterwards, also when this is cancelled."""
+        """Send a batch, in halves if the leader refuses it as too large.  Every future of the batch
+        is done afterwards, also after a cancellation."""
         parts = deque((batch,))
         try:
             while parts:
@@ -258,7 +261,7 @@ class Producer:
     async def _send_batch(
         self, tp: TopicPartition, queue: _Queue, batch: _Batch
     ) -> tuple[_Batch, ...]:
-        """Send one batch; its halves when those are to be sent instead."""
+        """Send one batch.  Returns: its halves if these must be sent instead."""
         options = self.options
         sends: Counter[TopicPartition] = Counter()
         try:
@@ -271,12 +274,12 @@ class Producer:
                 sends=sends,
             )
         except SparklogError as error:
-            # Whether the batch was written may be unknown: its sequence must not be used again.
+            # It may be unknown whether the batch was written: do not reuse its sequence numbers.
             self._sequences.forget(tp)
             queue.shares_identity = False
             if _is_too_large(error) and len(batch.records) > 1 and sends[tp] == 1:
-                # As Java's producer does; one record that is too large does not fail the others.
-                # An earlier request may have been written while the topic took larger batches.
+                # As in Java's producer: one record that is too large does not fail the others.
+                # An earlier request may have been written while the topic allowed larger batches.
                 return _halves(batch)
             self._fail(batch, error)
         else:
@@ -298,7 +301,7 @@ class Producer:
         return self.options.idempotent and self.options.acks == ACKS_ALL
 
     async def _new_identity(self, *, shared: bool) -> ProducerIdentity:
-        """One id serves all partitions, until one of them loses track of its sequence."""
+        """A shared identity for all partitions; a partition that lost its sequence gets its own."""
         if not shared:
             return await self._data_client.init_producer_id(
                 timeout_s=self.options.delivery_timeout_s
@@ -312,7 +315,7 @@ class Producer:
         for future in batch.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # flush reports it, so it is no news if nobody looks
+                future.exception()  # flush reports the error, so asyncio need not log it
 
     def _succeed(self, tp: TopicPartition, batch: _Batch, produced: Produced) -> None:
         known = produced.base_offset >= 0
@@ -333,12 +336,12 @@ class Producer:
 
 
 def _is_too_large(error: SparklogError) -> bool:
-    """Whether the leader refused a batch for its size; nothing of it was written then."""
+    """Whether the leader refused a batch for its size, which means that it was not written."""
     return isinstance(error, KafkaError) and error.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def _halves(batch: _Batch) -> tuple[_Batch, _Batch]:
-    """The first half of a batch's records, and the others.  Their bytes stay reserved as one."""
+    """The first and second half of a batch; the batch keeps the reserved bytes of both."""
     middle = len(batch.records) // 2
     return (
         _Batch(records=batch.records[:middle], futures=batch.futures[:middle]),

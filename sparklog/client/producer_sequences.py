@@ -51,15 +51,15 @@ class ProducerSequences:
         return tp in self._partitions
 
     def start(self, tp: TopicPartition, identity: ProducerIdentity, sequence: int = 0) -> None:
-        """Use an identity for a partition from now on, its next batch at ``sequence``."""
+        """Use an identity for a partition from now on; its next batch is at ``sequence``."""
         self._partitions[tp] = _PartitionState(identity, sequence)
 
     def forget(self, tp: TopicPartition) -> None:
-        """Whether a batch was written is unknown: its sequence number must not be used again."""
+        """It is unknown whether a batch was written: do not use its sequence numbers again."""
         self._partitions.pop(tp, None)
 
     def next_batch(self, tp: TopicPartition) -> BatchIdentity:
-        """What the next batch of a started partition carries.  ``advance`` moves on."""
+        """The header fields of the next batch of a started partition; ``advance`` counts it."""
         state = self._partitions[tp]
         return BatchIdentity(
             producer_id=state.identity.producer_id,
@@ -68,6 +68,6 @@ class ProducerSequences:
         )
 
     def advance(self, tp: TopicPartition, record_count: int) -> None:
-        """A batch of so many records has taken its sequence numbers; they wrap to 0 (31 bits)."""
+        """Count a batch of ``record_count`` records; sequence numbers wrap to 0 (31 bits)."""
         state = self._partitions[tp]
         state.next_sequence = add_sequence(state.next_sequence, record_count)

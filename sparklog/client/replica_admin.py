@@ -1,4 +1,4 @@
-"""Administration of replicas: who has what, who leads, and moving them between brokers.
+"""Administration of replicas: their brokers, leaders, and moves between brokers.
 
 Owns: the requests of tools about replicas and their results as values.  Must not know how the
 controller decides, nor how a plan is made.
@@ -30,16 +30,16 @@ from sparklog.wire.protocol.messages.list_partition_reassignments import (
 from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.protocol.schema import Request
 
-#: How long a question that others can answer too waits for the controller.
+#: Time for the controller to respond before another node is asked, in seconds.
 CONTROLLER_S_MAX: Final = 2.0
 
-#: The refusal of each item, or None.
+#: The refusal of each partition; None: accepted.
 Refusals = dict[TopicPartition, KafkaError | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasDescription:
-    """One partition's replicas as DescribeTopicPartitions tells them (KIP-966)."""
+    """The replicas of one partition, from DescribeTopicPartitions (KIP-966)."""
 
     leader: int
     leader_epoch: int
@@ -51,18 +51,18 @@ class ReplicasDescription:
 
     @property
     def under_replicated(self) -> bool:
-        """Whether a replica is not in sync, as Kafka counts it."""
+        """Whether a replica is not in the ISR (Kafka's under-replicated partition)."""
         return len(self.isr) < len(self.replicas)
 
     @property
     def preferred(self) -> bool:
-        """Whether it is led by the replica that should."""
+        """Whether the preferred replica leads the partition."""
         return self.leader != NO_NODE and self.leader == self.replicas[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """One partition on its way: ``replicas`` are all that it has now, those to come included."""
+    """A partition reassignment; ``replicas`` are all current ones, those being added included."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -70,7 +70,10 @@ class Reassignment:
 
 
 class ReplicaAdmin:
-    """Every call raises KafkaError for a refusal and ConnectError when nobody answers."""
+    """Requests about replicas.
+
+    Every call raises KafkaError for a refusal and ConnectError when no node responds.
+    """
 
     def __init__(self, cluster: ClusterClient, *, timeout_s: float = 60.0) -> None:
         self.cluster = cluster
@@ -79,7 +82,7 @@ class ReplicaAdmin:
     async def describe(
         self, names: Collection[str] = (), *, internal: bool = False
     ) -> dict[TopicPartition, ReplicasDescription]:
-        """The partitions of topics, of all of them when none is named, in their order."""
+        """The partitions of topics (of all topics if none is named), in order."""
         deadline = Deadline(self.timeout_s)
         found: dict[TopicPartition, ReplicasDescription] = {}
         topics = tuple(TopicRequest(name=name) for name in sorted(names))
@@ -106,8 +109,8 @@ class ReplicaAdmin:
     ) -> Refusals:
         """Elect leaders of partitions, or of all (None).
 
-        Partitions that have the leader they should are refused with ELECTION_NOT_NEEDED, and left
-        out when all were asked for.
+        Partitions that already have the right leader are refused with ELECTION_NOT_NEEDED, or left
+        out if all partitions were requested.
         """
         deadline = Deadline(self.timeout_s)
         wanted = None
@@ -127,7 +130,7 @@ class ReplicaAdmin:
         }
 
     async def reassign(self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]) -> Refusals:
-        """Begin to move partitions to these replicas; None takes back what is under way."""
+        """Begin to move partitions to these replicas; None cancels a reassignment."""
         deadline = Deadline(self.timeout_s)
         topics = tuple(
             ReassignableTopic(
@@ -152,7 +155,7 @@ class ReplicaAdmin:
     async def reassignments(
         self, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """What is under way."""
+        """The reassignments in progress."""
         deadline = Deadline(self.timeout_s if timeout_s is None else timeout_s)
         request = ListPartitionReassignmentsRequest(timeout_ms=deadline.left_ms)
         response = await self._ask(request, deadline)
@@ -172,7 +175,7 @@ class ReplicaAdmin:
         await self._ask(request, Deadline(self.timeout_s))
 
     async def _ask_freshest(self, request: Request, deadline: Deadline) -> Any:
-        """The controller, which knows first; any node when it does not answer soon."""
+        """Ask the controller, which knows first; any node if it does not respond soon."""
         try:
             return await self.cluster.ask_controller(request, deadline.capped(CONTROLLER_S_MAX))
         except (ConnectError, KafkaError):

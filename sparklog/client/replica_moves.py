@@ -1,6 +1,6 @@
-"""Moving replicas: what is now, a plan for it, carrying it out, and how far that is.
+"""Moving replicas: the current assignment, a plan, its execution, and the progress.
 
-Owns: the steps and the measure of progress.  Must not know who asks or who shows it.
+Owns: the steps and the measure of progress.  Must not know the caller, nor how progress is shown.
 """
 
 import asyncio
@@ -19,7 +19,10 @@ LOOK_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveProgress:
-    """``bytes_total`` grows when leaders do; a partition that is done counts as copied."""
+    """The progress of moves.
+
+    ``bytes_total`` grows with the logs of leaders; a finished partition counts as copied.
+    """
 
     partitions_total: int
     partitions_left: int
@@ -31,13 +34,13 @@ class MoveProgress:
         return not self.partitions_left
 
 
-#: Is told how far it is, from time to time.
+#: Called with the progress from time to time.
 ShowMoves = Callable[[MoveProgress], None]
 
 
 async def present_replicas(admin: Admin, topics: Collection[str] = ()) -> Assignment:
-    """Replicas by partition (of all topics when none is named); of one that is moving, those that
-    it is to have."""
+    """Replicas by partition (of all topics if none is named); of a partition that moves, the target
+    replicas."""
     described = await admin.replicas.describe(topics, internal=not topics)
     moving = await admin.replicas.reassignments()
     return {
@@ -52,9 +55,9 @@ async def plan_even(
     brokers: Collection[int] | None = None,
     replication_factor: int | None = None,
 ) -> Assignment:
-    """What changes when these partitions spread evenly over brokers (None: all that live).
+    """The changes that spread these partitions evenly over brokers (None: all live brokers).
 
-    Raises KafkaError for a broker that is not known and for too few of them.
+    Raises KafkaError for an unknown broker and for too few brokers.
     """
     nodes = {node.node_id: node for node in (await admin.describe_cluster()).nodes}
     nodes.pop(CONTROLLER_NODE_ID, None)
@@ -69,7 +72,7 @@ async def plan_even(
 async def await_moves(
     admin: Admin, partitions: Collection[TopicPartition], show: ShowMoves
 ) -> None:
-    """Until none of these partitions moves any more."""
+    """Wait until none of these partitions moves any more."""
     watch = MoveWatch(admin, partitions)
     while not (seen := await watch.look()).done:
         show(seen)
@@ -78,12 +81,12 @@ async def await_moves(
 
 
 class MoveWatch:
-    """The reassignment of some partitions; ``look`` from time to time."""
+    """Watches the reassignment of some partitions; the caller calls ``look`` from time to time."""
 
     def __init__(self, admin: Admin, partitions: Collection[TopicPartition]) -> None:
         self._admin = admin
         self._partitions = frozenset(partitions)
-        #: Bytes to copy, as last seen, by partition.
+        #: Bytes to copy by partition, as of the last look.
         self._sizes: dict[TopicPartition, int] = {}
 
     async def look(self) -> MoveProgress:
@@ -108,7 +111,7 @@ class MoveWatch:
         )
 
     async def _log_sizes(self) -> dict[tuple[TopicPartition, int], int]:
-        """Bytes by partition and broker; empty when brokers do not answer, as in a failure."""
+        """Bytes by partition and broker; empty when brokers do not respond."""
         with suppress(SparklogError):
             described = await self._admin.describe_log_dirs()
             return {

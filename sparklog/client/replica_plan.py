@@ -1,12 +1,12 @@
-"""Plans for moving replicas: to other brokers, to more or fewer of them, evenly, moving little.
+"""Plans for moving replicas: to other brokers, or to more or fewer, evenly and with few moves.
 
-Owns: the choice.  Must not know how a plan is carried out.
+Owns: the choice of replicas.  Must not know how a plan is carried out.
 
-A plan keeps the replicas that may stay, adds those that are missing, and then moves single
+A plan keeps the replicas that may stay and adds the missing replicas.  Then it moves single
 replicas from brokers that have many to brokers that have few: first within each topic, then over
 all topics without making any topic less even.  A move never makes replicas of a partition share a
-rack that did not before.  At last the order of replicas, and with it the preferred leader, is
-changed where a broker would lead too much.
+rack that did not share it before.  Last, the order of replicas, and with it the preferred replica,
+is changed where a broker would lead too many partitions.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from sparklog.types import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]
 
-#: As a scope in place of a topic: no topic is called so.
+#: The scope of all topics; no topic has an empty name.
 _ALL_TOPICS: Final = ""
 
 
@@ -27,10 +27,10 @@ def plan_replicas(
     racks: Mapping[int, str | None],
     replication_factor: int | None = None,
 ) -> Assignment:
-    """What changes when these partitions go to the brokers in ``racks`` (broker id to rack).
+    """The changes that move these partitions to the brokers in ``racks`` (broker id to rack).
 
-    ``replication_factor`` None keeps that of each partition.  Raises KafkaError when there are too
-    few brokers.
+    ``replication_factor`` None keeps the factor of each partition.  Raises KafkaError for too few
+    brokers.
     """
     plan = _Plan(racks)
     for tp in sorted(current):
@@ -50,16 +50,16 @@ def plan_replicas(
 def moved_replicas(
     current: Mapping[TopicPartition, Sequence[int]], plan: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas that have to be copied, by partition; those that only change order are not."""
+    """The replicas that must be copied, by partition; a change of order copies nothing."""
     moved = {tp: tuple(r for r in new if r not in current[tp]) for tp, new in plan.items()}
     return {tp: replicas for tp, replicas in moved.items() if replicas}
 
 
 class _Plan:
-    """The replicas so far; how many each broker has and leads, by (scope, broker)."""
+    """The replicas so far, and how many each broker has and leads, by (scope, broker)."""
 
     def __init__(self, racks: Mapping[int, str | None]) -> None:
-        # Without a rack, a broker stands for itself.
+        # A broker without a rack counts as its own rack.
         self._racks = {broker: rack or f"broker {broker}" for broker, rack in racks.items()}
         self._replicas: dict[TopicPartition, list[int]] = {}
         self._by_broker: dict[int, set[TopicPartition]] = {broker: set() for broker in racks}
@@ -70,7 +70,7 @@ class _Plan:
         return {tp: tuple(replicas) for tp, replicas in self._replicas.items()}
 
     def keep(self, tp: TopicPartition, replicas: Sequence[int], wanted: int) -> None:
-        """Take over what may stay; of too many, those that share a rack go first."""
+        """Keep the replicas that may stay; of too many, drop those that share a rack first."""
         staying = [broker for broker in replicas if broker in self._racks]
         first_of_racks = list(
             {self._racks[broker]: broker for broker in reversed(staying)}.values()
@@ -83,7 +83,7 @@ class _Plan:
                 self._add(tp, broker)
 
     def fill(self, tp: TopicPartition, wanted: int) -> None:
-        """Add replicas on the emptiest brokers, in racks that the partition is not in yet."""
+        """Add replicas on the least loaded brokers, in racks without a replica of the partition."""
         replicas = self._replicas[tp]
         while len(replicas) < wanted:
             used = {self._racks[broker] for broker in replicas}
@@ -109,8 +109,8 @@ class _Plan:
     def _even_out_replicas(self, scope: str, partitions: set[TopicPartition]) -> None:
         """Move replicas until no move would make the loads of brokers (in the scope) more even.
 
-        First from brokers with too many to brokers with too few; only where racks forbid that, by
-        way of others.
+        First from brokers with too many replicas to brokers with too few; where racks forbid that,
+        through other brokers.
         """
         while self._move_surplus(scope, partitions, by_way_of_others=False):
             pass
@@ -120,7 +120,7 @@ class _Plan:
     def _move_surplus(
         self, scope: str, partitions: set[TopicPartition], *, by_way_of_others: bool
     ) -> bool:
-        """One round of moves; whether there was one."""
+        """Make one round of moves; whether a replica was moved."""
         load, moved = self._load, False
         total = sum(load[scope, broker] for broker in self._racks)
         floor, ceiling = total // len(self._racks), -(-total // len(self._racks))
@@ -142,7 +142,7 @@ class _Plan:
     def _move(
         self, scope: str, partitions: set[TopicPartition], giver: int, taker: int, count: int
     ) -> bool:
-        """Move up to so many replicas; whether there was one."""
+        """Move up to ``count`` replicas; whether a replica was moved."""
         candidates = (self._by_broker[giver] & partitions) - self._by_broker[taker]
         left = count
         for tp in sorted(candidates):
@@ -170,7 +170,7 @@ class _Plan:
             for tp in partitions:
                 replicas = self._replicas[tp]
                 leader = replicas[0]
-                # Over all topics, none may become less even.
+                # Over all topics, no single topic may become less even.
                 allowed = [
                     b
                     for b in replicas
@@ -185,7 +185,7 @@ class _Plan:
                     changed = True
 
     def _order(self, tp: TopicPartition, broker: int) -> tuple[int, int, int]:
-        """Emptiest first."""
+        """A sort key: the least loaded broker first."""
         return (self._load[tp.topic, broker], self._load[_ALL_TOPICS, broker], broker)
 
     def _add(self, tp: TopicPartition, broker: int) -> None:

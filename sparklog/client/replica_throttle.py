@@ -1,7 +1,7 @@
-"""Limits on the copying of replicas that move, so that clients keep their share (KIP-73).
+"""Throttling of replica moves, so that clients keep their share of bandwidth (KIP-73).
 
-Owns: which settings of topics and brokers make a limit, as Kafka's tools set them.  Must not know
-how brokers keep it.
+Owns: the settings of topics and brokers that make a throttle, as Kafka's tools set them.  Must not
+know how brokers apply a throttle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 def throttled_replicas(
     present: Mapping[TopicPartition, Sequence[int]], plan: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[str, dict[str, str]]:
-    """The settings of each topic that a plan moves: who sends is listed, and who is new."""
+    """The throttle settings of each topic that a plan moves: sending and new replicas."""
     found: dict[str, dict[str, list[str]]] = {}
     for tp, replicas in sorted(plan.items()):
         new = [broker for broker in replicas if broker not in present.get(tp, ())]
@@ -39,7 +39,7 @@ async def throttle(
     plan: Mapping[TopicPartition, Sequence[int]],
     rate: int,
 ) -> None:
-    """Let what a plan moves be copied at so many bytes a second, by each broker and direction."""
+    """Throttle a plan's moves to a rate in bytes per second, by broker and direction."""
     for broker in sorted({b for each in (*present.values(), *plan.values()) for b in each}):
         await admin.alter_broker_configs(broker, {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)})
     for topic, settings in throttled_replicas(present, plan).items():
@@ -47,7 +47,7 @@ async def throttle(
 
 
 async def unthrottle(admin: Admin, topics: Iterable[str]) -> None:
-    """Take the limits of these topics and of all brokers away."""
+    """Remove the throttles of these topics and of all brokers."""
     for topic in topics:
         await admin.alter_topic_configs(topic, {LEADER_REPLICAS: None, FOLLOWER_REPLICAS: None})
     for node in (await admin.describe_cluster()).nodes:

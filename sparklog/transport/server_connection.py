@@ -223,9 +223,7 @@ class ServerConnection(Channel):
                 if self._overloaded(1) or self._work is not None:
                     self._pause()
                     self._frames = self._memory.keep(self._frames)
-                    if (
-                        self._memory.claimed_bytes
-                    ):  # release the memory that sliced work does not need
+                    if self._memory.claimed_bytes:  # sliced work does not need all of it
                         self._memory.arrived()
                     return
         except Exception as error:
