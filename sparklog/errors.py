@@ -150,7 +150,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "ErrorCode":
-        """A code from the wire; UNKNOWN_SERVER_ERROR stands for one that is not known here."""
+        """A code from the wire; UNKNOWN_SERVER_ERROR stands for every unknown code."""
         return cls(code) if code in cls._value2member_map_ else cls.UNKNOWN_SERVER_ERROR
 
 
@@ -200,7 +200,7 @@ class SparklogError(Exception):
 class KafkaError(SparklogError):
     """A refusal with a Kafka error code.
 
-    ``str()`` gives the message; it names the thing and the remedy where there is one.
+    ``str()`` gives code and message; the message names the subject and, if possible, the remedy.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -228,9 +228,9 @@ class DecodeError(SparklogError):
 
 
 class CorruptBatchError(DecodeError):
-    """Records that a reader cannot take: their batch is damaged, or was never well-formed.
+    """Records that cannot be read: their batch is damaged, or was never well-formed.
 
-    Names topic, partition and offsets, what is wrong, and how to read on without them.
+    The message names topic, partition, offsets and the reason, and how to skip the records.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class CorruptLogError(SparklogError):
 class DamagedRangeError(CorruptLogError):
     """A range of a log that is known to be damaged, while the rest of the log works.
 
-    ``first_offset`` is the first offset in it, ``end_offset`` the first one behind it.
+    ``first_offset`` is the first offset in the range, ``end_offset`` the first offset behind it.
     """
 
     def __init__(
@@ -286,16 +286,16 @@ class DamagedRangeError(CorruptLogError):
 
 
 class StorageError(SparklogError):
-    """A storage backend could not do what was asked (full, read-only, missing, unreachable).
+    """An operation of a storage backend failed (full, read-only, missing, unreachable).
 
-    ``code`` is the system's error number where there is one.
+    ``code`` is the system's error number, or 0.
     """
 
     code: int = 0
 
 
 class ChangedFileError(StorageError):
-    """A file that something else than its owner made shorter, or replaced by another file."""
+    """A file that a stranger to its owner made shorter, or replaced by another file."""
 
 
 class LostLogError(StorageError):
@@ -303,11 +303,11 @@ class LostLogError(StorageError):
 
 
 class DamagedLogError(StorageError):
-    """A log that takes no appends because of a CorruptLogError, whose text it has."""
+    """A log that takes no appends because of a CorruptLogError; the message is that error's."""
 
 
 class LockedError(StorageError):
-    """A folder that another live process owns."""
+    """A directory that another live process has locked."""
 
 
 class ConfigError(SparklogError):
@@ -315,11 +315,11 @@ class ConfigError(SparklogError):
 
 
 class DataLossError(SparklogError):
-    """Records that a read was to return are gone; names their offsets and the remedy."""
+    """Records of a planned read are gone; the message names their offsets and the remedy."""
 
 
 class StartError(SparklogError):
-    """A cluster that cannot start here: what was wanted, what was found, and the remedy."""
+    """A cluster cannot start; the message names the requirement, the finding and the remedy."""
 
 
 class ConnectError(SparklogError):
@@ -327,9 +327,9 @@ class ConnectError(SparklogError):
 
 
 class ClosedError(ConnectError):
-    """A client or a cluster that its owner has closed.  No retry helps; the message names what to
-    open instead."""
+    """A client or a cluster that its owner has closed.  Retries do not help; the message says
+    what to open instead."""
 
 
 class ProtocolError(SparklogError):
-    """A peer that does not speak the protocol as it should."""
+    """A peer that violates the protocol."""

@@ -1,10 +1,11 @@
-"""Work that is done in slices, so that an event loop serves others in between.
+"""Sliced work: work in slices, so that an event loop serves other events in between.
 
-Owns: the shape of such work, the unit in which its cost is counted, and running it through at once.
-Must not know event loops, connections, or any particular work.
+Owns: the type of sliced work, the unit of its cost, and running all slices at once.  Must not know
+event loops, connections, or any particular work.
 
-Cost is counted from numbers of items, never measured: the same request is divided in the same way
-on every machine and in the simulation.  One unit stands for about one microsecond of CPU time.
+Cost is counted from numbers of items and never measured.  So the same request is divided in the
+same way on every machine and in the simulation.  One unit stands for about one microsecond of CPU
+time.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -15,19 +16,19 @@ ResultT = TypeVar("ResultT")
 GroupT = TypeVar("GroupT")
 MadeT = TypeVar("MadeT")
 
-#: Yields what was spent since the last yield, in units, and returns a result.
+#: Yields the units spent since the last yield, and returns a result.
 Slices = Generator[int, None, ResultT]
 
-#: Units after which sliced work yields; what it does between two yields cannot be divided.
+#: Units after which sliced work yields; the work between two yields cannot be divided.
 SLICE_UNITS: Final = 500
-#: Items of a message that are decoded or encoded at once; more are handled in slices.
+#: Items of a message that are decoded or encoded at once; messages with more take slices.
 ITEMS_AT_ONCE: Final = 500
-#: Units of a group of items, a topic for example, beside those of its items.
+#: Units of a group of items, such as a topic, in addition to the units of its items.
 _GROUP_UNITS: Final = 3
 
 
 def run_through(slices: Slices[ResultT]) -> ResultT:
-    """All slices here and now; the result."""
+    """Run all slices at once and return the result."""
     try:
         while True:
             next(slices)
@@ -39,7 +40,7 @@ def run_through(slices: Slices[ResultT]) -> ResultT:
 def in_slices(
     function: Callable[[ItemT], ResultT], items: Iterable[ItemT], units: int
 ) -> Slices[list[ResultT]]:
-    """``function`` of every item, each of which costs ``units``."""
+    """Apply ``function`` to every item, at a cost of ``units`` per item."""
     results: list[ResultT] = []
     add = results.append
     spent = 0
@@ -61,7 +62,7 @@ def in_groups(
     make: Callable[[GroupT, tuple[ResultT, ...]], MadeT],
     units: int,
 ) -> Slices[tuple[MadeT, ...]]:
-    """What ``make`` makes of every group and of ``function`` of its items, which cost ``units``."""
+    """Apply ``function`` to all items, at ``units`` each, and ``make`` to all groups."""
     made: list[MadeT] = []
     spent = 0
     for group in groups:

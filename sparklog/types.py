@@ -24,7 +24,7 @@ MAX_INT64 = 2**63 - 1
 
 
 class TimestampType(IntEnum):
-    """Where a record's timestamp comes from (``timestampType`` in Spark's Kafka source)."""
+    """The origin of a record's timestamp (``timestampType`` in Spark's Kafka source)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -64,14 +64,14 @@ class ResourceType(IntEnum):
 
 
 class ElectionType(IntEnum):
-    """PREFERRED: the first replica, if it is in sync.  UNCLEAN: any that lives, if none is."""
+    """PREFERRED: the first replica, if in sync.  UNCLEAN: any live replica, if none is in sync."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class ConfigSource(IntEnum):
-    """Where a setting's value comes from (``DescribeConfigsResponse.ConfigSource``)."""
+    """The origin of a setting's value (``DescribeConfigsResponse.ConfigSource``)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -81,9 +81,9 @@ class ConfigSource(IntEnum):
 
 
 class TopicPartition(NamedTuple):
-    """A partition by name; prints as its folder is called, ``topic-3``.
+    """A partition by name; prints like the directory of its log, ``topic-3``.
 
-    A tuple, because every request makes some and looks them up.
+    A tuple, because every request makes and looks up several of them.
     """
 
     topic: str
@@ -95,7 +95,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a node listens; prints as ``host:port``, IPv6 hosts in brackets."""
+    """The address of a node; prints as ``host:port``, IPv6 hosts in brackets."""
 
     host: str
     port: int
@@ -119,8 +119,8 @@ class Endpoint:
 
 
 def _is_host(host: str) -> bool:
-    """Whether a resolver takes the name: no characters that names do not have, no label that is
-    empty or too long."""
+    """Whether a resolver accepts the name: no invalid characters, and no empty or too long
+    label."""
     if not host or not host.isprintable() or any(each in " []/\\@#?,'\"" for each in host):
         return False
     try:

@@ -1,6 +1,6 @@
-"""The length in front of a frame: its form, and the error for a length that no frame may have.
+"""The length in front of a frame, and the error for an invalid length.
 
-Owns: the four length bytes of Kafka's framing, and the texts of refused lengths.  Must not know
+Owns: the four length bytes of Kafka's framing, and the texts of the errors.  Must not know
 buffers, sockets or what a frame holds.
 
 The decoders compare lengths themselves (``0 <= length <= max_frame_bytes``): a call per frame would

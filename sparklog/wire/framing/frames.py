@@ -1,12 +1,12 @@
-"""Bytes in, whole frames out: the four length bytes and nothing else.
+"""The frame decoder of a server: received bytes -> whole frames in shared memory.
 
-Owns: the unfinished frame of one connection.  Must not know sockets or what a frame says.
-``get_buffer`` and ``buffer_updated`` have the shape of ``asyncio.BufferedProtocol``.
+Owns: the unfinished frame of one connection.  Must not know sockets or what a frame holds.
+``get_buffer`` and ``buffer_updated`` have the signatures of ``asyncio.BufferedProtocol``.
 
-Limits: a frame is at most ``max_frame_bytes`` long.  A connection receives into memory that it
-shares with others (``receive_memory.py``) and holds only the unfinished frame at the end of a
-receive: a copy of its bytes when it will fit into the next receive, else a buffer of its own, whose
-memory grows with the bytes that arrive.  The buffer goes back as soon as the frame was handled.
+Limits: a frame is at most ``max_frame_bytes`` long.  All connections receive into shared memory
+(``receive_memory.py``).  Between receives, a connection holds only its unfinished frame: a copy of
+the bytes if the frame will fit into the next receive, else a buffer of its own, whose memory grows
+with the bytes that arrive.  The buffer is given back as soon as the frame was handled.
 """
 
 from typing import Final
@@ -19,18 +19,18 @@ from sparklog.wire.framing.receive_memory import (
     ReceiveMemory,
 )
 
-#: Unfinished frames up to this size are copied once, in front of what comes next.
+#: Unfinished frames up to this size are copied once, to the front of the next receive.
 CARRIED_BYTES_MAX: Final = 256 * 1024
-#: So many bytes of an unfinished frame are copied however often more of them arrive.  A buffer is a
-#: map, of which a process can have only so many.
+#: Up to this size, the bytes of an unfinished frame are copied at every receive.  The alternative,
+#: a buffer, is a memory map, and their number per process is limited.
 SMALL_BYTES_MAX: Final = 2 * SCARCE_BYTES
 
 
 class FrameDecoder:
     """Received bytes -> whole frames.
 
-    ``unfinished_bytes`` is the size, length bytes included, of the frame that has not wholly
-    arrived: 0 without one, ``LENGTH_BYTES`` while its size is not known.
+    ``unfinished_bytes`` is the size of the unfinished frame, length bytes included.  It is 0
+    without such a frame, and ``LENGTH_BYTES`` while the length is not known.
     """
 
     __slots__ = (
@@ -49,27 +49,27 @@ class FrameDecoder:
         self._max_frame_bytes = max_frame_bytes
         self._memory = memory or ReceiveMemory()
         self._carried = b""
-        #: The buffer of a large frame under way, of which ``_end`` bytes have arrived.
+        #: The buffer of an unfinished large frame, of which ``_end`` bytes have arrived.
         self._own: memoryview | None = None
         self._end = 0
-        #: A buffer with frames that were handed out.
+        #: The buffer of the frames that were returned last, if it is not the shared one.
         self.used: memoryview | None = None
-        #: Size of the last frame if it was large: the next one probably is, too.
+        #: Size of the last frame if it was large, because the next frame is probably large too.
         self._expected = 0
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that has not wholly arrived."""
+        """Bytes of the unfinished frame that have arrived."""
         return len(self._carried) if self._own is None else self._end
 
     @property
     def capacity_bytes(self) -> int:
-        """Size of the memory that this connection holds; of a buffer not all has to be there."""
+        """Size of the buffers that this connection holds; not all of it is backed by memory."""
         buffers = [buffer for buffer in (self._own, self.used) if buffer is not None]
         return len(self._carried) + sum(map(len, buffers))
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Where the next bytes go; never empty.  Frames handed out before end their life here."""
+        """The buffer for the next receive; never empty.  Invalidates the frames returned before."""
         if self.used is not None:
             self.frames_done()
         if self._own is not None:
@@ -91,7 +91,7 @@ class FrameDecoder:
 
         The views are writable and valid until ``frames_done`` or the next ``get_buffer`` of any
         decoder with the same memory.  Raises FrameError when a length is negative or too large;
-        the connection is then of no use any more.
+        the connection must be closed then.
         """
         own = self._own
         if own is None:
@@ -123,13 +123,13 @@ class FrameDecoder:
         return frames
 
     def frames_done(self) -> None:
-        """Nobody uses the frames that were handed out any more."""
+        """The frames that were returned are not used any more."""
         if self.used is not None:
             self._memory.give_back(self.used)
             self.used = None
 
     def close(self) -> None:
-        """Let go of all memory; the connection has ended."""
+        """Release all memory; the connection has ended."""
         self.frames_done()
         if self._own is not None:
             self._memory.give_back(self._own)
@@ -140,7 +140,7 @@ class FrameDecoder:
     def _after_own(
         self, own: memoryview, start: int, end: int, needed: int, last_bytes: int
     ) -> None:
-        """What of a buffer of its own is left after frames up to ``start`` were cut."""
+        """Keep the rest of an own buffer after the frames up to ``start`` were returned."""
         if start:
             large = CARRIED_BYTES_MAX < last_bytes <= SPARE_BYTES_MAX
             self._expected = last_bytes if large else 0
@@ -158,7 +158,7 @@ class FrameDecoder:
             self._memory.give_back(own)
 
     def _stash(self, rest: memoryview, needed: int, *, again: bool) -> None:
-        """Keep the bytes of an unfinished frame out of the way of other connections."""
+        """Copy the bytes of an unfinished frame out of the shared memory."""
         again = again and len(self._carried) >= LENGTH_BYTES
         self.unfinished_bytes = needed
         if len(rest) <= SMALL_BYTES_MAX or (needed <= CARRIED_BYTES_MAX and not again):

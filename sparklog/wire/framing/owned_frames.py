@@ -1,10 +1,10 @@
-"""Bytes in, whole frames out, each in memory of its own: the receiving half of a client.
+"""The frame decoder of a client: received bytes -> whole frames, each in memory of its own.
 
-Owns: the receive buffers of one connection.  Must not know sockets or what a frame says.  Unlike
-``frames.FrameDecoder`` (whose frames live until the next receive) a frame given out here belongs to
-whoever takes it: small ones are copied, a large one is received straight into its own memory.
-A frame is at most ``max_frame_bytes`` long.  The memory of a frame above ``SPARE_BYTES_MAX`` grows
-with the bytes that arrive, whatever length the server declares, until one of that size has arrived.
+Owns: the receive buffers of one connection.  Must not know sockets or what a frame holds.  A frame
+of ``frames.FrameDecoder`` lives until the next receive; this decoder's frames are the caller's own.
+Small frames are copied; a large frame is received directly into its own memory.  A frame is at most
+``max_frame_bytes`` long.  The memory of a frame above ``SPARE_BYTES_MAX`` grows with the bytes that
+arrive, whatever length the server declares, until a frame of that size has arrived.
 """
 
 from typing import Final
@@ -13,12 +13,12 @@ from sparklog.wire.framing.frame_length import LENGTH_BYTES, invalid_length, unp
 from sparklog.wire.framing.receive_memory import new_buffer
 
 SHARED_BYTES: Final = 64 * 1024
-#: Memory that was given back and is kept for the next large frame.
+#: Largest memory that is kept for the next large frame after it was given back.
 SPARE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class OwnedFrameDecoder:
-    """A shared buffer for small frames, and one of its own for a large frame under way."""
+    """A buffer for small frames, and an own buffer for an unfinished large frame."""
 
     __slots__ = (
         "_end",
@@ -37,11 +37,11 @@ class OwnedFrameDecoder:
         self._large: memoryview | None = None
         self._large_end = 0
         self._spare = bytearray()
-        #: A declared length up to this is believed: memory that is used again is faster.
+        #: Memory of this size is allocated as declared, because memory that is reused is faster.
         self._proved_bytes = SPARE_BYTES_MAX
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The buffer for the next receive; never empty."""
         if self._large is not None:
             return self._large[self._large_end :]
         return self._shared[self._end :]
@@ -62,16 +62,16 @@ class OwnedFrameDecoder:
         return self._cut()
 
     def give_back(self, frame: memoryview) -> None:
-        """Nobody uses this frame, or anything of it, any more: the next one may have its memory.
+        """Reuse the memory of a frame: neither it nor a view of it is used any more.
 
-        Fresh memory costs more than receiving into it.
+        Allocating new memory costs more than receiving into it.
         """
         memory = frame.obj
         if isinstance(memory, bytearray) and len(self._spare) < len(memory) <= SPARE_BYTES_MAX:
             self._spare = memory
 
     def close(self) -> None:
-        """Let go of all memory; the connection has ended.  Frames given out stay as they are."""
+        """Release all memory; the connection has ended.  Frames that were returned stay valid."""
         self._shared = memoryview(bytearray(LENGTH_BYTES))
         self._end = 0
         self._large = None

@@ -3,20 +3,20 @@
 Owns: one buffer into which every connection receives, and the buffers of frames that do not fit
 into one receive.  Must not know sockets, frames, or how much memory a server may use.
 
-An event loop receives and hands over in one step, so one buffer serves all connections, and an idle
-connection holds none.  Buffers of large frames are anonymous maps: the kernel supplies their pages
-as bytes arrive, whatever length was declared, and takes them back as soon as the map is dropped.
+An event loop receives bytes and passes them on in one step.  So one buffer serves all connections,
+and an idle connection holds none.  Buffers of large frames are anonymous memory maps: the kernel
+supplies their pages as bytes arrive, whatever length was declared, and frees them with the map.
 """
 
 import mmap
 from bisect import bisect_left, insort
 from typing import Final
 
-#: What one receive can bring.  More no longer pays, and the caches are only so large.
+#: Bytes of one receive.  A larger buffer is not faster and does not fit into CPU caches.
 SHARED_BYTES: Final = 512 * 1024
-#: What one receive can bring of a connection without a claim while memory is short.
+#: Bytes of one receive of a connection without a claim while memory is short.
 SCARCE_BYTES: Final = 4096
-#: Largest buffer that is kept for a later frame, and all that are kept together.
+#: Largest buffer that is kept for a later frame, and the sum of all kept buffers.
 SPARE_BYTES_MAX: Final = 4 * 2**20
 SPARES_BYTES_MAX: Final = 8 * 2**20
 #: Buffers come in multiples of this, so that frames of similar sizes can use the same ones.
@@ -24,7 +24,7 @@ _STEP_BYTES: Final = 64 * 1024
 
 
 class ReceiveMemory:
-    """``scarce`` is set by whoever limits the memory of a server."""
+    """The shared buffer and the spare buffers; the memory pool of the server sets ``scarce``."""
 
     __slots__ = ("_spares", "_spares_bytes", "scarce", "shared")
 
@@ -52,7 +52,7 @@ class ReceiveMemory:
         return spare
 
     def give_back(self, buffer: memoryview) -> None:
-        """Take a buffer back that nobody uses any more."""
+        """Keep a buffer that is not used any more for a later frame, if there is room."""
         size = len(buffer)
         if size <= SPARE_BYTES_MAX and self._spares_bytes + size <= SPARES_BYTES_MAX:
             insort(self._spares, buffer, key=len)
@@ -64,7 +64,7 @@ class ReceiveMemory:
 
 
 def new_buffer(size: int) -> memoryview:
-    """A writable buffer whose pages cost memory only once something was written to them."""
+    """A writable buffer whose pages take memory only once they were written to."""
     if not size:
         return memoryview(bytearray())
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

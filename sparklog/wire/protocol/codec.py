@@ -1,9 +1,9 @@
-"""Whole requests and responses <-> bytes, for every known API and version.
+"""The codec: whole requests and responses <-> bytes, for every known API and version.
 
 Owns: headers (v0, v1, v2 and the exceptions among them), the index from api key to message, and
 the promise that malformed bytes raise DecodeError.  Must not know framing (the four length bytes
-are the transport's), sockets, or what a message means.  Records are decoded as views; encoding
-without copying them is for ``wire.produce`` and ``wire.fetch``.
+belong to the transport), sockets, or what a message means.  Records are decoded as views;
+``produce`` and ``fetch`` encode them without copying.
 """
 
 import struct
@@ -44,7 +44,7 @@ from sparklog.wire.protocol.schema import (
     thawed_type,
 )
 
-#: Items of all arrays of one request: a few bytes on the wire become an object each.
+#: Items of all arrays of one request: each item is a few bytes on the wire, but an object here.
 MAX_REQUEST_ITEMS: Final = 100_000
 #: Unknown tagged fields of one header.
 _MAX_HEADER_TAGS: Final = 100
@@ -55,7 +55,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 _API_VERSIONS_KEY: Final = 18
 _REQUEST_START: Final = struct.Struct(">hhi")
-#: The client id's length stands behind it, in the old form always (KIP-511).
+#: With the length of the client id, which never has the compact form (KIP-511).
 _REQUEST_START_AND_SIZE: Final = struct.Struct(">hhih")
 _INT32: Final = struct.Struct(">i")
 _pack_int32: Final = _INT32.pack
@@ -65,7 +65,7 @@ _UNFIT: Final = (struct.error, TypeError, AttributeError, OverflowError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHeader:
-    """What stands before every request."""
+    """The header of a request."""
 
     api_key: int
     api_version: int
@@ -111,9 +111,9 @@ def _message_types(api_key: int) -> tuple[type[Request], type[Response]]:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header and where the body starts.
+    """The header and the offset of the body.
 
-    A version that is not known still gives a header, so that it can be refused (or, for
+    A request of an unknown version still has a header, so that it can be refused (or, for
     ApiVersions, answered in version 0).  Raises DecodeError.
     """
     view = memoryview(frame)
@@ -143,14 +143,14 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def _end_of_header_tags(view: memoryview, offset: int, known: bool) -> int:
-    # A future header may go on otherwise; nobody will read the body behind it.
+    # A future header may continue differently, but the body behind it is never read.
     return skip_tagged_fields(view, offset, [_MAX_HEADER_TAGS, 0]) if known else len(view)
 
 
 def decode_request(
     header: RequestHeader, body: Buffer, items_max: int = MAX_REQUEST_ITEMS
 ) -> Request:
-    """The request behind the header; records in it are views of ``body``.
+    """The request behind the header; its records are views of ``body``.
 
     Raises TooManyItemsError, or another DecodeError; trailing bytes are refused.
     """
@@ -162,7 +162,7 @@ def decode_request(
 def decode_request_in_slices(
     header: RequestHeader, body: Buffer, items_max: int = MAX_REQUEST_ITEMS
 ) -> Slices[Request]:
-    """``decode_request`` in slices; ``body`` must stay as it is until they are through."""
+    """``decode_request`` in slices; ``body`` must not change until the last slice."""
     message_type, version, view = request_type(header.api_key), header.api_version, memoryview(body)
     decode = _sliced_decoder(message_type, version)
     try:
@@ -187,7 +187,7 @@ def encode_request(
 def request_header_bytes(
     api_key: int, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """A request header alone, in the form that the version asks for."""
+    """A request header alone, in the form of the version."""
     out = bytearray(_REQUEST_START.pack(api_key, version, correlation_id))
     write_string(out, client_id)
     if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
@@ -232,14 +232,14 @@ def encode_response_in_slices(
 
 
 def response_header_bytes(api_key: int, version: int, correlation_id: int) -> bytes:
-    """A response header alone; ApiVersions has v0 always (KIP-511)."""
+    """A response header alone; ApiVersions always has header v0 (KIP-511)."""
     if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE) and api_key != _API_VERSIONS_KEY:
         return _INT32.pack(correlation_id) + b"\x00"
     return _INT32.pack(correlation_id)
 
 
 def read_response_header(api_key: int, version: int, payload: memoryview) -> tuple[int, int]:
-    """The correlation id and where the body starts.  Raises DecodeError."""
+    """The correlation id and the offset of the body.  Raises DecodeError."""
     try:
         (correlation_id,) = _INT32.unpack_from(payload, 0)
         if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE) and api_key != _API_VERSIONS_KEY:
@@ -252,7 +252,7 @@ def read_response_header(api_key: int, version: int, payload: memoryview) -> tup
 def decode_response(
     response_type: type[ResponseT], version: int, payload: Buffer
 ) -> tuple[int, ResponseT]:
-    """The correlation id and the response; records in it are views of ``payload``.
+    """The correlation id and the response; its records are views of ``payload``.
 
     Raises DecodeError; trailing bytes are refused.
     """
@@ -268,7 +268,7 @@ def decode_body(
     offset: int = 0,
     items_max: int | None = None,
 ) -> MessageT:
-    """What stands in ``view`` from ``offset`` to its end.
+    """The message in ``view`` from ``offset`` to its end.
 
     Raises TooManyItemsError, or another DecodeError.  Without ``items_max`` a request may have
     ``MAX_REQUEST_ITEMS``, and a response any number of items.
@@ -332,7 +332,7 @@ def _encoder(message_type: type[Message], version: int) -> Encoder:
 
 @remembered
 def _response_encoder(message_type: type[Response], version: int) -> tuple[Encoder, bytes]:
-    """The encoder, and what stands between the correlation id and the body."""
+    """The encoder, and the bytes between the correlation id and the body."""
     header = response_header_bytes(message_type.API_KEY, version, 0)
     return _encoder(message_type, version), header[_INT32.size :]
 

@@ -1,11 +1,11 @@
-"""Makes decoders, ``(buffer, offset, budget) -> (value, next offset)``, one per struct and version.
+"""Decoders, ``(buffer, offset, budget) -> (value, next offset)``, compiled per struct and version.
 
 Owns: reading fields in order, tagged fields, and the bounds of arrays: a count is checked against
 the bytes that are left, and against the budget.  Must not know headers or any particular message.
 
-The budget is a list of two numbers: how many items (of arrays, and unknown tagged fields) the whole
-message may still have, and how many are left of the present slice.  Only decoders that work in
-slices look at the second one: they are generators with the same arguments and result.
+The budget is a list of two numbers.  The first is the number of items (of arrays, and unknown
+tagged fields) that the whole message may still have, the second the number left in the slice.
+Only sliced decoders use the second number: generators with the same arguments and result.
 
 Malformed bytes make a decoder raise DecodeError, IndexError, struct.error or UnicodeDecodeError;
 ``wire.codec`` turns all of them into DecodeError.
@@ -34,7 +34,7 @@ from sparklog.wire.protocol.schema import Struct, WireField, remembered, thawed_
 Decoder = Callable[[memoryview, int, list[int]], tuple[Any, int]]
 SlicedDecoder = Callable[[memoryview, int, list[int]], Slices[tuple[Any, int]]]
 
-#: The last word of a reader's name; records are read as a view, not copied.
+#: The last word of the reader's name by kind; records are read as a view, not copied.
 _READERS: Final = {"string": "string", "bytes": "bytes", "records": "view"}
 
 
@@ -48,13 +48,13 @@ def compile_decoder(struct_type: type[Struct], version: int, flexible: bool) -> 
 def compile_sliced_decoder(
     struct_type: type[Struct], version: int, flexible: bool
 ) -> SlicedDecoder:
-    """Yields between items, after at most ``ITEMS_AT_ONCE`` of them."""
+    """A decoder that yields between items, after at most ``ITEMS_AT_ONCE`` of them."""
     decoder: SlicedDecoder = _SlicedDecoderSource(struct_type, version, flexible).build()
     return decoder
 
 
 class _DecoderSource(FunctionSource):
-    """In the source ``b`` is the buffer, ``o`` the offset, ``g`` the budget, ``v_name`` a field."""
+    """The source of a decoder: buffer ``b``, offset ``o``, budget ``g``, fields ``v_<name>``."""
 
     def build(self) -> Any:
         for run in self.runs():
@@ -145,7 +145,7 @@ class _DecoderSource(FunctionSource):
             self.add(indent, f"if n < 0: {target} = None")
 
     def _count(self, kind: str | type[Struct], nullable: bool, indent: str) -> None:
-        """Lines that read the item count into ``n`` and refuse one that cannot be true."""
+        """Lines that read the item count into ``n`` and refuse an impossible count."""
         if self.flexible:
             read = self.primitive("read_uvarint")
             self.add(indent, "n = b[o]", "o += 1", f"if n > 127: n, o = {read}(b, o - 1)", "n -= 1")
@@ -194,7 +194,7 @@ class _DecoderSource(FunctionSource):
 
 
 class _SlicedDecoderSource(_DecoderSource):
-    """The source of a generator."""
+    """The source of a sliced decoder, a generator."""
 
     after_item = slice_lines("    ")
 

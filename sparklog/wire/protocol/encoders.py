@@ -1,8 +1,9 @@
-"""Makes encoders: ``(out, value, budget) -> None``, appending one struct in one version to ``out``.
+"""Encoders, ``(out, value, budget) -> None``, compiled per struct and version.
 
-Owns: writing fields in order and tagged fields, and the budget of items, as in ``wire.decoders``:
-an encoder raises TooManyItemsError for an array that exceeds it, and encoders that work in slices
-are generators.  Must not know headers or any particular message.
+Owns: appending fields in order and tagged fields, and the budget of items (see ``decoders``): an
+encoder raises TooManyItemsError for an array that exceeds the budget, and sliced encoders are
+generators.  Must not know headers or any particular message.
+
 A value that does not fit its kind makes an encoder raise struct.error, TypeError, AttributeError or
 ValueError; ``wire.codec`` turns all of them into ValueError.
 """
@@ -29,7 +30,7 @@ from sparklog.wire.protocol.schema import Struct, WireField, remembered
 Encoder = Callable[[bytearray, Any, list[int]], None]
 SlicedEncoder = Callable[[bytearray, Any, list[int]], Slices[None]]
 
-#: The last word of a writer's name.
+#: The last word of the writer's name by kind.
 _WRITERS: Final = {"string": "string", "bytes": "bytes", "records": "bytes"}
 
 
@@ -43,13 +44,13 @@ def compile_encoder(struct_type: type[Struct], version: int, flexible: bool) -> 
 def compile_sliced_encoder(
     struct_type: type[Struct], version: int, flexible: bool
 ) -> SlicedEncoder:
-    """Yields between items, after at most ``ITEMS_AT_ONCE`` of them."""
+    """An encoder that yields between items, after at most ``ITEMS_AT_ONCE`` of them."""
     encoder: SlicedEncoder = _SlicedEncoderSource(struct_type, version, flexible).build()
     return encoder
 
 
 class _EncoderSource(FunctionSource):
-    """In the source ``x`` is the value, ``out`` where it goes, ``g`` the budget."""
+    """The source of an encoder: value ``x``, output ``out``, budget ``g``."""
 
     def build(self) -> Any:
         for run in self.runs():
@@ -85,7 +86,7 @@ class _EncoderSource(FunctionSource):
             self.add(indent, f"{self._writer(kind)}({out}, v)")
 
     def _present(self, field: WireField) -> str:
-        """The value; None in a version that cannot say so becomes the empty value."""
+        """The value; in versions without null, None becomes the empty value."""
         wire = field.wire
         if wire.nullable_from is None or wire.is_nullable_in(self.version):
             return f"x.{field.name}"
@@ -152,7 +153,7 @@ class _EncoderSource(FunctionSource):
         if not self.tagged:
             self.add("", "out.append(0)")
             return
-        # Defaults are mostly the very objects, so the comparison of values is rarely reached.
+        # Values are mostly the default objects themselves, so values are rarely compared.
         defaults = [self.name("default", field.default) for field in self.tagged]
         changed = " or ".join(
             f"x.{field.name} is not {default}"
@@ -175,7 +176,7 @@ class _EncoderSource(FunctionSource):
 
 
 class _SlicedEncoderSource(_EncoderSource):
-    """The source of a generator."""
+    """The source of a sliced encoder, a generator."""
 
     after_item = slice_lines("        ")
 

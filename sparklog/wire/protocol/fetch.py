@@ -1,4 +1,4 @@
-"""The Fetch response by hand: only what stands around the records is made, they are sent as is.
+"""The hand-written codec of Fetch responses: records are sent as they are, without a copy.
 
 Owns: the byte layout of Fetch responses 4 to 18 (KIP-74, KIP-227, KIP-392, KIP-482, KIP-516,
 KIP-595, KIP-951).  Must not know what is in the records.  The values are those of
@@ -53,10 +53,10 @@ Buffer = bytes | bytearray | memoryview
 def encode_fetch_response(
     version: int, correlation_id: int, response: FetchResponse
 ) -> list[Buffer | Region]:
-    """Header and body as parts to be sent in order; no length in front.
+    """Header and body as parts to be sent in order, without the length in front.
 
-    Records are put into the list untouched, bytes or an object with ``size``; ``parts_size`` gives
-    the length of the whole.
+    Records are put into the list as they are, bytes or an object with ``size``; ``parts_size`` is
+    the length of all parts.
     """
     flexible = version >= _FLEXIBLE
     out = _start(version, correlation_id, response)
@@ -98,7 +98,7 @@ def encode_fetch_response_in_slices(
 
 
 def _start(version: int, correlation_id: int, response: FetchResponse) -> bytearray:
-    """Everything in front of the first topic."""
+    """The bytes in front of the first topic."""
     out = bytearray(_pack_int32(correlation_id))
     flexible = version >= _FLEXIBLE
     if flexible:
@@ -114,7 +114,7 @@ def _start(version: int, correlation_id: int, response: FetchResponse) -> bytear
 def _end(
     parts: list[Buffer | Region], out: bytearray, version: int, response: FetchResponse
 ) -> None:
-    """Everything behind the last topic."""
+    """The bytes behind the last topic."""
     if version >= _FLEXIBLE:
         _write_response_tags(out, version, response)
     if not out:
@@ -141,7 +141,7 @@ def _write_topic_name(out: bytearray, version: int, topic: FetchableTopicRespons
 def _write_partition(
     parts: list[Buffer | Region], out: bytearray, version: int, partition: PartitionData
 ) -> bytearray:
-    """A whole partition; gives the buffer that what follows goes into."""
+    """Write a whole partition.  Returns: the buffer for the bytes that follow."""
     flexible = version >= _FLEXIBLE
     _write_partition_start(out, version, partition)
     out = _add_records(parts, out, partition.records, flexible)
@@ -151,7 +151,7 @@ def _write_partition(
 
 
 def _write_partition_start(out: bytearray, version: int, partition: PartitionData) -> None:
-    """Everything in front of the records' length."""
+    """Write the fields in front of the records' length."""
     if version >= _LOG_START:
         out += _pack_partition(
             partition.partition_index,
@@ -186,7 +186,7 @@ def _write_aborted(
 def _add_records(
     parts: list[Buffer | Region], out: bytearray, records: SendableRecords | None, flexible: bool
 ) -> bytearray:
-    """Puts the records behind their length; gives the buffer that what follows goes into."""
+    """Add the records behind their length.  Returns: the buffer for the bytes that follow."""
     if records is None:
         _write_size(out, -1, flexible)
         return out
@@ -259,7 +259,7 @@ def decode_fetch_response(version: int, payload: Buffer) -> tuple[int, FetchResp
 
 
 def records_view(records: SendableRecords | None) -> memoryview:
-    """Records that were decoded, or are in memory, as a view; null is empty."""
+    """Records in memory as a view; null is empty."""
     if records is None:
         return memoryview(b"")
     assert isinstance(records, (bytes, bytearray, memoryview)), "a region must be sent, not read"

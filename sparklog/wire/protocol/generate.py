@@ -1,9 +1,9 @@
-"""Writes ``sparklog/wire/protocol/messages`` from the schemas of kio.
+"""The generator of ``sparklog/wire/protocol/messages`` from the schemas of kio.
 
-To call it: ``python -m sparklog.wire.protocol.generate``.
-
-Owns: the union of all versions of an API into one class per struct.  Runs at development time only
-(it needs kio and ruff); a test fails when the checked-in modules differ from what this writes.
+Owns: the union of all versions of an API into one class per struct.  Must not know the codec.  It
+runs at development time only, because it needs kio and ruff:
+``python -m sparklog.wire.protocol.generate``.  A test fails when the checked-in modules differ from
+its output.
 """
 
 import argparse
@@ -62,14 +62,14 @@ _PYTHON_TYPES = {
     "records": "Records",
     "uuid": "UUID | None",
 }
-#: Records of a Fetch response may be sent from where they lie.
+#: Records of a Fetch response may be regions of a file.
 _RECORDS_TYPES = {"fetch": "SendableRecords"}
 _ZEROS = {"bool": "False", "float64": "0.0", "string": '""', "bytes": 'b""', "uuid": "None"}
 
 
 @dataclasses.dataclass(kw_only=True)
 class _Field:
-    """What all versions of a struct say about one field."""
+    """The union of one field over all versions of a struct."""
 
     name: str
     kind: str
@@ -259,7 +259,7 @@ def _field_source(field: _Field, known: range) -> str:
 
 
 def _first(version: int, known: range) -> int:
-    """0 for "always", so that only what changed between versions stands out."""
+    """0 for "always", so that only changes between versions stand out."""
     return 0 if version == known[0] else version
 
 
@@ -371,7 +371,7 @@ def _api_key(api: str) -> int:
 
 
 def index_source() -> str:
-    """``messages/__init__.py``: where the codec finds a message by its api key."""
+    """``messages/__init__.py``: the index of messages by api key."""
     rows = []
     for api in sorted(APIS, key=_api_key):
         request = _load_versions(api, "request")
@@ -421,7 +421,7 @@ def _formatted(source: str) -> str:
 
 
 def generate() -> dict[str, str]:
-    """Every file name of the folder and its text."""
+    """Every file name of ``messages`` and the text of that file."""
     files = {"__init__.py": index_source()}
     files |= {f"{api}.py": module_source(api) for api in APIS}
     return {name: _formatted(source) for name, source in files.items()}

@@ -1,7 +1,7 @@
-"""What decoders and encoders are made from: sizes, runs of fixed fields, lines of source.
+"""The parts of compiled decoders and encoders: sizes, runs of fixed fields, lines of source.
 
-Owns: the translation of ``schema`` metadata, for one version, into the pieces that
-``wire.decoders`` and ``wire.encoders`` put together.  Must not know any particular message.
+Owns: the translation of ``schema`` metadata, for one version, into the parts that ``decoders`` and
+``encoders`` put together.  Must not know any particular message.
 
 Functions are made as ``dataclasses`` makes its ``__init__``: as source text, once per (struct,
 version), from class definitions alone and never from input.
@@ -19,7 +19,7 @@ from sparklog.wire.protocol.schema import Struct, WireField, remembered, wire_fi
 
 #: Units (see ``sparklog.slices``) of decoding or encoding one item.
 ITEM_UNITS: Final = 2
-#: The first line of a function that works in slices: it makes a generator of it in any case.
+#: The first line of a sliced function: it makes the function a generator in any case.
 GENERATOR_LINE: Final = "if False: yield 0"
 
 #: Kinds of a fixed size, as codes of the ``struct`` module.
@@ -100,10 +100,10 @@ def items_form(kind: str, count: int) -> str:
 
 
 def slice_lines(indent: str) -> tuple[str, ...]:
-    """Lines behind an item, in functions that work in slices: ``g`` is the budget of items.
+    """Lines behind an item in sliced functions, which count the item.
 
-    Its second number counts the items that are left of the present slice.  When none is left, the
-    function yields the units of a slice and a new one begins.
+    ``g`` is the budget; its second number is the number of items left in the present slice.  When
+    no item is left, the function yields the units of the slice and begins a new slice.
     """
     return (
         f"{indent}g[1] -= 1",
@@ -114,7 +114,7 @@ def slice_lines(indent: str) -> tuple[str, ...]:
 class FunctionSource:
     """The lines of a function and the names that they use."""
 
-    #: Lines behind an item of variable size: ``slice_lines`` in functions that work in slices.
+    #: Lines behind an item of variable size: ``slice_lines`` in sliced functions.
     after_item: tuple[str, ...] = ()
 
     def __init__(self, struct_type: type[Struct], version: int, flexible: bool) -> None:
@@ -144,7 +144,7 @@ class FunctionSource:
         return name
 
     def runs(self) -> Iterator[list[WireField]]:
-        """The untagged fields; neighbours of fixed size come together."""
+        """The untagged fields in runs: neighbours of fixed size are one run."""
         for fixed, group in groupby(self.untagged, key=is_fixed):
             if fixed:
                 yield list(group)

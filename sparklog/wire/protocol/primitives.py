@@ -142,7 +142,7 @@ def read_bytes(buffer: memoryview, offset: int) -> tuple[bytes, int]:
 def refuse_items(
     buffer: memoryview, offset: int, count: int, item_size: int, items_left: int, nullable: bool
 ) -> None:
-    """Says what is wrong with an array's item count, if anything is; -1 says null."""
+    """Raise DecodeError for an invalid item count of an array; -1 stands for null."""
     if count < 0 and not (count == -1 and nullable):
         raise DecodeError(f"an array cannot have {count} items")
     if count * item_size > len(buffer) - offset:
@@ -156,7 +156,7 @@ def refuse_items(
 
 
 def take_items(budget: list[int], count: int) -> None:
-    """Take ``count`` items from a budget (see ``wire.decoders``).  Raises TooManyItemsError."""
+    """Take ``count`` items from a budget (see ``decoders``).  Raises TooManyItemsError."""
     budget[0] -= count
     budget[1] -= count
     if budget[0] < 0:
@@ -164,7 +164,7 @@ def take_items(budget: list[int], count: int) -> None:
 
 
 def skip_tagged_fields(buffer: memoryview, offset: int, budget: list[int]) -> int:
-    """The offset behind a section of tagged fields of which none is wanted."""
+    """The offset behind a section of tagged fields that are all unknown."""
     count, offset = read_uvarint(buffer, offset)
     take_items(budget, count)
     for _ in range(count):
@@ -175,14 +175,14 @@ def skip_tagged_fields(buffer: memoryview, offset: int, budget: list[int]) -> in
 
 
 def end_of(buffer: memoryview, offset: int, size: int) -> int:
-    """``offset + size``, checked."""
+    """``offset + size``.  Raises DecodeError beyond the end of the buffer."""
     if size > len(buffer) - offset:
         raise DecodeError(f"a length of {size} exceeds the {len(buffer) - offset} bytes left")
     return offset + size
 
 
 def read_struct_marker(buffer: memoryview, offset: int) -> tuple[bool, int]:
-    """Whether a nullable struct is there (KIP-893)."""
+    """Whether a nullable struct is present (KIP-893), and the next offset."""
     byte = buffer[offset]
     if byte not in (1, 0xFF):
         raise DecodeError(f"a struct's marker is neither 1 nor -1: {byte}")

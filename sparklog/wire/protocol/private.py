@@ -1,10 +1,10 @@
 """Messages between members of a cluster: api keys from 20000 up, version 0, never advertised.
 
-Owns: their fields and the proof of membership.  Must not know who sends them when.
-Every response starts with ``error_code`` and ``error_message``.
+Owns: their fields and the proof of membership.  Must not know when nodes send them.  Every response
+starts with ``error_code`` and ``error_message``.
 
-Membership: the caller sends MemberHello with a fresh nonce; the answer carries the server's nonce
-and the server's proof; the caller checks it and sends its own in MemberProof.  A proof is an
+Membership: the caller sends MemberHello with a new nonce.  The response carries the server's nonce
+and proof.  The caller checks this proof and sends its own proof in MemberProof.  A proof is an
 HMAC-SHA256 over both nonces and the prover's role, keyed with the cluster secret.
 """
 
@@ -18,13 +18,13 @@ from sparklog.wire.protocol.schema import Request, Response, Struct, many, messa
 
 FIRST_PRIVATE_KEY: Final = 20000
 NONCE_BYTES: Final = 32
-#: Who made a proof; without it a proof could be sent back to its maker.
+#: The prover's role in a proof; without it a proof could be sent back to its maker.
 SERVER_ROLE: Final = "server"
 CLIENT_ROLE: Final = "client"
 
 
 def member_proof(secret: bytes, client_nonce: bytes, server_nonce: bytes, role: str) -> bytes:
-    """What only a holder of the cluster secret can compute for these two nonces."""
+    """The proof for two nonces, which only a holder of the cluster secret can compute."""
     mac = hmac.new(secret, digestmod=hashlib.sha256)
     for part in (b"sparklog member", role.encode(), client_nonce, server_nonce):
         mac.update(len(part).to_bytes(4, "big"))
@@ -60,7 +60,7 @@ class MemberHelloResponse(Response):
 
 @message
 class MemberProofRequest(Request):
-    """Ends it; from here the connection counts as a member's."""
+    """Ends the proof of membership; from now on the connection belongs to a member."""
 
     API_KEY: ClassVar[int] = 20001
 
@@ -77,10 +77,10 @@ class MemberProofResponse(Response):
 
 @message
 class OfflineReplica(Struct):
-    """A partition whose replica on this broker does not work: a failed disk, a damaged log.
+    """A partition whose replica on this broker is offline: a failed disk, a damaged log.
 
-    ``lost``: the broker will never use this log again, and copies the leader's once another broker
-    leads.
+    ``lost``: the broker will never use this log again, and copies the leader's log once another
+    broker leads.
     """
 
     topic_id: UUID | None = field(default=None, metadata=one("uuid"))
@@ -92,8 +92,8 @@ class OfflineReplica(Struct):
 class RegisterBrokerRequest(Request):
     """A broker announces itself after every start.
 
-    ``clean_epoch`` is its broker epoch when it stopped cleanly; -1 if that is not known.
-    ``offline`` are the replicas that its start found not to work.
+    ``clean_epoch`` is its broker epoch at its last clean stop; -1 if that is not known.
+    ``offline`` are the replicas that the broker found offline at its start.
     """
 
     API_KEY: ClassVar[int] = 20002
@@ -125,10 +125,11 @@ class RegisterBrokerResponse(Response):
 
 @message
 class BrokerHeartbeatRequest(Request):
-    """Keeps a broker's session, and tells which image it has reached.
+    """Keeps a broker's session alive, and tells the image version that the broker has reached.
 
-    ``wants_stop``: move what it leads to others (KIP-631's controlled shutdown); ``stopping``: it
-    has stopped cleanly; ``offline``: others lead these if they can (KIP-112).
+    ``wants_stop``: move the broker's leaderships to other brokers (KIP-631's controlled shutdown).
+    ``stopping``: the broker has stopped cleanly.  ``offline``: replicas for which the controller
+    elects other leaders, if possible (KIP-112).
     """
 
     API_KEY: ClassVar[int] = 20003
@@ -143,7 +144,7 @@ class BrokerHeartbeatRequest(Request):
 
 @message
 class BrokerHeartbeatResponse(Response):
-    """``may_stop``: the broker leads nothing any more that another could lead."""
+    """``may_stop``: the broker leads no partition any more that another broker could lead."""
 
     API_KEY: ClassVar[int] = 20003
 
@@ -199,7 +200,7 @@ class AllocateProducerIdsResponse(Response):
 
 @message
 class AssignBrokersRequest(Request):
-    """The launcher asks which brokers to start, and where they were last."""
+    """The launcher asks which brokers to start, and for their last hosts."""
 
     API_KEY: ClassVar[int] = 20006
 
@@ -227,7 +228,7 @@ class AssignBrokersResponse(Response):
 
 @message
 class LostBroker(Struct):
-    """Without an incarnation, whatever runs under that id is meant."""
+    """A broker that died; without an incarnation, any process with that id."""
 
     broker_id: int = field(default=-1, metadata=one("int32"))
     incarnation: UUID | None = field(default=None, metadata=one("uuid"))
@@ -298,7 +299,7 @@ class ForwardRequestRequest(Request):
 
 @message
 class ForwardRequestResponse(Response):
-    """``response`` is what goes to the client, header included."""
+    """``response`` is sent to the client as it is, header included."""
 
     API_KEY: ClassVar[int] = 20010
 
@@ -309,9 +310,9 @@ class ForwardRequestResponse(Response):
 
 @message
 class LogEnd(Struct):
-    """How far one replica's log reaches: where it ends, and the epoch of its last record.
+    """The end of one replica's log: the log end offset and the epoch of the last record.
 
-    ``current_leader_epoch`` is that of the partition, without a leader, when this was so (KIP-966).
+    ``current_leader_epoch`` is the epoch of the leaderless partition at that time (KIP-966).
     """
 
     topic_id: UUID | None = field(default=None, metadata=one("uuid"))
@@ -323,7 +324,7 @@ class LogEnd(Struct):
 
 @message
 class ReportLogEndsRequest(Request):
-    """What a broker has of partitions that lost every safe replica, for an unclean recovery."""
+    """A broker's log ends of partitions that lost every safe replica, for unclean recovery."""
 
     API_KEY: ClassVar[int] = 20011
 
@@ -342,8 +343,8 @@ class ReportLogEndsResponse(Response):
 
 @message
 class DrainBrokersRequest(Request):
-    """These brokers are to lose their replicas to the others, or (``cancel``) may keep what they
-    have left.  Asked again, it tells how far that is; without ids, of all that lose theirs."""
+    """Move the replicas of these brokers to other brokers, or (``cancel``) stop moving them.  A
+    repeated request tells the progress; without ids, the progress of all drained brokers."""
 
     API_KEY: ClassVar[int] = 20012
 
@@ -353,8 +354,8 @@ class DrainBrokersRequest(Request):
 
 @message
 class DrainedBroker(Struct):
-    """``partitions_left`` have a replica on it still; of those, ``partitions_stuck`` have no leader
-    that others could copy, or too few other brokers."""
+    """``partitions_left`` still have a replica on the broker.  ``partitions_stuck`` of them have no
+    leader to copy from, or too few other brokers."""
 
     broker_id: int = field(default=-1, metadata=one("int32"))
     partitions_left: int = field(default=0, metadata=one("int32"))
@@ -372,7 +373,7 @@ class DrainBrokersResponse(Response):
 
 @message
 class AwaitWorkRequest(Request):
-    """A spare supervisor, which holds a slot and runs no broker, asks for one; it waits so long."""
+    """A spare supervisor, which holds a slot without a broker, asks for work and waits."""
 
     API_KEY: ClassVar[int] = 20020
 
@@ -382,7 +383,7 @@ class AwaitWorkRequest(Request):
 
 @message
 class AwaitWorkResponse(Response):
-    """``work`` is a JSON object; empty: there is none yet."""
+    """``work`` is a JSON object; empty: no work yet."""
 
     API_KEY: ClassVar[int] = 20020
 
@@ -393,7 +394,7 @@ class AwaitWorkResponse(Response):
 
 @message
 class GiveWorkRequest(Request):
-    """The launcher has work for a spare supervisor; the same may be given again."""
+    """The launcher gives work to a spare supervisor; repeating the request is harmless."""
 
     API_KEY: ClassVar[int] = 20021
 
@@ -403,7 +404,7 @@ class GiveWorkRequest(Request):
 
 @message
 class GiveWorkResponse(Response):
-    """``asking``: the spare has just asked for work; otherwise it has some, or is not there."""
+    """``asking``: the spare has asked for work; otherwise it has work, or is gone."""
 
     API_KEY: ClassVar[int] = 20021
 
@@ -414,7 +415,7 @@ class GiveWorkResponse(Response):
 
 @message
 class ReportDamageRequest(Request):
-    """A batch that this broker sent was damaged: it is to check its log from ``offset`` on."""
+    """A batch that this broker sent was damaged: the broker must check its log from ``offset``."""
 
     API_KEY: ClassVar[int] = 20013
 
@@ -431,7 +432,7 @@ class ReportDamageResponse(Response):
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
 
 
-#: By api key.
+#: Request and response classes by api key.
 PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
     request.API_KEY: (request, response)
     for request, response in (

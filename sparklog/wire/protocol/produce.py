@@ -1,7 +1,7 @@
-"""Produce without copying the records, as the broker and the producing client use it.
+"""The hand-written codec of Produce, for brokers and producers: records are not copied.
 
-Owns: the buffers around the records of a Produce request (versions 3 to 13).  Must not know what is
-in the records.  The values are those of ``messages.produce``.
+Owns: the buffers around the records of a Produce request (versions 3 to 13).  Must not know what
+records hold.  The values are those of ``messages.produce``.
 """
 
 import struct
@@ -27,12 +27,12 @@ from sparklog.wire.protocol.schema import Records
 
 MIN_VERSION: Final = ProduceRequest.MIN_VERSION
 MAX_VERSION: Final = ProduceRequest.MAX_VERSION
-#: Advertised as the minimum though refused: librdkafka decides about compression by it
+#: Advertised as the minimum, though refused: librdkafka decides by it about compression
 #: (KAFKA-18659).
 ADVERTISED_MIN_VERSION: Final = 0
-#: From here on topics are named by their ids (KIP-516).
+#: From this version on, requests name topics by id (KIP-516).
 TOPIC_IDS_FROM: Final = 13
-#: Batches may be compressed with zstd from here on (KIP-110).
+#: From this version on, batches may be compressed with zstd (KIP-110).
 ZSTD_FROM: Final = 7
 
 _FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
@@ -68,7 +68,7 @@ def encode_produce_response(version: int, correlation_id: int, response: Produce
 def encode_produce_request(
     version: int, correlation_id: int, client_id: str | None, request: ProduceRequest
 ) -> list[Buffer]:
-    """Header and body as buffers, the records among them untouched; no length in front."""
+    """Header and body as buffers, the records as they are, without the length in front."""
     out = bytearray(
         codec.request_header_bytes(ProduceRequest.API_KEY, version, correlation_id, client_id)
     )
@@ -114,7 +114,7 @@ def _end_struct(out: bytearray, flexible: bool) -> None:
 def _add_records(
     parts: list[Buffer], out: bytearray, records: Records | ScatteredRecords | None, flexible: bool
 ) -> bytearray:
-    """Puts the records behind their length; gives the buffer that what follows goes into."""
+    """Add the records behind their length.  Returns: the buffer for the bytes that follow."""
     if records is None:
         _write_size(out, -1, flexible)
         return out

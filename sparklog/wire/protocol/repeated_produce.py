@@ -1,9 +1,9 @@
-"""Produce requests of one topic that repeat each other but for correlation id and batches.
+"""Repeated Produce requests: requests of one topic that differ only in correlation id and batches.
 
-Owns: recognising the repetition in the bytes, so that what was decoded once need not be decoded
-again, and the answer when all batches were taken.  A client that pipelines sends little else:
-librdkafka one batch a request, Java's producer one for each partition that has any.  Must not know
-what is in the records.  Property tests hold the answers to the codec's bytes.
+Owns: recognising the repetition in the bytes, which saves decoding it again, and the response when
+all batches were appended.  Must not know what records hold.  Pipelining clients send little else:
+librdkafka one batch per request, Java's producer one batch per partition with records.  Property
+tests compare the responses with the codec's bytes.
 """
 
 import struct
@@ -21,14 +21,14 @@ from sparklog.wire.protocol.messages.produce import (
 )
 from sparklog.wire.protocol.primitives import read_uvarint, write_uvarint
 
-#: The oldest version that is recognised: the first with today's fields in the answer but errors.
+#: The oldest recognised version: the first with today's fields in a response without errors.
 MIN_VERSION: Final = 5
-#: Partitions of a request that is recognised; what has more is worth decoding, in slices.
+#: Most partitions of a recognised request; larger requests are decoded, in slices.
 PARTITIONS_MAX: Final = 500
 
 _FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
 _START: Final = 4
-#: Behind api key, version and correlation id.
+#: The offset behind api key, version and correlation id.
 BEFORE_AT: Final = 8
 _INT32: Final = struct.Struct(">i")
 #: Tagged fields of a partition, and of topic and request, all empty.
@@ -41,13 +41,13 @@ _MALFORMED: Final = (DecodeError, IndexError, struct.error)
 
 #: One batch of a request: its partition, and the records.
 SentPart: TypeAlias = tuple[int, memoryview]
-#: What is answered to a batch that was taken: partition, error code 0, base offset, log append time
-#: (ms), log start offset.
+#: The response to an appended batch: partition, error code 0, base offset, log append time (ms),
+#: log start offset.
 TakenPart: TypeAlias = tuple[int, int, int, int, int]
 
 
 class ProduceShape:
-    """All of a request with batches for one topic but its correlation id and these batches."""
+    """A Produce request for one topic, without its correlation id and batches."""
 
     __slots__ = ("_answer_between", "_answer_end", "_answer_start", "_behind", "_behind_one",
                  "_first_at", "_flexible", "_one", "_start", "_start_of_one", "before",
@@ -56,7 +56,7 @@ class ProduceShape:
     def __init__(self, version: int, frame: memoryview, parts_at: int, topic: TopicProduceData):
         self._flexible = version >= _FLEXIBLE
         self._start = bytes(frame[:_START])
-        #: Where the number of batches stands, and what is between the correlation id and it.
+        #: The offset of the number of batches, and the bytes between the correlation id and it.
         self.parts_at = parts_at
         self.before = bytes(frame[BEFORE_AT:parts_at])
         self._behind = _NO_TAGS_BEHIND if self._flexible else b""
@@ -68,9 +68,10 @@ class ProduceShape:
 
     @classmethod
     def of(cls, version: int, frame: memoryview, request: ProduceRequest) -> "ProduceShape | None":
-        """The shape of the request in a frame; None if its batches are not of exactly one topic.
+        """The shape of the request in a frame, or None.
 
-        Nor are they when its version is too old or it carries fields that nobody knows.
+        None if the batches are not of exactly one topic, the version is too old, or the request
+        carries unknown fields.
         """
         if version < MIN_VERSION or len(request.topic_data) != 1:
             return None
@@ -105,7 +106,7 @@ class ProduceShape:
         try:
             correlation_id: int = _INT32.unpack_from(frame, _START)[0]
             first_at = self._first_at
-            if frame[at:first_at] == self._one:  # what most clients send, without a loop
+            if frame[at:first_at] == self._one:  # the case of most clients, without a loop
                 size, start = _read_size(frame, first_at + _INT32.size, flexible)
                 at = start + size
                 if size < 0 or at > len(frame) or frame[at:] != self._behind_one:
@@ -134,20 +135,20 @@ class ProduceShape:
         return correlation_id, parts
 
     def answer(self, correlation_id: int, taken: Sequence[TakenPart]) -> bytes:
-        """Header and body of the answer when all batches were taken."""
+        """Header and body of the response when all batches were appended."""
         start = self._answer_start + _size(len(taken), self._flexible)
         parts = self._answer_between.join([_TAKEN.pack(*part) for part in taken])
         return b"".join((_INT32.pack(correlation_id), start, parts, self._answer_end))
 
     def answer_one(self, correlation_id: int, *taken: *TakenPart) -> bytes:
-        """``answer`` for one batch, which is what most clients send."""
+        """``answer`` for one batch, the case of most clients."""
         return b"".join(
             (_INT32.pack(correlation_id), self._start_of_one, _TAKEN.pack(*taken), self._answer_end)
         )
 
 
 def _read_size(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
-    """A length, and where what it is of begins; -1 is for null."""
+    """A length (-1 for null) and the offset behind it."""
     if not flexible:
         return _INT32.unpack_from(frame, at)[0], at + _INT32.size
     size = frame[at]
@@ -166,10 +167,10 @@ def _size(size: int, flexible: bool) -> bytes:
 
 
 def _around_taken(version: int, topic: TopicProduceData) -> tuple[bytes, bytes, bytes]:
-    """What stands before the number of partitions in the answer (behind the correlation id),
-    between two partitions that were taken, and behind the last one.
+    """The bytes of a response between the correlation id and the number of partitions, between two
+    partitions, and behind the last partition.
 
-    The topic exists: no such name has the bytes that are looked for."""
+    The topic exists: no such name has the bytes that are searched for."""
     marks = [(2**30 + n, 0, 2**62 + n, 2**62 + n + 2, 2**62 + n + 4) for n in range(2)]
     payload = encode_response(ProduceResponse, version, _response(topic, marks), 0)
     first, second = (_TAKEN.pack(*mark) for mark in marks)

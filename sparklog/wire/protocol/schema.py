@@ -1,4 +1,4 @@
-"""How a message says what it looks like on the wire.
+"""Schemas: the base classes of messages and the wire form of their fields.
 
 Owns: the base classes of messages and the field metadata (kind, versions, nullability, tag) that
 the codec is compiled from.  Must not know any particular message, nor how bytes are written.
@@ -22,7 +22,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Region(Protocol):
-    """Bytes that the transport sends without anybody reading them first."""
+    """Bytes of a file, which the transport sends without reading them into memory."""
 
     @property
     def size(self) -> int: ...
@@ -45,27 +45,27 @@ class Message(Struct):
     __slots__ = ()
 
     API_KEY: ClassVar[int]
-    #: The versions whose schema is known; what is served may be less.
+    #: The versions whose schema is known; a node may serve fewer.
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
 
 class Request(Message):
-    """What a client sends."""
+    """A message from a client."""
 
     __slots__ = ()
 
 
 class Response(Message):
-    """What a server answers."""
+    """A message from a server."""
 
     __slots__ = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The wire form of one field: in which versions it exists and how it is written.
+    """The wire form of one field: the versions that have it and its encoding.
 
     ``kind`` is a primitive's name (``int32``, ``string``, ...) or a struct's class.  ``tag`` marks
     a tagged field; it is left out when it equals its default.
@@ -136,10 +136,10 @@ def wire_fields(struct_type: type[Any]) -> tuple[WireField, ...]:
 
 @remembered
 def thawed_type(frozen_type: type[Any]) -> type[Any]:
-    """A mutable class of the same layout, which a value has while it is being filled.
+    """A mutable class of the same layout, for a value while its fields are set.
 
-    Filling it and then setting its ``__class__`` to the frozen class takes a fraction of the time
-    of a frozen dataclass's own ``__init__``, which goes through ``object.__setattr__`` per field.
+    Setting the fields and then ``__class__`` to the frozen class takes a fraction of the time of a
+    frozen dataclass's own ``__init__``, which goes through ``object.__setattr__`` per field.
     """
     names = tuple(field.name for field in dataclasses.fields(frozen_type))
     return type(f"Thawed{frozen_type.__name__}", frozen_type.__bases__, {"__slots__": names})
@@ -150,7 +150,7 @@ def thawed_type(frozen_type: type[Any]) -> type[Any]:
 )
 def message(struct_type: type[StructT]) -> type[StructT]:
     """Class decorator: a frozen, slotted, keyword-only dataclass that is cheap to make."""
-    # Without an own docstring a dataclass pays for one that is made from its signature.
+    # A dataclass without a docstring spends time on making one from its signature.
     struct_type.__doc__ = struct_type.__doc__ or struct_type.__name__
     frozen = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, init=False)(struct_type)
     type.__setattr__(frozen, "__init__", _quick_init(frozen))
