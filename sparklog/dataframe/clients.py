@@ -1,7 +1,7 @@
 """Clients that outlive a task.
 
-Owns: the clients of this process, by cluster.  Spark uses its Python processes again, and a task
-that finds open connections saves the round trips of a first one.  Must not know what is asked.
+Owns: the clients of this process, by cluster.  Must not know their requests.  Spark reuses its
+Python processes, so a later task saves the round trips of opening connections.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ from sparklog.client.preferred_read_replicas import given_rack, own_rack
 from sparklog.errors import ConnectError, KafkaError, SparklogError
 from sparklog.types import Endpoint
 
-#: Clusters that a process talks to before it lets go of the one it did not use for longest.
+#: Clusters whose clients a process keeps; beyond that the least recently used client is closed.
 CLIENTS_MAX: Final = 4
 
 _Key = tuple[tuple[Endpoint, ...], str, float, str | None]
@@ -30,11 +30,11 @@ def borrowed_client(
     timeout_option: str,
     rack: str | None = "",
 ) -> Iterator[BlockingDataClient]:
-    """A client of this borrower alone, which asks anew for every topic.
+    """A client for one borrower at a time, which refreshes every topic.
 
-    It is kept for the next borrower unless the block raises.  It reads from replicas in ``rack``
-    (None: that of this host; empty: from leaders).  Errors of a block that waited in vain name the
-    option that says for how long.
+    The client is kept for the next borrower unless the block raises.  It reads from replicas in
+    ``rack`` (None: the rack of this host; empty: from leaders).  Timeout errors of the block name
+    ``option``, which sets the timeout.
     """
     key = (bootstrap, client_id, timeout_s, rack)
     client = _idle.pop(key, None)
@@ -48,7 +48,7 @@ def borrowed_client(
     client.cluster.expire_topics()
     try:
         yield client
-    except GeneratorExit:  # a reader that was not read to its end
+    except GeneratorExit:  # the caller stopped reading early
         _keep(key, client)
         raise
     except (ConnectError, KafkaError) as error:
@@ -62,7 +62,7 @@ def borrowed_client(
 
 
 def _told(error: ConnectError | KafkaError, timeout_option: str) -> SparklogError:
-    """With the remedy, where more time may help."""
+    """The error, with the remedy if more time may help."""
     remedy = f"option {timeout_option} says for how long it is tried"
     if isinstance(error, ConnectError):
         return ConnectError(f"{error}; {remedy}")

@@ -1,4 +1,4 @@
-"""Records that a DataFrame's read cannot read: an error, or left out, told of and counted.
+"""Unreadable records of a DataFrame read: raised as an error, or skipped, logged and counted.
 
 Owns: the option ``failOnCorruptBatch`` in a task, and what its log says.  Must not know how records
 are decoded, nor Spark.
@@ -22,11 +22,11 @@ WARNINGS_MAX: Final = 20
 
 
 class CorruptBatches:
-    """What cannot be read of one range of offsets, [start, end)."""
+    """The unreadable records of one range of offsets, [start, end)."""
 
     def __init__(self, tp: TopicPartition, start: int, end: int, *, fail: bool) -> None:
         self.fail = fail
-        #: Batches of which records were left out, and how many offsets those were.
+        #: Batches with skipped records, and the number of skipped offsets.
         self.batches = 0
         self.offsets = 0
         self._topic_partition = tp
@@ -36,7 +36,7 @@ class CorruptBatches:
     def meet(self, first: int, last: int, error: SparklogError) -> None:
         """Records at the offsets [first, last] cannot be read.
 
-        Raises CorruptBatchError unless the option leaves them out.
+        Raises CorruptBatchError unless the option skips such records.
         """
         first = min(max(first, self._start), self._end - 1)
         last = max(min(last, self._end - 1), first)
@@ -53,7 +53,7 @@ class CorruptBatches:
             )  # fmt: skip
 
     def tell(self) -> None:
-        """The range was read: say how much of it was left out."""
+        """Log how much was skipped, at the end of the range."""
         if self.batches:
             logger.warning(
                 "%s: of the offsets [%d, %d), %d in %d batches could not be read and were left out "

@@ -1,12 +1,13 @@
-"""How ``format("sparklog")`` finds the cluster of its own application.
+"""Discovery of the application's own cluster by ``format("sparklog")``.
 
-Owns: one small file per Spark driver, named after the process id of its JVM, that holds the
-bootstrap servers and when that process started.  Spark plans Python sources in processes of its
-own that see neither the session's settings nor the environment of the user's driver; they descend
-from that JVM, and so find it.  A driver that is killed leaves its file behind, and its process id
-is given to another process some day: one that started at another time is not meant.
+Owns: one small file per Spark driver, named after the process id of its JVM, with the bootstrap
+servers and the start time of that process.  Must not know how a cluster is started, or which
+folders are private (``private_folder.py``).
+
+Spark plans Python sources in processes of its own, which see neither the session's settings nor the
+environment of the user's driver.  They descend from the JVM, and so find its file.  A killed driver
+leaves its file behind, and its process id may be reused; the start time tells the processes apart.
 The JVM's own part of a write finds the servers in a system property.
-Must not know what starts a cluster, or which folders are private (``private_folder.py``).
 """
 
 import os
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 
 from sparklog.dataframe.private_folder import PrivateFolder, make_private_folder, private_folders
 
-#: Of the driver's JVM: what ``announce`` said last.
+#: System property of the driver's JVM with the bootstrap servers that were announced last.
 ANNOUNCED_PROPERTY: Final = "sparklog.bootstrap.servers"
 
 #: Fields of /proc/PID/stat behind the process's name (proc(5)): its parent, and its start in ticks
@@ -28,17 +29,17 @@ _START_FIELD = 19
 
 
 class _Process(NamedTuple):
-    """What does not change while a process runs (unless its parent ends)."""
+    """Facts of a process that do not change while it runs (unless its parent ends)."""
 
     parent: int
     start: str
 
 
 def announce(jvm_pid: int, bootstrap_servers: str) -> None:
-    """Let the data sources of that Spark driver find the cluster.
+    """Let the data sources of a Spark driver find the cluster.
 
     Raises:
-        OSError: the file cannot be written, or that process cannot be seen from here.
+        OSError: the file cannot be written, or the driver's process is not visible here.
     """
     process = _process(jvm_pid)
     if process is None:
@@ -48,7 +49,7 @@ def announce(jvm_pid: int, bootstrap_servers: str) -> None:
 
 
 def withdraw(jvm_pid: int, bootstrap_servers: str) -> None:
-    """Take an announcement back, unless another cluster's has replaced it."""
+    """Remove an announcement, unless another cluster has replaced it."""
     for folder in private_folders():
         with folder, suppress(OSError):
             if folder.read(str(jvm_pid)).partition("\n")[0] == bootstrap_servers:
@@ -56,7 +57,7 @@ def withdraw(jvm_pid: int, bootstrap_servers: str) -> None:
 
 
 def find_bootstrap_servers() -> str | None:
-    """What the nearest ancestor process announced, or None."""
+    """The bootstrap servers that the nearest ancestor process announced, or None."""
     folders = list(private_folders())
     try:
         for pid, process in _ancestors() if folders else ():
@@ -79,7 +80,7 @@ def _announced(folder: PrivateFolder, pid: int, process: _Process) -> str | None
 
 
 def _ancestors() -> Iterator[tuple[int, _Process]]:
-    """This process, its parent, and so on, as far as can be seen."""
+    """This process, its parent, and so on, as far as they are visible."""
     pid = os.getpid()
     while pid > 1 and (process := _process(pid)) is not None:
         yield pid, process
@@ -87,7 +88,7 @@ def _ancestors() -> Iterator[tuple[int, _Process]]:
 
 
 def _process(pid: int) -> _Process | None:
-    """None when nothing can be learnt of it."""
+    """The facts of a process; None if it is not visible."""
     try:
         if os.path.exists("/proc/self/stat"):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,20 +1,20 @@
-"""How rows without a partition of their own find one: the partitioners of Kafka's clients, by name.
+"""The partitioners of Kafka's clients, by name: how rows without a partition get one.
 
-Owns: their names and what each does with keys, null keys and empty ones.  Must not know hashes or
-rows: it is read where only options are.
+Owns: their names and how each treats keys, null keys and empty keys.  Must not know hashes or rows:
+the parser of options imports it.
 """
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
 Hash = Literal["murmur2", "crc32", "fnv1a"]
-#: What becomes of rows that no hash places: runs of neighbours, or one after the other.
+#: Rows without a hashed key: runs of neighbours per partition, or round robin.
 Spread = Literal["runs", "round_robin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitioner:
-    """``hash`` None: keys do not matter.  Keys that are not hashed are spread."""
+    """The rules of one partitioner.  ``hash`` None ignores keys; other rows are spread."""
 
     hash: Hash | None = None
     hashes_null: bool = False
@@ -22,11 +22,11 @@ class Partitioner:
     spread: Spread = "runs"
 
 
-#: Java's default for keys; rows without one stay together, so that batches are large.
+#: Java's default for keys; rows without a key stay together, so that batches are large.
 DEFAULT: Final = Partitioner(hash="murmur2")
 STICKY: Final = Partitioner()
 ROUND_ROBIN: Final = Partitioner(spread="round_robin")
-#: librdkafka's names (its option ``partitioner``), and two that only Java has.
+#: librdkafka's names (its option ``partitioner``), and two partitioners that only Java has.
 PARTITIONERS: Final = {
     "murmur2_random": DEFAULT,
     "murmur2": Partitioner(hash="murmur2", hashes_null=True),
@@ -46,7 +46,7 @@ _JAVA: Final = {
 
 
 def named_partitioner(text: str) -> Partitioner:
-    """Raises ValueError."""
+    """The partitioner of a name.  Raises ValueError."""
     name = text.strip().lower()
     if name not in PARTITIONERS:
         raise ValueError(f"expected one of {', '.join(PARTITIONERS)}")
@@ -54,7 +54,7 @@ def named_partitioner(text: str) -> Partitioner:
 
 
 def java_partitioner(text: str) -> Partitioner:
-    """One of Kafka's own classes.  Raises ValueError."""
+    """The partitioner of a Java class of Kafka's.  Raises ValueError."""
     if text.strip() not in _JAVA:
         raise ValueError("a Java class cannot run here; use option partitioner or a column")
     return _JAVA[text.strip()]

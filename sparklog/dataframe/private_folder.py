@@ -1,11 +1,12 @@
-"""A folder that only this user can write to, which other processes of this user find.
+"""A folder that only this user can write to, and that other processes of this user find.
 
-Owns: where the folder is, whether it is private, and its files.  Must not know what is in them.
+Owns: the place of the folder, the check that it is private, and its files.  Must not know what the
+files hold.
 
-The first place is in the shared temporary directory.  Somebody else may have put a folder or a link
-there; then the second place, in the user's home directory, is used.  Readers look at both.  Nothing
-is written through a link, and nothing is read that belongs to another user: otherwise that user
-could redirect a DataFrame to a cluster of their own.
+The first place is in the shared temporary directory.  If another user has put a folder or a link
+there, the second place, in the user's home directory, is used.  Readers look at both.  Nothing is
+written through a link, and no file of another user is read: otherwise that user could redirect a
+DataFrame to a cluster of their own.
 """
 
 import os
@@ -19,17 +20,17 @@ from types import TracebackType
 from typing import Final, Self
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: O_NONBLOCK, because the file could be a pipe that nobody writes to.
+#: O_NONBLOCK, because the file could be a pipe without a writer.
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
-#: Files are short.
+#: Largest file that is read, in bytes.
 _READ_BYTES_MAX: Final = 64 * 1024
 
 
 class PrivateFolder:
-    """An open folder; files are reached through its descriptor, whatever its path leads to."""
+    """An open folder; files are opened relative to its descriptor, not by its path."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -45,7 +46,7 @@ class PrivateFolder:
         os.replace(temporary, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def read(self, name: str) -> str:
-        """Raises OSError, also for a file that is a link or belongs to another user."""
+        """The bytes of a file.  Raises OSError, also for a link or another user's file."""
         file = os.open(name, _READ_FLAGS, dir_fd=self._descriptor)
         try:
             found = os.fstat(file)
@@ -56,7 +57,7 @@ class PrivateFolder:
             os.close(file)
 
     def remove(self, name: str) -> None:
-        """Raises OSError."""
+        """Remove a file.  Raises OSError."""
         os.unlink(name, dir_fd=self._descriptor)
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ class PrivateFolder:
 
 
 def make_private_folder() -> PrivateFolder:
-    """The first place that is this user's alone.  Raises OSError when there is none."""
+    """The first place that only this user can write to.  Raises OSError if there is none."""
     objections = []
     for path in _places():
         try:
@@ -87,20 +88,20 @@ def make_private_folder() -> PrivateFolder:
 
 
 def private_folders() -> Iterator[PrivateFolder]:
-    """Those of the places that exist and are this user's alone; the caller closes them."""
+    """The existing places that only this user can write to; the caller closes them."""
     for path in _places():
         with suppress(OSError):
             yield _open(path, tighten=False)
 
 
 def _places() -> tuple[Path, Path]:
-    """The same in all processes of this user that have the same temporary directory."""
+    """The candidate places, equal in all processes of this user with one temporary directory."""
     user = os.getuid()
     return Path(tempfile.gettempdir()) / f"sparklog-{user}", _home(user) / ".sparklog"
 
 
 def _home(user: int) -> Path:
-    """Not from the environment, which may differ from process to process."""
+    """The home directory; not from the environment, which differs between processes."""
     try:
         return Path(pwd.getpwuid(user).pw_dir)
     except KeyError:
@@ -108,7 +109,7 @@ def _home(user: int) -> Path:
 
 
 def _open(path: Path, *, tighten: bool) -> PrivateFolder:
-    """Raises OSError when the folder is not this user's alone; ``tighten`` mends its mode."""
+    """Open a folder.  Raises OSError if others can write to it; ``tighten`` corrects its mode."""
     descriptor = os.open(path, _FOLDER_FLAGS)
     try:
         found = os.fstat(descriptor)

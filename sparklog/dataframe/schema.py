@@ -1,6 +1,6 @@
-"""Columns of a read and of a write, and their types.
+"""Columns of reads and writes, and their types.
 
-Owns: names and types (those of Spark's Kafka source), the check of a user's schema, and of the
+Owns: names and types (as in Spark's Kafka source), and the checks of a user's schema and of the
 columns of a DataFrame that is written.  Must not know the client.
 """
 
@@ -35,9 +35,9 @@ _READ_TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": _HEADERS,
 }
-#: Spark would believe a schema that denies them, and answer wrongly.
+#: Columns that can be null: Spark would return wrong results for a schema that denies nulls.
 _NULLABLE = frozenset({"key", "value", "headers"})
-#: Columns that the log gives a value.  Rows of an INSERT have nulls in them.
+#: Columns whose values come from the log.  Rows of an INSERT have nulls in these columns.
 LOG_COLUMNS: Final = ("offset", "timestampType")
 _TEXT = (StringType(), BinaryType())
 _WRITE_TYPES: dict[str, tuple[DataType, ...]] = {
@@ -51,13 +51,13 @@ _WRITE_TYPES: dict[str, tuple[DataType, ...]] = {
 
 
 def read_schema(include_headers: bool) -> StructType:
-    """What ``load()`` yields without a user schema."""
+    """The schema of ``load()`` without a user schema."""
     names = [name for name in _READ_TYPES if include_headers or name != "headers"]
     return StructType([StructField(name, _READ_TYPES[name]) for name in names])
 
 
 def check_read_schema(schema: StructType) -> None:
-    """A user schema is a projection: any of our columns, of our types.  Raises ConfigError."""
+    """Check a user schema: a projection of our columns with our types.  Raises ConfigError."""
     for field in schema.fields:
         if field.name not in _READ_TYPES:
             raise ConfigError(
@@ -79,9 +79,9 @@ def check_write_schema(
 ) -> None:
     """Raises ConfigError naming the column and the remedy, before anything is written.
 
-    ``two_way``: rows for a view that also reads.  An INSERT fills the columns that it leaves out
-    with nulls, so that rows have the columns of a read; see ``LOG_COLUMNS``.  ``hint`` ends the
-    message about a missing topic.
+    ``two_way``: rows for a view that also reads.  An INSERT fills missing columns with nulls, so
+    that rows have the columns of a read; see ``LOG_COLUMNS``.  ``hint`` is appended to the message
+    about a missing topic.
     """
     for field in schema.fields:
         if two_way and field.name in LOG_COLUMNS:
@@ -111,12 +111,12 @@ def check_write_schema(
 def _is_writable(field: StructField) -> bool:
     if field.name == "headers":
         return _plain(field.dataType) == _plain(_HEADERS)
-    # Strings of any collation are bytes alike.
+    # Strings of every collation are stored as the same bytes.
     return isinstance(field.dataType, tuple(type(kind) for kind in _WRITE_TYPES[field.name]))
 
 
 def _plain(kind: DataType) -> str:
-    """A type without nullability."""
+    """The type, ignoring nullability."""
     return kind.simpleString()
 
 

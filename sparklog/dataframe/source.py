@@ -1,8 +1,8 @@
-"""``format("sparklog")``: what Spark instantiates.
+"""The data source ``format("sparklog")``, which Spark instantiates.
 
 Owns: the entry points that Spark calls, each a few lines.  Must not know the client or the wire.
 
-Spark calls them in processes of its own, several per query; each pays for what it imports, so that
+Spark calls them in processes of its own, several per query.  Each process pays for its imports, so
 readers and writers are imported where they are made.
 """
 
@@ -48,7 +48,7 @@ class SparklogDataSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
-        """Also where Spark hears at ``load()`` of options that are wrong."""
+        """The schema of a read; raises errors in options already at ``load()``."""
         settle_process()
         with plain_errors():
             return read_schema(self._read_options().include_headers)
@@ -64,7 +64,7 @@ class SparklogDataSource(DataSource):
             return self._writer(schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's)
-        """Spark's runner needs a reader, whose first call it then hands the error of."""
+        """A reader whose methods raise: Spark's runner reports the error of the first call."""
         from sparklog.dataframe.streams import RefusedStreamReader
 
         return RefusedStreamReader()
@@ -101,11 +101,10 @@ class SparklogDataSource(DataSource):
 
 
 def _reader_class(own_scan: bool) -> "type[TopicReader]":
-    """Filters are used only by a scan that does not share its plan with others.
+    """The reader class: with filters only for a scan that does not share its plan.
 
     Spark refuses a reader with ``pushFilters`` where its pushdown switch is off.  The switch itself
-    cannot be seen from here; that Spark plans with pushdown shows in the worker module that it
-    runs.
+    is not visible here, but the worker module that Spark runs shows whether it is on.
     """
     from sparklog.dataframe.read import PushdownTopicReader, TopicReader
 

@@ -1,7 +1,7 @@
-"""Streams of topics, which are not there yet: what is said in their place.
+"""Streams of topics, which are not supported yet: the errors in their place.
 
-Owns: the errors of ``readStream`` and ``writeStream``, with what to use instead.  Must not know
-how a stream would be read or written.
+Owns: the errors of ``readStream`` and ``writeStream``, which name what to use instead.  Must not
+know how a stream would be read or written.
 """
 
 from collections.abc import Iterator
@@ -14,10 +14,9 @@ from sparklog.errors import ConfigError
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """Every question about the stream raises ConfigError.
+    """A reader whose methods raise ConfigError, except ``stop``.
 
-    Spark's runner stops the reader even if there is none, and then reports only that: so there is
-    one, and ``stop`` succeeds.
+    Without a reader, Spark's runner would fail in stopping it and report only that failure.
     """
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)

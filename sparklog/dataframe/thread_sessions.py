@@ -1,13 +1,12 @@
-"""Lets every Python thread write to ``format("sparklog")``.
+"""Active Spark sessions for all Python threads, so that each can write to ``format("sparklog")``.
 
-Owns: the active Spark session of threads that have none, in the JVM.  Must not know what is
-written.
+Owns: the active Spark session of threads without one, in the JVM.  Must not know what is written.
 
 Spark looks for a writer made in Python in the session that is active in the calling thread, and
-only there (``DataSource.lookupDataSource``); other than a read, a write sets none first.  In any
-thread but the one that made the session it fails with DATA_SOURCE_NOT_FOUND.  Each thread of Python
-has one of the JVM, which inherits its session from the thread that accepts connections: that one is
-given Spark's default session, which is what Spark falls back to everywhere else.
+only there (``DataSource.lookupDataSource``).  Unlike a read, a write sets no session first.  In any
+thread but the one that made the session, it fails with DATA_SOURCE_NOT_FOUND.  Each Python thread
+has a thread in the JVM, which inherits its session from the thread that accepts connections.  So
+the accepting thread gets Spark's default session, Spark's fallback everywhere else.
 """
 
 import logging
@@ -20,7 +19,7 @@ from sparklog.dataframe.jvm import new_instance
 log = logging.getLogger(__name__)
 
 _CLASS = "SparklogThreadSessions"
-#: Called by the thread that accepts connections, whenever it has accepted one.
+#: Listener that the accepting thread calls for every connection.
 _JAVA = r"""
 import org.apache.spark.sql.SparkSession;
 
@@ -37,13 +36,13 @@ _installed: "WeakSet[Any]" = WeakSet()
 
 
 def install(spark: Any) -> bool:
-    """Give threads that talk to this JVM from now on a session; False where that is not possible.
+    """Give later threads that connect to this JVM a session; False if that is not possible.
 
-    Threads that did so before keep what they have: see ``activate``.
+    Threads with a connection keep the session that they have; see ``activate``.
     """
     try:
         context = spark.sparkContext
-    except Exception as error:  # Spark Connect, which knows the session of every request
+    except Exception as error:  # Spark Connect sends the session with every request
         log.debug("threads need no session: %s", error)
         return False
     try:
@@ -53,21 +52,21 @@ def install(spark: Any) -> bool:
             gateway.java_gateway_server.addListener(listener)
             _installed.add(gateway)
         _connect_once(context._jvm)
-    except Exception as error:  # whatever another version of Spark lacks
+    except Exception as error:  # another version of Spark may lack any of this
         log.warning("write to topics from the main thread, or by cluster.write: %s", error)
         return False
     return True
 
 
 def activate(spark: Any) -> None:
-    """Make the session that of the calling thread, as ``spark.createDataFrame`` does."""
+    """Make the session active in the calling thread, as ``spark.createDataFrame`` does."""
     session = getattr(spark, "_jsparkSession", None)
-    if session is not None:  # Spark Connect has none
+    if session is not None:  # None in Spark Connect
         spark.sparkContext._jvm.org.apache.spark.sql.SparkSession.setActiveSession(session)
 
 
 def _connect_once(jvm: Any) -> None:
-    """The listener is called behind the start of a connection's thread: the next one inherits."""
+    """Connect once: the listener runs after a connection's thread starts, so the next inherits."""
     first = threading.Thread(target=jvm.java.lang.System.nanoTime, daemon=True)
     first.start()
     first.join()

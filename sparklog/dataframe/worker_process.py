@@ -1,10 +1,11 @@
-"""What Spark's Python processes spare themselves from task to task, and users in their errors.
+"""Settings of Spark's Python processes: cheaper garbage collection, and errors without tracebacks.
 
-Owns: the settings of such a process.  Must not know what its tasks do.
+Owns: these settings.  Must not know what tasks do.
 
-Spark collects garbage after every task and every step of a plan, and so looks at all that was ever
-imported: 20 to 35 ms of CPU each time, more than a small task takes.  When modules have come since
-the last time, what is there as a task begins is set aside for as long as the process lives.
+Spark collects garbage after every task and every step of a plan.  Each collection visits every
+imported object: 20 to 35 ms of CPU time, more than a small task takes.  If modules were imported
+since the last time, the objects present at the begin of a task are frozen (``gc.freeze``) for the
+rest of the process.
 """
 
 import gc
@@ -16,17 +17,17 @@ from typing import Final
 
 from sparklog.errors import SparklogError
 
-#: Has PySpark report the exception that ends a process of its own without a traceback.
+#: Environment variable that makes PySpark report a final exception without a traceback.
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 _DAEMON: Final = "pyspark.daemon"
-#: How many modules there were when it was done last: tasks import more, and Spark behind them.
+#: Number of modules at the last freeze: tasks import more, and Spark does after them.
 _modules = 0
 
 
 def settle_process() -> None:
-    """Have no collection look at what was imported so far; only in a process of Spark's daemon.
+    """Exclude imported objects from garbage collection; only in a process of Spark's daemon.
 
-    For the beginning of a task, when Spark has just collected what the one before left.
+    Call this at the begin of a task, just after Spark has collected the garbage of the last task.
     """
     global _modules
     if _modules == len(sys.modules) or not _is_of_the_daemon():
@@ -37,10 +38,10 @@ def settle_process() -> None:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Have Spark show an error of sparklog as its message, without a traceback of our modules.
+    """Make Spark show an error of sparklog as its message, without a traceback of our modules.
 
-    Such errors name the thing and the remedy.  An exception ends the process, so that no later
-    error is affected.  Does nothing outside of a process that Spark made for its tasks and plans.
+    Such errors name the subject and the remedy.  The exception ends the process, so no later error
+    is affected.  No effect outside of a process that Spark made for its tasks and plans.
     """
     try:
         yield
@@ -57,6 +58,6 @@ def _is_of_pyspark() -> bool:
 
 
 def _is_of_the_daemon() -> bool:
-    """Whether Spark has made this process for its tasks: no user's objects are in it."""
+    """Whether Spark's daemon made this process for tasks: it holds no objects of the user."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name == _DAEMON

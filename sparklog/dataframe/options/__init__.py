@@ -1,4 +1,4 @@
-"""Options of ``format("sparklog")``: texts -> values, once.
+"""Options of ``format("sparklog")``: texts -> values.
 
 Owns: the options' names, defaults, types and errors.  Must not know Spark's plans or the cluster.
 """

@@ -1,10 +1,10 @@
 """Options that begin with ``kafka.``: settings of Kafka's clients.
 
-Owns: which of them a job may carry although they have no effect here, and which are refused, with
-the reason.  Must not know the values of those that have an effect (``options`` has them).
+Owns: the options that are accepted without effect, and the options that are refused, with the
+reason.  Must not know the values of options with an effect (``options`` has them).
 """
 
-#: What a job may go on setting: it shapes how Java's clients work inside, not what is read.
+#: Accepted without effect: settings of the inner workings of Java's clients.
 _CLIENT = (
     *("auto.include.jmx.reporter", "client.dns.lookup", "connections.max.idle.ms"),
     *("enable.metrics.push", "metadata.max.age.ms", "metadata.recovery.strategy"),
@@ -14,7 +14,8 @@ _CLIENT = (
     *("security.protocol", "send.buffer.bytes", "socket.connection.setup.timeout.max.ms"),
     *("socket.connection.setup.timeout.ms",),
 )
-#: The source assigns partitions itself: there is no group, no session and no poll loop.
+#: Accepted without effect, because there is no group, no session and no poll loop: the source
+#: assigns partitions itself.
 _CONSUMER = (
     *("allow.auto.create.topics", "auto.commit.interval.ms", "check.crcs"),
     *("default.api.timeout.ms", "exclude.internal.topics", "fetch.max.wait.ms", "fetch.min.bytes"),
@@ -31,7 +32,7 @@ _PRODUCER = (
 READ_WITHOUT_EFFECT = frozenset(f"kafka.{name}" for name in (*_CLIENT, *_CONSUMER))
 WRITE_WITHOUT_EFFECT = frozenset(f"kafka.{name}" for name in (*_CLIENT, *_PRODUCER))
 
-#: What Spark's Kafka source and sink refuse, and what we cannot do; and why.
+#: Refused options with the reason: Spark's Kafka source refuses them, or we do not support them.
 REFUSED = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.key.deserializer": "keys are read as binary; cast the column",
@@ -50,7 +51,7 @@ _REFUSED_FAMILIES = {
 
 
 def refusal(name: str, text: str) -> str | None:
-    """Why an option (its name in lower case) cannot be given; None where it can."""
+    """The reason why an option (in lower case) is refused; None if it is accepted."""
     if name in REFUSED:
         return REFUSED[name]
     if name == "kafka.security.protocol" and text.strip().upper() != "PLAINTEXT":

@@ -1,6 +1,6 @@
-"""The texts of options -> values, one function per kind of text, and values -> texts.
+"""Texts of options -> values, one function per kind of text, and values -> texts.
 
-Owns: what a text may look like.  Every function raises ValueError with what was expected.  Must not
+Owns: the syntax of texts.  Every function raises ValueError with the expected syntax.  Must not
 know which option a text belongs to.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from sparklog.config import COMPRESSION_NAMES
 from sparklog.types import MAX_INT32, MAX_INT64, Compression, Endpoint, Isolation, TopicPartition
 
-#: Offsets that stand for others, by what they are called.
+#: Special offsets by name.
 SPECIAL_OFFSETS = {-2: "earliest", -1: "latest"}
 
 
@@ -30,7 +30,7 @@ def _option_text(value: object) -> str:
 
 
 def offsets_by_partition(text: str, refused: str) -> dict[TopicPartition, int]:
-    """JSON ``{"topic": {"0": 23}}``; -2 is earliest, -1 latest, ``refused`` is one of the two."""
+    """JSON ``{"topic": {"0": 23}}``; -2 is earliest, -1 latest; ``refused`` of them is invalid."""
     return {tp: _offset(value, refused) for tp, value in _by_partition(text)}
 
 
@@ -118,7 +118,7 @@ def positive_int(text: str) -> int:
 
 
 def int32(text: str) -> int:
-    """Positive, and no larger than Kafka's ints."""
+    """A positive 32-bit integer."""
     number = positive_int(text)
     if number > MAX_INT32:
         raise ValueError(f"expected at most {MAX_INT32}")
@@ -126,7 +126,7 @@ def int32(text: str) -> int:
 
 
 def whole_number(text: str) -> int:
-    """Not negative."""
+    """An integer that is not negative."""
     if not _is_number(text):
         raise ValueError("expected a whole number")
     return int(text)

@@ -1,6 +1,6 @@
-"""Options of ``format("sparklog")`` -> values, once.
+"""Options of ``format("sparklog")`` -> values.
 
-Owns: names, defaults, precedence and rules of the options (those of Spark's Kafka source) and their
+Owns: names, defaults, precedence and rules of the options (as in Spark's Kafka source) and their
 error messages.  Must not know Spark, the client or the clock.
 """
 
@@ -47,20 +47,20 @@ log = logging.getLogger(__name__)
 Parsed = TypeVar("Parsed")
 
 BOOTSTRAP_OPTIONS = ("kafka.bootstrap.servers", "bootstrap.servers")
-#: Ours alone: marks a scan that shares its source with no other (see ``own_scans``).
+#: Internal option: marks a scan that does not share its source with other scans (``own_scans``).
 OWN_SCAN_OPTION = "sparklog.own.scan"
-#: Ours alone: the schema of rows that come packed, as JSON (see ``packed_writes``).
+#: Internal option: the schema of packed rows, as JSON (see ``packed_writes``).
 PACKED_OPTION = "sparklog.packed"
-#: The default of ``kafka.batch.size``: librdkafka's, which fits into a topic's default maximum.
+#: The default of ``kafka.batch.size``, as in librdkafka; it fits a topic's default maximum.
 BATCH_BYTES = 1_000_000
-#: The default of ``kafka.buffer.memory``: two requests to a leader and what waits behind them.
-#: More is memory that Python has to get, and that has left the caches when it is sent.
+#: The default of ``kafka.buffer.memory``: two requests to a leader and the batches behind them.
+#: More memory must be allocated by Python, and is no longer in CPU caches when it is sent.
 BUFFER_BYTES = 16 * 1024 * 1024
 #: The default of ``kafka.delivery.timeout.ms``, and of ``kafka.client.id``.
 DELIVERY_TIMEOUT_MS = 120_000
 CLIENT_ID = "sparklog-dataframe"
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
-#: Spark's Kafka source takes them in a batch read, and says that they do nothing there.
+#: Spark's Kafka source accepts these options in a batch read and warns that they have no effect.
 STREAM_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 READ_OPTIONS = frozenset(
@@ -102,18 +102,18 @@ NO_TABLES = (
 
 
 def table_hint(options: Mapping[str, str]) -> str:
-    """What to add to an error about a missing option where no option is given at all."""
+    """The hint to add to an error about a missing option if no option is given at all."""
     given = {name.lower() for name in options} - {OWN_SCAN_OPTION, PACKED_OPTION}
     return "" if given else f"; if this is a table: {NO_TABLES}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Use:
-    """What options are given for: their names, and how errors call them."""
+    """The use of options, read or write: their names, and the words for them in errors."""
 
     name: str
     options: frozenset[str]
-    #: What to say of an option that is for the other use.
+    #: The message about an option of the other use.
     other: str
 
 
@@ -132,10 +132,10 @@ _WRITE = _Use(
 
 
 def is_two_way(options: Mapping[str, str]) -> bool:
-    """Whether options are one set for reads and inserts, as those of a view.
+    """Whether one set of options serves reads and inserts, as for a view.
 
-    They name what is read and where writes go.  A read then ignores the options of writes, and a
-    write ignores those of reads.
+    Such options name both the topics to read and the topic to write to.  A read then ignores the
+    options of writes, and a write ignores the options of reads.
     """
     names = {name.lower() for name in options}
     return "topic" in names and any(name.lower() in names for name in SELECTIONS)
@@ -143,7 +143,7 @@ def is_two_way(options: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Where a read starts or ends: exactly one of the fields is given; times in milliseconds."""
+    """The start or end of a read: exactly one field is set; times in milliseconds."""
 
     special: OffsetSpec | None = None
     offsets: Mapping[TopicPartition, int] | None = None
@@ -152,15 +152,15 @@ class Bound:
 
     @property
     def by_partition(self) -> Mapping[TopicPartition, int] | None:
-        """What was said of single partitions, which then has to be said of all."""
+        """The values by partition, which must then name all partitions."""
         return self.offsets if self.offsets is not None else self.timestamps
 
     def time_of(self, partition: TopicPartition) -> int | None:
-        """The time at which that partition's range starts or ends, if a time was given."""
+        """The time at which a partition's range starts or ends, if a time is set."""
         return self.timestamp_ms if self.timestamps is None else self.timestamps.get(partition)
 
     def option(self, side: str) -> str:
-        """The option that said so; ``side`` is ``starting`` or ``ending``."""
+        """The name of the option that set this bound; ``side`` is ``starting`` or ``ending``."""
         if self.timestamp_ms is not None:
             return f"{side}Timestamp"
         return f"{side}Offsets" if self.timestamps is None else f"{side}OffsetsByTimestamp"
@@ -170,7 +170,7 @@ class Bound:
 class ReadOptions:
     """A batch read; times in milliseconds, sizes in bytes.
 
-    One of ``topics``, ``assigned`` and ``pattern`` (Java's syntax) says what is read.
+    Exactly one of ``topics``, ``assigned`` and ``pattern`` (Java's syntax) is set.
     """
 
     bootstrap: tuple[Endpoint, ...]
@@ -179,7 +179,7 @@ class ReadOptions:
     pattern: str | None = None
     starting: Bound = field(default_factory=lambda: Bound(special=OffsetSpec.EARLIEST))
     ending: Bound = field(default_factory=lambda: Bound(special=OffsetSpec.LATEST))
-    #: A partition without a record as new as the starting time is read from its end: nothing.
+    #: Nothing is read of a partition without a record as new as the starting time.
     unmatched_starts_latest: bool = False
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
@@ -191,7 +191,7 @@ class ReadOptions:
     plan_tries: int = 3
     plan_pause_ms: int = 1000
     fetch_max_bytes: int = 4 * 1024 * 1024
-    #: Whose replicas are read (KIP-392); None: those of the task's host, empty: leaders.
+    #: Rack of the replicas to read (KIP-392); None: the rack of the task's host, empty: leaders.
     rack: str | None = None
     client_id: str = CLIENT_ID
 
@@ -208,7 +208,7 @@ class WriteOptions:
     delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
     idempotent: bool = True
     partitioner: Partitioner = DEFAULT
-    #: Encoded bytes that may wait for their acknowledgement before a task takes no more rows.
+    #: Encoded bytes that may await acknowledgement before a task takes no more rows.
     buffer_bytes: int = BUFFER_BYTES
     client_id: str = CLIENT_ID
 
@@ -273,7 +273,7 @@ def parse_write_options(options: Mapping[str, str], found_bootstrap: str | None)
 
 
 class _Given:
-    """The options as given: names are case-insensitive in Spark, values are text."""
+    """The options as the user set them: case-insensitive names, text values."""
 
     def __init__(self, options: Mapping[str, str], use: _Use, other: _Use) -> None:
         self._texts = {name.lower(): text for name, text in options.items()}
@@ -345,7 +345,7 @@ def _check_selection(given: _Given) -> None:
 
 
 def _partitioner(given: _Given) -> Partitioner:
-    """The first that is given counts."""
+    """The partitioner; the first option that is set counts."""
     if given.get("kafka.partitioner.ignore.keys", boolean, False):
         return STICKY
     for name in ("partitioner", "kafka.partitioner"):
@@ -360,7 +360,7 @@ def _pattern(text: str) -> str:
 
 
 def _bound(given: _Given, side: str, default: OffsetSpec, refused: str) -> Bound:
-    """The first of these options that is given counts; the others are not looked at."""
+    """A bound; the first option that is set counts, the others are ignored."""
     if given.has(f"{side}Timestamp"):
         return Bound(timestamp_ms=given.optional(f"{side}Timestamp", timestamp_ms))
     if given.has(f"{side}OffsetsByTimestamp"):

@@ -1,15 +1,15 @@
-"""The option ``subscribePattern``: regular expressions of Java, for names of topics.
+"""The option ``subscribePattern``: Java regular expressions for topic names.
 
-Owns: the translation to Python's, as far as names of topics (ASCII letters, digits, ``.``, ``_``
-and ``-``) can tell the difference; what Python cannot say is refused.  Must not know which topics
-there are.
+Owns: the translation to Python's syntax, as far as topic names (ASCII letters, digits, ``.``, ``_``
+and ``-``) can tell the difference; other patterns are refused.  Must not know the topics of a
+cluster.
 """
 
 import re
 from collections.abc import Callable
 from functools import partial
 
-#: What ``\p{...}`` selects among the characters of topic names, for use inside ``[...]``.
+#: The characters of topic names that ``\p{...}`` selects, for use inside ``[...]``.
 _CLASSES = {
     **dict.fromkeys(("Lower", "javaLowerCase", "Ll", "IsLowercase"), "a-z"),
     **dict.fromkeys(("Upper", "javaUpperCase", "Lu", "IsUppercase"), "A-Z"),
@@ -33,9 +33,9 @@ _TOKEN = re.compile(
 
 
 def topic_matcher(java: str) -> Callable[[str], bool]:
-    """Whether a part of a name matches, as in Spark's source (``SubscribePatternStrategy``).
+    """A function: whether a part of a name matches, as in Spark (``SubscribePatternStrategy``).
 
-    Raises ValueError for what is no pattern, or not for us.
+    Raises ValueError for an invalid or unsupported pattern.
     """
     if not java.strip():
         raise ValueError("expected a regular expression for names of topics")

@@ -1,7 +1,7 @@
-"""A batch read's plan: which offsets of which partitions, in how many pieces.
+"""The plan of a batch read: ranges of offsets by partition, one per task.
 
-Owns: the resolution of bounds against what the cluster answered, the checks on them, and the split
-into ranges.  Must not know the client, Spark or the clock.
+Owns: the resolution of bounds against the offsets of the cluster, the checks on bounds, and the
+split into ranges.  Must not know the client, Spark or the clock.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from sparklog.types import OffsetSpec, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsets:
-    """What one partition holds: ``[earliest, latest)``; latest is the last stable offset for
+    """The offsets of one partition, ``[earliest, latest)``; latest is the last stable offset for
     readers of committed records, else the high watermark."""
 
     earliest: int
@@ -27,8 +27,8 @@ class PartitionOffsets:
 class OffsetRange:
     """``[start, end)`` of one partition, read by one task.
 
-    ``min_timestamp_ms`` lets the task skip batches that hold only older records.  A task that meets
-    another topic than ``topic_id`` under the same name must not read it.
+    ``min_timestamp_ms`` lets the task skip batches with only older records.  A task must not read
+    a topic of the same name with another id than ``topic_id``.
     """
 
     topic_partition: TopicPartition
@@ -53,10 +53,10 @@ class FoundByTime:
 def resolve(
     options: ReadOptions, tp: TopicPartition, held: PartitionOffsets, found: FoundByTime
 ) -> OffsetRange:
-    """What is read of one partition; its size is never negative.
+    """The range to read of one partition; its size is never negative.
 
-    Raises ConfigError for bounds that the partition cannot meet, DataLossError for records below
-    the log start that were asked for, unless the options let them go.
+    Raises ConfigError for bounds outside of the partition, DataLossError for requested records
+    below the log start, unless the options allow such a loss.
     """
     start = _start(options, tp, held, found.start)
     end = _end(options, tp, held, found.end)
@@ -96,7 +96,7 @@ def _start(
 def _end(
     options: ReadOptions, tp: TopicPartition, held: PartitionOffsets, by_time: int | None
 ) -> int:
-    """A time that no record reaches means the latest offset."""
+    """The end offset; a time later than every record means the latest offset."""
     bound = options.ending
     if bound.time_of(tp) is None:
         return _offset(bound, "ending", tp, held)
@@ -121,7 +121,7 @@ def _offset(bound: Bound, side: str, tp: TopicPartition, held: PartitionOffsets)
 
 
 def check_names(bound: Bound, side: str, partitions: Sequence[TopicPartition]) -> None:
-    """As in Spark's Kafka source, what is said by partition is said of exactly those that are read.
+    """Check that bounds name exactly the partitions to read, as in Spark's Kafka source.
 
     Raises ConfigError.
     """
@@ -149,7 +149,7 @@ def split(
     there are at least ``min_partitions``.
 
     As ``KafkaOffsetRangeCalculator``: each range gets a share of the pieces in proportion to its
-    size; no piece is empty, so fewer pieces come out when there are fewer offsets than wanted.
+    size.  No piece is empty, so there are fewer pieces if there are fewer offsets than wanted.
     """
     filled = [item for item in ranges if item.size > 0]
     pieces = {item: -(-item.size // max_records) if max_records else 1 for item in filled}

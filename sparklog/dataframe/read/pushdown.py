@@ -1,11 +1,11 @@
 """Filters that a read can use without changing its result.
 
-Owns: what Spark's filters say about times, offsets, partitions and topics, and how that narrows
+Owns: the meaning of Spark's filters for times, offsets, partitions and topics, and how they narrow
 ranges.  Must not know Spark's classes (it reads their names and fields) or the client.  Every
-filter also goes back to Spark, so that what is not understood here is only not saved.
+filter is also returned to Spark, so an unknown filter costs only the saving.
 
-An upper bound on the timestamp saves nothing: records below it may follow records above it, also
-where brokers stamp them, whose clocks differ.
+An upper bound on the timestamp saves nothing: older records may follow newer ones, even where
+brokers set the timestamps, because their clocks differ.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _EQUAL = ("EqualTo", "EqualNullSafe")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """What no row that passes all filters lies outside of.
+    """Bounds of all rows that pass the filters.
 
     ``lower_ms``: no passing row is older.  Offsets are ``[first_offset, end_offset)``.  ``others``
     are filters on columns that are the same for all rows of a range.
@@ -34,7 +34,7 @@ class Narrowing:
     others: tuple[Any, ...] = ()
 
     def selects(self, tp: TopicPartition) -> bool:
-        """False: no row of that partition passes."""
+        """Whether a row of the partition may pass."""
         values = {("topic",): tp.topic, ("partition",): tp.partition}
         return all(_may_hold(item, values[_attribute(item)]) for item in self.others)
 
@@ -63,7 +63,7 @@ class Narrowing:
 
 
 def narrowing(filters: Iterable[Any]) -> Narrowing:
-    """What a conjunction of filters (``pyspark.sql.datasource.Filter``) says."""
+    """The narrowing by a conjunction of filters (``pyspark.sql.datasource.Filter``)."""
     found = Narrowing()
     for item in filters:
         column = _attribute(item)
@@ -85,13 +85,13 @@ def narrowing(filters: Iterable[Any]) -> Narrowing:
 
 
 def _attribute(item: Any) -> Any:
-    """The column that a filter is about, also through ``Not``."""
+    """The column of a filter, also inside of ``Not``."""
     inner = item.child if type(item).__name__ == "Not" else item
     return getattr(inner, "attribute", None)
 
 
 def _lower_bound_ms(item: Any) -> int | None:
-    """Rounds down: a record's timestamp has whole milliseconds, Spark's has microseconds."""
+    """The lower bound, rounded down: records have milliseconds, Spark has microseconds."""
     kind = type(item).__name__
     if kind in ("GreaterThan", "GreaterThanOrEqual", *_EQUAL):
         return _milliseconds(item.value)
@@ -121,7 +121,7 @@ def _offsets(item: Any) -> tuple[int, int]:
 
 
 def _may_hold(item: Any, actual: Any) -> bool:
-    """False only where a filter cannot hold for that value, which is never null."""
+    """False only if a filter cannot hold for the value, which is never null."""
     kind = type(item).__name__
     if kind == "Not":
         return _holds(item.child, actual) is not True
@@ -129,7 +129,7 @@ def _may_hold(item: Any, actual: Any) -> bool:
 
 
 def _holds(item: Any, actual: Any) -> bool | None:
-    """None: not known, or null."""
+    """Whether a comparison holds; None: not known, or null."""
     kind = type(item).__name__
     if kind == "In":
         known = [value for value in item.value if value is not None]
@@ -153,7 +153,7 @@ def _holds(item: Any, actual: Any) -> bool | None:
 
 
 def _milliseconds(value: Any) -> int | None:
-    """Spark hands timestamps over as datetimes with a zone; naive ones are in UTC."""
+    """A timestamp of Spark: a datetime with a zone, or a naive datetime in UTC."""
     if not isinstance(value, datetime):
         return None
     moment = value if value.tzinfo else value.replace(tzinfo=UTC)

@@ -1,8 +1,8 @@
-"""The raw batches of one range, in order, while leaders change and records may vanish.
+"""The fetcher of one range: its batches in order, while leaders change and records may vanish.
 
-Owns: prefetching, how much is asked for, and what counts as a loss of data.  A gap that compaction
-or transactions left is none; records below the log start, above the log's end, or of a topic that
-was deleted are.  Must not know what is in a batch, or Spark.
+Owns: prefetching, fetch sizes, and the definition of data loss.  Gaps from compaction or
+transactions are no loss.  Requested records below the log start, above the log end, or of a deleted
+topic are lost.  Must not know what a batch holds, or Spark.
 """
 
 import logging
@@ -22,21 +22,21 @@ from sparklog.types import Isolation, OffsetSpec
 
 log = logging.getLogger(__name__)
 
-#: What a range's first fetch asks for: how large its records are is not known yet.
+#: Bytes of the first fetch of a range, when the size of its records is not known yet.
 FIRST_FETCH_BYTES = 1024 * 1024
-#: What every later fetch asks for at least.
+#: Fewest bytes of every later fetch.
 FETCH_BYTES_MIN = 64 * 1024
 
-#: What a leader answers where its log is damaged, and what other message formats are told as.
+#: Error codes of a damaged log, and of other message formats.
 _DAMAGED = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class RangeFetcher:
-    """The next fetch is in flight while the caller works on one.
+    """Iterates over the fetch results of a range; the next fetch is in flight meanwhile.
 
-    Iterating raises DataLossError, unless the options let records go; KafkaError when the cluster
-    gives nothing in time.  ``corrupt`` is told of offsets from which no sound batch header comes.
+    Iterating raises DataLossError, unless the options allow losses, and KafkaError when the cluster
+    returns nothing in time.  ``corrupt`` handles offsets without a sound batch header.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RangeFetcher:
         self._pending = self._fetch(item.start)
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
-        """Batches, and the offset from which on they are wanted."""
+        """Pairs of the first wanted offset and a fetch result."""
         offset, end = self._range.start, self._range.end
         waiting = Backoff(Deadline(self._client.timeout_s))
         try:
@@ -85,7 +85,7 @@ class RangeFetcher:
             self._pending.cancel()
 
     def _take(self, offset: int) -> Fetched | None:
-        """What was asked for; None where the leader says that it has no such offset."""
+        """The result of the fetch in flight; None if the leader has no such offset."""
         try:
             fetched = self._client.result(self._pending)
         except KafkaError as error:
@@ -101,7 +101,7 @@ class RangeFetcher:
         return fetched
 
     def _pass(self, offset: int, error: SparklogError) -> int:
-        """Behind what cannot be read at ``offset``, if the options let it go."""
+        """The next readable offset behind ``offset``, if the options allow skipping."""
         tp, isolation = self._range.topic_partition, self._options.isolation
         if self._corrupt.fail:
             self._corrupt.meet(offset, offset, error)
@@ -111,10 +111,10 @@ class RangeFetcher:
         return found
 
     def _look_again(self, offset: int, fetched: Fetched | None, waiting: Backoff) -> int:
-        """Where to go on after an answer without batches: there, or behind what is lost.
+        """The offset to go on from after an empty result: the same, or behind lost records.
 
-        A new leader may not know yet that it has what its predecessor gave out; such a one refuses
-        to say what its last offset is until it knows.
+        A new leader may not know yet that it has the records that its predecessor returned.  Until
+        it knows, it refuses to tell its last offset (KIP-207).
         """
         item = self._range
         tp = item.topic_partition
@@ -147,7 +147,7 @@ class RangeFetcher:
         log.warning("%s; they are not read (failOnDataLoss=false)", what)
 
     def _is_another_topic(self) -> bool:
-        """Whether another topic has the name that the planned one had."""
+        """Whether the topic was deleted and created again since the plan."""
         view = self._client.cluster.view.topics.get(self._range.topic_partition.topic)
         return view is not None and self._range.topic_id not in (None, view.topic_id)
 
@@ -163,7 +163,7 @@ class RangeFetcher:
         return earliest[tp].offset, latest[tp].offset
 
     def _adapt(self, size: int, offsets: int, left: int) -> None:
-        """Ask for what is left, as far as can be told: bytes behind the range are for nothing."""
+        """Size the next fetch to the estimated rest: bytes behind the range would be wasted."""
         expected = left * size // offsets
         wanted = expected + expected // 8 + FETCH_BYTES_MIN
         self._bytes = min(wanted, self._options.fetch_max_bytes)

@@ -1,7 +1,7 @@
-"""Asks the cluster what a batch read needs to know, and plans it.
+"""The planner of batch reads: it requests metadata and offsets, and makes the plan.
 
-Owns: the questions (metadata, offsets, offsets by time), their order, and their repetition.  Must
-not know Spark; what follows from the answers is decided in ``plan`` and ``pushdown``.
+Owns: the requests (metadata, offsets, offsets by time), their order, and their retries.  Must not
+know Spark, nor the decisions in ``plan`` and ``pushdown``.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 async def plan_read(
     client: DataClient, options: ReadOptions, narrowing: Narrowing
 ) -> list[OffsetRange]:
-    """The ranges that one batch read covers, pinned now.
+    """The ranges of one batch read, with fixed end offsets.
 
-    Raises ConfigError for bounds that the partitions do not hold, DataLossError for deleted
-    records, KafkaError for unknown topics, ConnectError when nobody answers.
+    Raises ConfigError for bounds outside of the partitions, DataLossError for deleted records,
+    KafkaError for unknown topics, ConnectError when no node responds.
     """
     deadline = Deadline(options.poll_timeout_ms / 1000)
     tries_left = options.plan_tries
@@ -55,7 +55,7 @@ async def plan_read(
 
 
 class _ReadPlanner:
-    """One try."""
+    """One attempt at a plan."""
 
     def __init__(self, client: DataClient, options: ReadOptions, deadline: Deadline) -> None:
         self._client = client
@@ -82,7 +82,7 @@ class _ReadPlanner:
         firsts: Mapping[TopicPartition, int | None] = {}
         if lower_ms is not None and lower_ms >= 0:
             firsts = await self._offsets(dict.fromkeys(partitions, lower_ms))
-        elif lower_ms is not None:  # before 1970, where numbers stand for other questions
+        elif lower_ms is not None:  # before 1970: negative times are special offsets
             firsts = dict.fromkeys(partitions, 0)
         narrowed = narrowing.apply(ranges, firsts)
         return split(narrowed, options.min_partitions, options.max_records_per_partition)
@@ -111,7 +111,7 @@ class _ReadPlanner:
             raise
 
     async def _matching(self, pattern: str) -> list[TopicPartition]:
-        """Of all topics but the cluster's own; there may be none."""
+        """The partitions of matching topics, without internal topics; there may be none."""
         matches = topic_matcher(pattern)
         view = await self._client.cluster.refresh(None, self._deadline)
         return [
@@ -130,7 +130,7 @@ class _ReadPlanner:
     async def _offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after each time (or what ``OffsetSpec`` says); None: no record."""
+        """The first offset at or after each time (or ``OffsetSpec``); None: no such record."""
         if not wanted:
             return {}
         found = await self._client.list_offsets(

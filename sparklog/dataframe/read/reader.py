@@ -1,6 +1,6 @@
-"""Reads ranges of offsets as Arrow batches, inside Spark's tasks.
+"""Readers of topics: ranges of offsets as Arrow batches, inside Spark's tasks.
 
-Owns: the plan's way to the tasks, and the shape of the batches: of rows, or of record batches where
+Owns: passing the plan to tasks, and the schema of the Arrow batches: rows, or record batches where
 the JVM makes the rows (``packed_reads``).  Must not know the texts of options or the bytes of a
 batch.
 """
@@ -35,7 +35,7 @@ _CONSTANT = ("topic", "partition")
 
 
 class RangePartition(InputPartition):
-    """A range (None: there is nothing to read), and what its task gives of it."""
+    """The input of one task: a range (None: nothing to read) and how to read it."""
 
     def __init__(self, value: OffsetRange | None) -> None:
         super().__init__(value)
@@ -87,7 +87,7 @@ class TopicReader(DataSourceReader):
         corrupt.tell()
 
     def _batches(self, item: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Record batches, for ``record_unpacker``: in a column of bytes, all others have nulls."""
+        """Record batches for ``record_unpacker``, in a column of bytes; other columns are null."""
         carrier = _Carrier(schema)
         told = False
         corrupt = self._corrupt_batches(item)
@@ -112,21 +112,21 @@ class TopicReader(DataSourceReader):
 
 
 class _Carrier:
-    """Makes Arrow batches of a scan's schema that hold something else than its rows."""
+    """Makes Arrow batches with a scan's schema that carry record batches instead of rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        #: The last one: the JVM looks there.
+        #: The last column of bytes, where the JVM looks.
         self._column = max(i for i, kind in enumerate(schema.types) if kind == pa.binary())
 
     def bounds(self, item: OffsetRange, start: int) -> pa.RecordBatch:
-        """What the records that follow are, and which of them are wanted."""
+        """The row that describes the records that follow and the wanted offsets."""
         tp = item.topic_partition
         data = BOUNDS.pack(start, item.end, tp.partition) + tp.topic.encode()
         return self.carry(data, (0, 0, len(data)))
 
     def carry(self, data: Buffer, edges: Sequence[int]) -> pa.RecordBatch:
-        """A row for each piece of the data, which is not copied."""
+        """A row for each piece of the data, without a copy."""
         carried = binary_from(memoryview(data), np.array(edges, np.int32))
         arrays = [
             carried if index == self._column else pa.nulls(len(carried), kind)
@@ -136,7 +136,7 @@ class _Carrier:
 
 
 class PushdownTopicReader(TopicReader):
-    """Uses filters; all of them also go back to Spark."""
+    """A reader that uses filters; all of them are also returned to Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         self.narrowing = narrowing(filters)
@@ -163,7 +163,7 @@ class _Shape:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, name: str, rows: int) -> Any:
-        """A slice of the longest run of the value that was needed so far."""
+        """A slice of the longest array of the value that was made so far."""
         known = self._repeated.get(name)
         if known is None or len(known) < rows:
             known = self._repeated[name] = pa.repeat(self._values[name], rows)

@@ -1,7 +1,7 @@
-"""Pieces that the packer made: records of one batch each, already laid out.
+"""Pieces from the JVM's packer: the encoded records of one batch each.
 
-Owns: their form in Python, what the JVM tells of those that it sent itself, how both are had from
-Arrow, and pieces made rows of again.  Must not know Spark, or connections.
+Owns: the form of pieces in Python, the handover of pieces that the JVM sent itself, decoding both
+from Arrow, and decoding pieces to rows.  Must not know Spark, or connections.
 """
 
 import struct
@@ -25,7 +25,7 @@ _NUMBERS: Final = (
     "partition",
     "acknowledged",
 )
-#: Producer id and epoch, the topic's id, how many pieces are left, and when the first was sent.
+#: Producer id and epoch, topic id, number of pieces left, and the time of the first send.
 _PRODUCER: Final = struct.Struct(">qh16siq")
 
 
@@ -37,49 +37,49 @@ class PackedRecords:
     record_count: int
     base_timestamp: int
     max_timestamp: int
-    #: None: any, or that of each record's key.
+    #: None: any partition, or (``by_key``) the partition of each record's key.
     partition: int | None = None
     by_key: bool = False
 
     @property
     def batch_bytes(self) -> int:
-        """Of the batch, before compression."""
+        """Size of the batch before compression."""
         return BATCH_OVERHEAD + len(self.records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """The idempotent producer that the JVM was, for Python to go on as."""
+    """The state of the JVM's idempotent producer, which Python continues."""
 
     producer_id: int
     producer_epoch: int
     topic_id: UUID
-    #: Of the pieces that follow, so many were not acknowledged; others are new.
+    #: The number of pieces that were sent but not acknowledged; they come first.
     pieces_left: int
-    #: When the first of what is left was sent, or now.
+    #: The time in milliseconds when the first of these pieces was sent, or now.
     since_ms: int
-    #: Of each partition: that of the first piece that was not acknowledged, or of the next one.
+    #: By partition, the sequence number of the first unacknowledged or else the next piece.
     sequences: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedBatch:
-    """What comes to Python at a time (see ``piece_outlet``)."""
+    """The content of one Arrow batch from the JVM (see ``piece_outlet``)."""
 
-    #: Records that the JVM has had acknowledged.
+    #: The number of records that the JVM sent and brokers acknowledged.
     acknowledged: int
-    #: What the pieces, and those that follow, go on from.
+    #: The producer state for these pieces and all later ones, or None.
     handover: Handover | None
     pieces: Sequence[PackedRecords]
 
     @property
     def records(self) -> int:
-        """Acknowledged ones, and those of the pieces."""
+        """The number of records, acknowledged or in pieces."""
         return self.acknowledged + sum(piece.record_count for piece in self.pieces)
 
 
 def packed_batch(batch: pa.RecordBatch) -> PackedBatch:
-    """What an Arrow batch says; the pieces lie in its memory, in order."""
+    """The packed batch in an Arrow batch; the pieces are views of its memory, in order."""
     acknowledged = 0
     handover = None
     pieces = []

@@ -1,11 +1,11 @@
-"""Encoded batches -> produce requests: as few as there can be, in the order of each partition.
+"""Encoded batches -> produce requests: as few as possible, in the order of each partition.
 
-Owns: which batches wait, which are under way, and what goes into one request.  Must not know rows,
-codecs or connections; lives on the client's loop.
+Owns: the batches that wait and that are in flight, and the content of each request.  Must not know
+rows, codecs or connections; runs on the client's loop.
 
-Of each partition one batch at a time is under way, so that a retry cannot change their order.  A
-request takes what waits for its leader, one batch of each partition.  A leader has a second request
-while it works on the first; slow leaders do not keep others from theirs.
+Each partition has one batch in flight, so that a retry cannot change the order.  A request takes
+the batches that wait for its leader, one per partition.  Each leader gets a second request while it
+handles the first; slow leaders do not delay requests to other leaders.
 """
 
 import asyncio
@@ -18,37 +18,37 @@ from typing import Final
 from sparklog.types import TopicPartition
 from sparklog.wire.records.columns import EncodedBatch
 
-#: Of one task, to one leader.
+#: Requests in flight of one task to one leader.
 REQUESTS_MAX: Final = 2
-#: Batches of one request, unless a single one is larger.
+#: Bytes of the batches of one request, unless a single batch is larger.
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 
 Group = Mapping[TopicPartition, EncodedBatch]
-#: Sends a group and raises for the first of its batches that was refused.
+#: Sends a group and raises the error of the first refused batch.
 Produce = Callable[[Group], Awaitable[None]]
-#: Who leads a partition, as far as is known: any number where it is not.
+#: The leader of a partition, or any number if it is not known.
 LeaderOf = Callable[[TopicPartition], int]
 
 
 @dataclass(slots=True, eq=False)
 class _Delivery:
-    """Batches that are waited for together, in another thread."""
+    """Batches that another thread waits for together."""
 
     left: int
     done: Future[None]
 
 
 class RequestBatcher:
-    """The batches of one task.  After a failure nothing more is sent."""
+    """Sends the batches of one task.  After a failure nothing more is sent."""
 
     def __init__(self, produce: Produce, leader_of: LeaderOf) -> None:
         self._produce = produce
         self._leader_of = leader_of
-        #: What waits, by partition; oldest first, partitions too.
+        #: Waiting batches by partition, oldest first; partitions are in order of waiting time.
         self._waiting: dict[TopicPartition, deque[tuple[EncodedBatch, _Delivery]]] = {}
         self._under_way: set[TopicPartition] = set()
         self._requests: set[asyncio.Task[None]] = set()
-        #: How many requests each leader has.
+        #: Number of requests in flight by leader.
         self._busy: Counter[int] = Counter()
         self._failed = False
 
@@ -59,8 +59,8 @@ class RequestBatcher:
     ) -> None:
         """Send batches; ``done`` ends when all were acknowledged, or another delivery has failed.
 
-        Each partition's follow what was delivered to it before.  What ``produce`` raises is the
-        error of ``done``.  Whoever waits for it cannot cancel it: see ``cancel``.
+        Batches of a partition follow its earlier batches.  An error of ``produce`` becomes the
+        error of ``done``.  Waiters cannot cancel ``done``; see ``cancel``.
         """
         if not done.set_running_or_notify_cancel():
             return
@@ -74,13 +74,13 @@ class RequestBatcher:
         self._send_waiting()
 
     def cancel(self) -> None:
-        """Give up what was not acknowledged: nobody waits for it any more."""
+        """Give up unacknowledged batches, which no thread waits for any more."""
         self._stop()
         for request in self._requests:
             request.cancel()
 
     def _send_waiting(self) -> None:
-        """As many requests as may be under way."""
+        """Send as many requests as may be in flight."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp in self._waiting:
             if tp not in self._under_way:
@@ -96,7 +96,7 @@ class RequestBatcher:
     def _take(
         self, partitions: deque[TopicPartition]
     ) -> dict[TopicPartition, tuple[EncodedBatch, _Delivery]]:
-        """The first batch of as many of these partitions as one request holds."""
+        """Take the first batch of each partition, up to the size of one request."""
         group: dict[TopicPartition, tuple[EncodedBatch, _Delivery]] = {}
         size = 0
         while partitions:
@@ -108,7 +108,7 @@ class RequestBatcher:
             queue = self._waiting.pop(tp)
             group[tp] = queue.popleft()
             if queue:
-                self._waiting[tp] = queue  # behind the others
+                self._waiting[tp] = queue  # behind the other partitions
             self._under_way.add(tp)
         return group
 
@@ -125,7 +125,7 @@ class RequestBatcher:
             return
         self._busy[leader] -= 1
         self._under_way -= group.keys()
-        # Not at once: what is delivered in this turn of the loop goes into the same request.
+        # Not at once: batches delivered in this turn of the loop go into the same request.
         asyncio.get_running_loop().call_soon(self._send_waiting)
         for _, delivery in group.values():
             delivery.left -= 1
@@ -133,7 +133,7 @@ class RequestBatcher:
                 delivery.done.set_result(None)
 
     def _stop(self) -> None:
-        """Let go of those that wait: the failure is what their task hears of."""
+        """End the waiting deliveries: the task gets the failure of another delivery."""
         self._failed = True
         for queue in self._waiting.values():
             for _, delivery in queue:

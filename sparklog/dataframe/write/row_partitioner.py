@@ -1,7 +1,7 @@
-"""Which partition each row of a group goes to.
+"""The partitions of rows, and the grouping of rows by partition.
 
-Owns: the rules (a partition column wins, then the partitioner), and the grouping of rows by
-partition.  Must not know the client or Spark.
+Owns: the rules (first the partition column, then the partitioner), and the grouping.  Must not know
+the client or Spark.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from sparklog.errors import ConfigError
 from sparklog.plurals import counted
 from sparklog.types import MAX_INT32
 
-#: Keyless rows are spread over fewer partitions rather than in smaller batches than this.
+#: Smallest batch of rows without keys, in bytes: fewer partitions are used instead.
 RUN_BYTES_MIN = 64 * 1024
 
 Ints = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class PartitionRows:
 
 
 class RowPartitioner:
-    """Routes the groups of one topic; remembers which partition the next keyless run goes to."""
+    """Partitions the groups of one topic; keeps the partition of the next keyless run."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RowPartitioner:
         first_run: int,
         partitioner: Partitioner = DEFAULT,
     ) -> None:
-        """``first_run``: where keyless rows begin; tasks differ in it, so that they spread."""
+        """``first_run``: the first partition of keyless rows; random per task, to spread load."""
         self._topic = topic
         self._count = partition_count
         self._partitioner = partitioner
@@ -72,13 +72,13 @@ class RowPartitioner:
         return _by_number(group, numbers)
 
     def next_partition(self) -> int:
-        """Where the next piece of keyless rows goes."""
+        """The partition of the next piece of keyless rows."""
         found = self._next_run
         self._next_run = (found + 1) % self._count
         return found
 
     def _hashed(self, group: pa.Table) -> Ints | None:
-        """The partitions of keys, ``NO_PARTITION`` where they say none; None: of no row."""
+        """The partitions by key, ``NO_PARTITION`` for rows to spread; None: spread all rows."""
         rule, key = self._partitioner, _column(group, "key")
         if rule.hash is None:
             return None
@@ -106,7 +106,7 @@ class RowPartitioner:
         numbers[chosen] = given
 
     def _runs(self, group: pa.Table) -> list[PartitionRows]:
-        """One run of neighbours per partition: large batches, and nothing is moved."""
+        """One run of neighbouring rows per partition: large batches, and no row is moved."""
         runs = min(self._count, max(1, group.nbytes // RUN_BYTES_MIN))
         edges = np.linspace(0, group.num_rows, runs + 1).astype(int)
         pieces = [
@@ -118,7 +118,7 @@ class RowPartitioner:
         return pieces
 
     def _spread(self, rows: int) -> Ints:
-        """Neighbours together, or each row to the partition after that of the row before it."""
+        """Partitions of keyless rows: neighbours together, or round robin."""
         in_turn = self._partitioner.spread == "round_robin"
         steps = np.arange(rows) if in_turn else np.arange(rows) * self._count // rows
         first = self._next_run
@@ -127,7 +127,7 @@ class RowPartitioner:
 
 
 def _hash(kind: Hash, keys: pa.Array) -> Any:
-    """Unsigned, as the client that has this hash divides it by the number of partitions."""
+    """Unsigned hashes, ready for the modulo that the client with this hash uses."""
     if kind == "crc32":
         return crc32_column(keys)
     if kind == "fnv1a":

@@ -1,8 +1,8 @@
-"""One task's producer: rows -> batches -> acknowledged.
+"""The producer of one task: rows -> encoded batches -> acknowledgements.
 
-Owns: the routing and encoding of groups of rows, the sequences of the idempotent producer, and the
-bound on what is in flight.  Must not know Spark, options' texts, the bytes of a batch, or what
-goes into one request.
+Owns: partitioning and encoding groups of rows, the sequence numbers of the idempotent producer, and
+the bound on bytes in flight.  Must not know Spark, options' texts, the bytes of a batch, or the
+content of one request.
 """
 
 import logging
@@ -38,18 +38,18 @@ from sparklog.wire.records.columns import EncodedBatch, encode_columns, encode_s
 
 log = logging.getLogger(__name__)
 
-#: Encoded bytes that go to the client's loop at once, and are waited for together.
+#: Encoded bytes that are passed to the client's loop at once and awaited together.
 SUBMITTED_BYTES: Final = 1024 * 1024
-#: What the JVM has sent in vain is sent again for no longer: brokers forget producers
-#: (``producer.id.expiration.ms``, a day), and would store it once more.
+#: Time for which pieces that the JVM sent without success are sent again: brokers forget producers
+#: (``producer.id.expiration.ms``, a day), and would store the records twice.
 UNANSWERED_MS_MAX: Final = 3_600_000
-#: Asking a topic for its largest batch is worth no more.
+#: Time limit for finding out a topic's largest batch.
 LOOK_SECONDS_MAX = 10.0
 
 
 @contextmanager
 def sender(options: WriteOptions) -> "Iterator[Sender]":
-    """A task's producer; when the block ends, everything that it sent was acknowledged.
+    """A task's producer; at the end of the block all batches are acknowledged.
 
     Raises KafkaError.
     """
@@ -67,30 +67,31 @@ def sender(options: WriteOptions) -> "Iterator[Sender]":
 
 
 class Sender:
-    """One task's producer; ``RequestBatcher`` says what goes when."""
+    """One task's producer; ``RequestBatcher`` makes the requests."""
 
     def __init__(self, options: WriteOptions, client: BlockingDataClient) -> None:
         self._options = options
         self._client = client
         self._partitioners: dict[str, RowPartitioner] = {}
-        #: The largest batch that each topic takes, and the topic that was meant by its name.
+        #: The largest batch of each topic in bytes, and the topic id at the start of the write.
         self._sizes: dict[str, int] = {}
         self._topic_ids: dict[str, UUID | None] = {}
         self._sequences = ProducerSequences()
         self._identity: ProducerIdentity | None = None
-        #: Pieces that are still to come of those that the JVM has had in vain, and since when.
+        #: The number of pieces to come that the JVM sent without success, and the time of the
+        #: first send.
         self._pieces_left = 0
         self._sent_since_ms = 0
-        #: Deliveries that are not known to have succeeded, oldest first, and their bytes.
+        #: Unfinished deliveries, oldest first, and their bytes.
         self._pending: deque[tuple[Future[None], int]] = deque()
         self._in_flight_bytes = 0
         self._batcher = RequestBatcher(self._produce, self._leader_of)
 
     def send(self, group: pa.Table) -> None:
-        """Route and encode a group of rows, and let it follow what is under way.
+        """Partition and encode a group of rows, and send it behind the batches in flight.
 
-        Raises KafkaError for what was sent before; ConfigError and KafkaError for rows that no
-        topic takes, before any of the group is sent.
+        Raises KafkaError for batches sent before, and ConfigError and KafkaError for rows without
+        a valid topic or partition, before any row of the group is sent.
         """
         self._identify()
         routed = [
@@ -102,12 +103,11 @@ class Sender:
         self._submit_all(encoded)
 
     def send_packed(self, batch: PackedBatch) -> None:
-        """The same for rows that are laid out already: pieces that any partition may have go to
-        each in turn.
+        """Send pieces of packed records; pieces for any partition go to each in turn.
 
-        Where the JVM has sent some, this goes on as the producer that it was.
+        After a handover, this sender continues as the JVM's idempotent producer.
 
-        Raises KafkaError as ``send`` does, and for a topic that is another one now.
+        Raises KafkaError as ``send`` does, and for a topic that was created again.
         """
         topic = self._options.topic
         assert topic is not None
@@ -145,7 +145,7 @@ class Sender:
             raise _created_again(topic)
 
     def _check_may_be_sent_again(self, topic: str) -> None:
-        """Rows may have paused behind what was sent, and behind what says so."""
+        """Refuse pieces that were sent too long ago; a task's rows may pause at any point."""
         waited_ms = time.time_ns() // 1_000_000 - self._sent_since_ms
         if waited_ms > UNANSWERED_MS_MAX:
             raise KafkaError(
@@ -156,7 +156,7 @@ class Sender:
             )
 
     def finish(self, at_most_bytes: int = 0) -> None:
-        """Wait until no more than that is under way.  Raises KafkaError."""
+        """Wait until at most so many bytes are in flight.  Raises KafkaError."""
         while self._pending and self._in_flight_bytes > at_most_bytes:
             delivery, size = self._pending[0]
             self._client.result(delivery)
@@ -164,7 +164,7 @@ class Sender:
             self._in_flight_bytes -= size
 
     def cancel(self) -> None:
-        """Give up what was not acknowledged."""
+        """Give up unacknowledged batches."""
         if self._pending:
             self._client.call(self._batcher.cancel)
 
@@ -265,7 +265,7 @@ class Sender:
 
 
 async def _largest_batch(cluster: ClusterClient, topic: str) -> int:
-    """What a topic says of its batches; where it does not, its refusals will."""
+    """A topic's ``max.message.bytes``; if unknown, the leader refuses too large batches."""
     from sparklog.client.admin import Admin
 
     try:

@@ -1,8 +1,8 @@
-"""What Spark pickles for a write: one instance per task, and one that commits.
+"""The writers that Spark pickles: one instance per task, and one that commits.
 
 Owns: the task's loop over groups of rows, and its report.  Must not know options' texts, nor how
-rows travel.  Spark commits in a process of its own, which needs no client: what a task needs is
-imported in the task.
+rows are sent.  Spark commits in a process of its own, which needs no client, so modules for tasks
+are imported in the task.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from sparklog.errors import ConfigError
 if TYPE_CHECKING:
     from sparklog.dataframe.write.sender import Sender
 
-#: Arrow bytes that are collected before they are routed and encoded.
+#: Arrow bytes that are collected before they are partitioned and encoded.
 GROUP_BYTES = 8 * 1024 * 1024
 
 
 @dataclass
 class RowsWritten(WriterCommitMessage):
-    """What a task reports: rows that were acknowledged."""
+    """The report of a task: the number of acknowledged rows."""
 
     rows: int
 
@@ -36,8 +36,8 @@ class RowsWritten(WriterCommitMessage):
 class TopicWriter(DataSourceArrowWriter):
     """One instance is pickled into every task.
 
-    A task is one producer: what it sends twice after a lost answer is stored once.  A task that
-    Spark runs again is another producer, so its rows are stored again.
+    A task is one producer: a batch that is sent again after a lost response is stored once.  A
+    task that Spark runs again is another producer, so its rows are stored again.
     """
 
     def __init__(self, options: WriteOptions) -> None:
@@ -58,17 +58,17 @@ class TopicWriter(DataSourceArrowWriter):
         return RowsWritten(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every row was acknowledged when its task ended; there is nothing left to do."""
+        """No effect: every row was acknowledged when its task ended."""
         settle_process()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What tasks wrote before the failure stays: a log has no undo without transactions."""
+        """No effect: without transactions, rows written before the failure stay in the log."""
 
 
 class PackedTopicWriter(TopicWriter):
-    """The same for rows that come as pieces of packed records, as far as the JVM did not send them.
+    """A writer of pieces of packed records that the JVM did not send itself.
 
-    Where it sent them all, no connection is needed here.
+    No connection is opened when the JVM sent all of them.
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -89,7 +89,7 @@ class PackedTopicWriter(TopicWriter):
 
 
 def _check_log_columns(group: pa.Table) -> None:
-    """Raises ConfigError for rows that bring what only the log gives."""
+    """Raises ConfigError for rows with values in columns that only the log fills."""
     for name in LOG_COLUMNS:
         if name in group.column_names and group.column(name).null_count < group.num_rows:
             raise ConfigError(
@@ -105,7 +105,7 @@ def _sender(options: WriteOptions) -> "AbstractContextManager[Sender]":
 
 
 def groups(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in tables of about ``GROUP_BYTES``."""
+    """The rows as tables of about ``GROUP_BYTES`` bytes."""
     batches: list[pa.RecordBatch] = []
     size = 0
     for batch in iterator:
