@@ -1,8 +1,8 @@
-"""Which batches of a fetch are of aborted transactions, as a read_committed consumer finds out.
+"""The filter of aborted transactions in a read_committed fetch.
 
-Owns: the walk of Kafka's consumer over batches and the ``aborted_transactions`` of their answer: a
-producer's batches are dropped from the first offset of its aborted transaction to its abort marker.
-Must not know records or who reads.
+Owns: the walk of Kafka's consumer over batches and the ``aborted_transactions`` of their response.
+It drops a producer's batches from the first offset of an aborted transaction to the abort marker.
+Must not know records or the reader.
 """
 
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from sparklog.wire.records.control import ControlType, read_marker
 
 
 class AbortedFilter:
-    """The aborted transactions of one answer; every batch of it is shown in order."""
+    """The aborted transactions of one response; ``drops`` is called for every batch, in order."""
 
     __slots__ = ("_aborting", "_coming")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        #: Those that the batches have not reached yet, the last one first.
+        #: Aborted transactions that begin behind the batches so far, last first.
         self._coming = sorted(
             ((txn.first_offset, txn.producer_id) for txn in aborted), reverse=True
         )
@@ -27,8 +27,8 @@ class AbortedFilter:
     def drops(self, buf: Buffer, start: int, header: BatchHeader) -> bool:
         """Whether the batch at ``start`` holds aborted data.
 
-        Raises DecodeError, KafkaError for a damaged marker: without it, it is not known where the
-        aborted data end.
+        Raises DecodeError, KafkaError for a damaged marker, because the end of the aborted data is
+        unknown without it.
         """
         while self._coming and self._coming[-1][0] <= header.last_offset:
             self._aborting.add(self._coming.pop()[1])

@@ -1,7 +1,7 @@
 """Record batch v2 as a view over bytes: header, CRC-32C check, stamping.
 
 Owns: the 61 bytes before the records (``org.apache.kafka.common.record.DefaultRecordBatch``) and
-every rule about them.  Must not know single records, compression or who asks.
+every rule about them.  Must not know single records, compression or callers.
 
 Layout, big endian: base offset i64, batch length i32 (bytes after it), partition leader epoch i32,
 magic i8, CRC u32 (of everything after it), attributes i16, last offset delta i32, base timestamp
@@ -20,7 +20,7 @@ from sparklog.types import MAX_INT32, NO_PRODUCER_ID, NO_SEQUENCE, Compression, 
 
 Buffer = bytes | bytearray | memoryview
 
-#: Bytes before the part that the batch length counts: base offset and the length itself.
+#: Bytes that the batch length does not count: base offset and the length itself.
 LOG_OVERHEAD: Final = 12
 #: Bytes of a batch before its records.
 BATCH_OVERHEAD: Final = 61
@@ -49,9 +49,9 @@ _MAX_SEQUENCE: Final = MAX_INT32
 
 
 class BatchHeader(NamedTuple):
-    """The header as it stands in the bytes; nothing about it is checked but that it is there.
+    """The header as read from the bytes, without any check.
 
-    A tuple, because two are made for every batch that a broker takes, and a frozen dataclass of
+    A tuple, because two are made for every batch that a broker appends, and a frozen dataclass of
     so many fields takes ten times as long.
     """
 
@@ -84,7 +84,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """Raises DecodeError for a codec that does not exist."""
+        """The codec.  Raises DecodeError for an unknown codec."""
         code = self.attributes & COMPRESSION_MASK
         if code > Compression.ZSTD:
             raise DecodeError(f"batch at offset {self.base_offset} has unknown codec {code}")
@@ -125,7 +125,7 @@ make_header: Final = partial(tuple.__new__, BatchHeader)
 
 
 def add_sequence(sequence: int, increment: int) -> int:
-    """Producer sequences are 31 bits and wrap to 0."""
+    """The sequence number ``increment`` later; sequence numbers have 31 bits and wrap to 0."""
     return (sequence + increment) & _MAX_SEQUENCE
 
 
@@ -137,12 +137,12 @@ def read_header(buf: Buffer, offset: int = 0) -> BatchHeader:
 
 
 def iter_batches(buf: Buffer, *, partial_tail: bool = False) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers and start positions of the batches that follow each other in ``buf``.
+    """Headers and start positions of consecutive batches in ``buf``.
 
     Raises KafkaError(INVALID_RECORD) at a message of format 0 or 1, KafkaError(CORRUPT_MESSAGE) at
-    an unknown magic, DecodeError at a length that cannot be.  A batch that is cut off at the end,
-    as fetch answers may have, is a DecodeError too unless ``partial_tail`` says to leave it out.
-    Neither CRC nor records are looked at.
+    an unknown magic, DecodeError at an impossible length.  A partial batch at the end, as in fetch
+    responses, is a DecodeError too unless ``partial_tail`` skips it.  Neither CRC nor records are
+    checked.
     """
     position = 0
     end = len(buf)
@@ -157,9 +157,9 @@ def iter_batches(buf: Buffer, *, partial_tail: bool = False) -> Iterator[tuple[B
 
 
 def batch_size(buf: Buffer, start: int) -> int | None:
-    """Bytes of the whole batch at ``start`` as it says itself; None if ``buf`` ends before that.
+    """Size of the batch at ``start`` according to its header; None if ``buf`` ends before that.
 
-    Raises like ``iter_batches`` for a magic or a length that cannot be.
+    Raises like ``iter_batches`` for an unknown magic or an impossible length.
     """
     if len(buf) - start <= _MAGIC_AT:
         return None
@@ -171,7 +171,7 @@ def batch_size(buf: Buffer, start: int) -> int | None:
 
 
 def check_batch(buf: Buffer, start: int, header: BatchHeader) -> None:
-    """Magic, length and CRC of one batch.  Raises KafkaError with Kafka's code for it."""
+    """Check magic, length and CRC of one batch.  Raises KafkaError with Kafka's code."""
     if header.magic != MAGIC_V2:
         _check_magic(header.magic)
     size = header.size
@@ -194,10 +194,10 @@ def check_batch(buf: Buffer, start: int, header: BatchHeader) -> None:
 
 
 def check_client_batch(header: BatchHeader) -> None:
-    """What only batches from clients must keep to (``LogValidator.validateBatch``).
+    """Check the rules for batches from clients (``LogValidator.validateBatch``).
 
-    Raises KafkaError.  Batches in a log may be otherwise: compaction leaves gaps, coordinators
-    write control batches.
+    Raises KafkaError.  Batches in a log may break these rules: compaction leaves gaps,
+    coordinators write control batches.
     """
     count = header.record_count
     if count <= 0 or header.last_offset_delta + 1 != count:
@@ -226,12 +226,12 @@ def stamp(
     *,
     records: Buffer | None = None,
 ) -> None:
-    """Write what the leader decides into a batch, in place.
+    """Write the leader's fields (offset, leader epoch, append time) into a batch, in place.
 
-    ``batch`` starts at a batch and is writable.  Offset and epoch lie outside the CRC.  With
-    ``append_time`` (milliseconds) the batch becomes LogAppendTime, and its CRC is made anew: then
-    ``batch`` ends where the batch ends, or, when only a copy of its first 61 bytes is given, the
-    bytes after them come as ``records``.
+    ``batch`` starts at a batch and is writable.  Offset and epoch are not covered by the CRC.  With
+    ``append_time`` (milliseconds) the batch becomes LogAppendTime, and its CRC is computed again.
+    In this case ``batch`` must end with the batch; or it is a copy of the first 61 bytes, and
+    ``records`` are the bytes behind them.
     """
     _OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
@@ -292,7 +292,7 @@ def pack_header(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """The part of a batch in front of its record section, which is only looked at."""
+    """The part of a batch in front of its record section, which is read but not copied."""
     length = BATCH_OVERHEAD - LOG_OVERHEAD + len(records)
     header = bytearray(BATCH_OVERHEAD)
     HEADER.pack_into(

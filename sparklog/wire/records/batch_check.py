@@ -1,7 +1,8 @@
-"""Whether every record of a batch can be decoded: what ``sparklog.validate.batches`` asks.
+"""The check of ``sparklog.validate.batches``: whether every record of a batch can be decoded.
 
 Owns: the check of the records of one batch against each other and against their header.  Must not
-know who sent the batch.  Arrow comes with this module, so brokers load it when a topic asks.
+know the sender of the batch.  This module imports Arrow, so brokers load it only for topics with
+this setting.
 """
 
 import numpy as np
@@ -12,10 +13,10 @@ from sparklog.wire.records.columns_decode import decode_columns
 
 
 def check_records(batch: Buffer) -> None:
-    """Raises DecodeError unless the batch has the records that its header says, and all decode.
+    """Raises DecodeError unless the batch has as many records as its header says, and all decode.
 
-    ``batch`` is one whole batch of a client, whose offsets follow each other without gaps.  Memory
-    is bounded by a group of ``decode_columns``.
+    ``batch`` is one whole batch of a client, whose offsets have no gaps.  Memory is bounded by a
+    group of ``decode_columns``.
     """
     header = read_header(batch)
     found = header.base_offset

@@ -1,7 +1,7 @@
 """Single records <-> record batch v2, one record at a time.
 
 Owns: the record format (``org.apache.kafka.common.record.DefaultRecord``) in plain Python, for
-tools, tests and the small clients.  Must not know Arrow; columns do the bulk work.
+tools, tests and the clients of single records.  Must not know Arrow; ``columns`` is for bulk work.
 
 A record: length varint, attributes i8, timestamp delta varlong, offset delta varint, key and value
 as (varint length or -1, bytes), headers as (varint count, then key and value each).  Varints are
@@ -38,7 +38,7 @@ from sparklog.wire.records.zigzag import MAX_VARLONG_BYTES, decode_varint, encod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record; timestamp in milliseconds.  Offset -1 on the way in: counted on from the base."""
+    """One record; timestamp in milliseconds.  ``encode_batch`` assigns the offset for -1."""
 
     value: bytes | None = None
     key: bytes | None = None
@@ -64,8 +64,8 @@ def encode_batch(
 ) -> bytes:
     """One batch with all the records.
 
-    A record without an offset gets the one after its predecessor's; an empty batch, as compaction
-    leaves it, needs ``last_offset_delta``.
+    A record without an offset gets the offset after its predecessor.  An empty batch, as left by
+    compaction, needs ``last_offset_delta``.
     """
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     section = bytearray()
@@ -106,7 +106,7 @@ def decode_records(
     """All records of the batches in ``buf``, with absolute offsets and their final timestamps.
 
     Raises DecodeError for malformed batches, KafkaError for a wrong magic or CRC; ``partial_tail``
-    leaves a cut-off last batch out.
+    skips a partial last batch.
     """
     found: list[Record] = []
     for header, start in iter_batches(buf, partial_tail=partial_tail):
@@ -132,14 +132,14 @@ def iter_records(
     limit_bytes: int = MAX_UNCOMPRESSED_BYTES,
     from_offset: int | None = None,
 ) -> Iterator[Record]:
-    """The records of one batch, one by one; no more is decompressed than is taken.
+    """The records of one batch, one by one, decompressed on demand.
 
-    Records below ``from_offset`` may be left out.  Raises DecodeError, also after some were given.
+    Records below ``from_offset`` may be skipped.  Raises DecodeError, maybe after some records.
     """
     if header.record_count == 0 and header.size == BATCH_OVERHEAD:
-        return  # compaction left it; there is nothing to decompress
+        return  # emptied by compaction; there is nothing to decompress
     packed = memoryview(buf)[start + BATCH_OVERHEAD : start + header.size]
-    # Without gaps the number of a record says its offset.
+    # Without gaps the index of a record gives its offset.
     gapless = header.record_count == header.last_offset_delta + 1
     skip_below = from_offset if gapless else None
     behind = header.base_offset
@@ -152,7 +152,7 @@ def iter_records(
 
 
 def iter_slice(part: RecordSlice, header: BatchHeader) -> Iterator[Record]:
-    """The records of a slice of a batch.  Raises DecodeError, also after some were given."""
+    """The records of a slice of a batch.  Raises DecodeError, maybe after some records."""
     section = memoryview(part.data)
     position = 0
     for _ in range(part.count):

@@ -1,7 +1,6 @@
 """Record batches <-> Arrow columns: the whole interface.
 
-Owns: the names under which the two halves are imported.  ``decode_columns`` and
-``encode_columns`` say what they take and give.
+Owns: the names under which the two halves are imported.  Must not know more than these names.
 """
 
 from sparklog.wire.records.columns_decode import COLUMN_TYPES, decode_columns, next_offset

@@ -1,14 +1,13 @@
 """Record batches -> Arrow columns, without a per-record Python loop over fields.
 
-Owns: the read half of ``columns``.  Must not know where the bytes came from or who wants the
-columns.
+Owns: the read half of ``columns``.  Must not know the origin of the bytes or the reader.
 
-Batches are collected in groups of a few megabytes, however many they are; the record sections of
-a group are laid end to end and decoded in one pass: ``record_starts`` finds the records, then
-NumPy reads one field of all records at a time.  A batch that decompresses to more than a group
-comes in slices, so that memory is bounded by the group and not by what a batch holds.  Every
-position that bytes claim is held against the end of its record before anything is read there, and
-the sections are padded, so that lies end in DecodeError.
+Batches are collected in groups of a few megabytes.  The record sections of a group are joined and
+decoded in one pass: ``record_starts`` finds the records, then NumPy reads one field of all records
+at a time.  A batch that decompresses to more than a group comes in slices, so memory is bounded by
+the group and not by the size of a batch.  Every position from the bytes is compared with the end of
+its record before anything is read there, and the sections are padded, so malformed bytes end in
+DecodeError.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +34,7 @@ from sparklog.wire.records.varints import PADDING_BYTES, Ints, read_varints
 from sparklog.wire.records.zigzag import MAX_VARLONG_BYTES
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
-#: Names and types as in Spark's Kafka source, in the order of the batches' columns.
+#: Names and types as in Spark's Kafka source, in the order of the columns of Arrow batches.
 COLUMN_TYPES: Final[dict[str, Any]] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -46,14 +45,14 @@ COLUMN_TYPES: Final[dict[str, Any]] = {
 }
 #: Uncompressed bytes of records that are decoded in one pass, unless a single record has more.
 GROUP_BYTES: Final = 4 * 1024 * 1024
-#: Rows of one Arrow batch where rows are only counted.
+#: Rows of one Arrow batch without columns (for counting rows).
 COUNTED_ROWS_MAX: Final = 128 * 1024
 
 _MAX_MILLISECONDS: Final = MAX_INT64 // 1000
 
 
 class _Part(NamedTuple):
-    """Records of a batch, and how many there are before them in their batch."""
+    """Some records of a batch, and the number of records before them in the batch."""
 
     section: Section
     slice: RecordSlice
@@ -90,21 +89,21 @@ def decode_columns(
     on_fault: OnFault | None = None,
     believe_counts: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The records with start_offset <= offset < end_offset, in as few Arrow batches as sensible.
+    """The records with start_offset <= offset < end_offset, in a small number of Arrow batches.
 
-    ``columns`` names the columns of COLUMN_TYPES that are wanted, None all.  ``aborted`` are the
-    aborted transactions that came with the batches; their records are left out.  Batches whose max
-    timestamp lies below ``min_timestamp`` (milliseconds) are left out whole; records are not
-    filtered by it.  A cut-off batch at the end, as fetch answers may have, is left out.
-    ``limit_bytes`` bounds what one batch may hold when decompressed.
+    ``columns`` names the wanted columns of COLUMN_TYPES, None all.  ``aborted`` are the aborted
+    transactions of the fetch response; their records are skipped.  Batches whose max timestamp is
+    below ``min_timestamp`` (milliseconds) are skipped whole; single records are not filtered.  A
+    partial batch at the end, as in fetch responses, is skipped.  ``limit_bytes`` bounds the
+    decompressed size of one batch.
 
-    Without any column the rows are only counted: a batch that lies in the range is believed its
-    count, if that is plausible, and not decompressed.
+    Without any column, rows are only counted: the record count of a batch in the range is taken
+    from its header, if it is plausible, and the batch is not decompressed.
 
-    Raises DecodeError for bytes that are no batches, KafkaError for a wrong CRC or magic.  With
-    ``on_fault``, which is told of them, records that cannot be read are left out: those of a batch
-    with a wrong CRC, and else those from the first that cannot be decoded to the end of its batch.
-    Without ``believe_counts`` as many rows are counted as could be decoded.
+    Raises DecodeError for malformed bytes, KafkaError for a wrong CRC or magic.  With ``on_fault``,
+    unreadable records are reported to it and skipped: all records of a batch with a wrong CRC, else
+    the records from the first undecodable record to the end of its batch.  Without
+    ``believe_counts``, only decodable rows are counted.
     """
     wanted = frozenset(COLUMN_TYPES) if columns is None else columns
     unknown = wanted - COLUMN_TYPES.keys()
@@ -124,7 +123,7 @@ def decode_columns(
         sections, counted = _count_whole(sections, start_offset, end_offset, on_fault)
         for first in range(0, counted, COUNTED_ROWS_MAX):
             yield _rows_only(min(counted - first, COUNTED_ROWS_MAX))
-    #: Where the batches begin whose records could not all be decoded.
+    #: Start positions of batches with undecodable records.
     given_up: set[int] = set()
     for group in _groups(sections, limit_bytes, group_bytes, on_fault):
         if given_up:
@@ -142,7 +141,7 @@ def decode_columns(
 
 
 def next_offset(batches: Buffer) -> int | None:
-    """The offset after the last whole batch, skipped ones included; None without a whole one."""
+    """The offset after the last whole batch, also a skipped batch; None without any."""
     position = 0
     found: int | None = None
     while (size := batch_size(batches, position)) is not None and position + size <= len(batches):
@@ -154,7 +153,7 @@ def next_offset(batches: Buffer) -> int | None:
 def _count_whole(
     sections: Iterable[Section], start_offset: int, end_offset: int, on_fault: OnFault | None
 ) -> tuple[list[Section], int]:
-    """The batches that only partly lie in the range, and how many records the others have."""
+    """The batches that lie partly in the range, and the number of records of the others."""
     partly: list[Section] = []
     counted = 0
     for section in sections:
@@ -171,7 +170,7 @@ def _count_whole(
 
 
 def _believed_count(section: Section) -> int:
-    """The record count of the header.  Raises DecodeError for one that cannot be true."""
+    """The record count of the header.  Raises DecodeError for an impossible count."""
     count, offsets = section.record_count, section.last_offset - section.base_offset + 1
     if not 0 <= count <= offsets:
         raise DecodeError(
@@ -189,7 +188,7 @@ def _rows_only(count: int) -> pa.RecordBatch:
 def _groups(
     sections: Iterable[Section], limit_bytes: int, group_bytes: int, on_fault: OnFault | None
 ) -> Iterator[list[_Part]]:
-    """Sections and their plain bytes, in groups that are decoded together."""
+    """Sections with their decompressed bytes, in groups that are decoded together."""
     group: list[_Part] = []
     size = 0
     for section in sections:
@@ -227,9 +226,9 @@ def _decode_each(
     on_fault: OnFault,
     given_up: set[int],
 ) -> Iterator[pa.RecordBatch]:
-    """The parts of a group one by one, each up to the first record that cannot be decoded.
+    """The parts of a group one by one, each up to the first undecodable record.
 
-    Where a batch has such a record, its start is added to ``given_up``.
+    The start of a batch with such a record is added to ``given_up``.
     """
     for part in group:
         section = part.section
@@ -248,14 +247,14 @@ def _decode_each(
 def _read_fields(group: list[Section], data: bytes, counts: Ints, sizes: Ints) -> _Fields:
     octets = np.frombuffer(data, np.uint8)
     ends, positions = record_starts(data, octets, counts, sizes)
-    # One byte of attributes, unused so far, comes first.
+    # The first byte is the unused attributes.
     timestamp_delta, positions = read_varints(octets, positions + 1, MAX_VARLONG_BYTES)
     offset_delta, positions = read_varints(octets, positions)
     key, positions = read_span(octets, positions, ends)
     value, positions = read_span(octets, positions, ends)
     header_count, positions = read_varints(octets, positions)
     room = ends - positions
-    # A header has two bytes at least; a record without headers must end here.
+    # A header has at least two bytes; a record without headers must end here.
     if len(ends) and bool(((header_count < 0) | (2 * header_count > room)).any()):
         raise DecodeError("a record says more headers than it has bytes for")
     if bool((room[header_count == 0] != 0).any()):
@@ -277,7 +276,7 @@ def _read_fields(group: list[Section], data: bytes, counts: Ints, sizes: Ints) -
 
 
 def _base_timestamps(group: list[Section], counts: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Per record: what its timestamp delta counts from, and whether it is the append time."""
+    """Per record: the base of its timestamp delta, and whether it is the append time."""
     base = [s.base_timestamp if s.append_time is None else s.append_time for s in group]
     appended = [s.append_time is not None for s in group]
     return (
@@ -309,7 +308,7 @@ def _build_offset(fields: _Fields, rows: Ints | None) -> Any:
 
 
 def _build_timestamp(fields: _Fields, rows: Ints | None) -> Any:
-    # Timestamps are the client's to choose; one that microseconds cannot hold is cut to the range.
+    # Clients choose timestamps; a value beyond the range of microseconds is clamped to it.
     milliseconds = np.clip(_pick(fields.timestamp, rows), -_MAX_MILLISECONDS, _MAX_MILLISECONDS)
     return pa.array(milliseconds * 1000).view(TIMESTAMP_TYPE)
 

@@ -1,9 +1,9 @@
 """Arrow columns -> record batches, without a per-record Python loop over fields.
 
-Owns: the write half of ``columns``: where batches are cut, and the bytes of their records.  Must
-not know topics, partitions or connections.
+Owns: the write half of ``columns``: the division into batches, and the bytes of their records.
+Must not know topics, partitions or connections.
 
-The fixed fields of all records are written by the column into one run of rows, which is then
+The fixed fields of all records are written column by column into one run of rows.  The run is then
 interleaved with keys and values; the bytes between two rows are the record section of a batch.
 """
 
@@ -35,7 +35,7 @@ from sparklog.wire.records.spans import binary_from, interleave
 from sparklog.wire.records.varints import Ints, RowWriter, varint_widths
 from sparklog.wire.records.zigzag import varint_width
 
-#: Bytes of a batch before compression, its header included, that encoding aims at.
+#: Target size of a batch before compression, header included.
 TARGET_BATCH_BYTES: Final = 512 * 1024
 #: Bytes of records that are encoded in one pass, unless a single batch has more.
 GROUP_BYTES: Final = 4 * 1024 * 1024
@@ -63,23 +63,23 @@ class EncodedBatch:
     record_count: int
     max_timestamp: int
     base_sequence: int = NO_SEQUENCE
-    #: The rest of a batch whose records stay where they are; ``data`` is its header then.
+    #: The records of a batch whose records are not copied; ``data`` is only the header then.
     rest: Buffer = b""
 
     @property
     def size(self) -> int:
-        """In bytes, header included."""
+        """Size in bytes, header included."""
         return len(self.data) + len(self.rest)
 
     @property
     def parts(self) -> tuple[Buffer, ...]:
-        """The bytes of the batch, one buffer behind the other."""
+        """The bytes of the batch as consecutive buffers."""
         return (self.data, self.rest) if len(self.rest) else (self.data,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Some rows of the input, each column as one binary array (None: all null, or no headers)."""
+    """Some rows of the input; each column is one binary array (None: all null, or no headers)."""
 
     key: Any
     value: Any
@@ -110,8 +110,8 @@ def encode_columns(
 
     Arrays or chunked arrays of one length, all nullable: ``key`` (None: no keys) and ``value``
     binary or string, ``timestamp`` a timestamp of any unit or int64 milliseconds (None and nulls:
-    ``default_timestamp``), ``headers`` list<struct<key, value>>.  Batch i goes on with the
-    sequences where batch i - 1 ended.  Raises ValueError for columns that no record can hold.
+    ``default_timestamp``), ``headers`` list<struct<key, value>>.  The sequence numbers of a batch
+    continue those of the batch before it.  Raises ValueError for columns that no record can hold.
     """
     count = len(value)
     if any(column is not None and len(column) != count for column in (key, timestamp, headers)):
@@ -170,7 +170,7 @@ def encode_section(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> EncodedBatch:
-    """A batch of records that are laid out already, their offset deltas from 0 on."""
+    """A batch of encoded records, whose offset deltas start at 0."""
     rest = compress(compression, section) if compression else section
     header = pack_header(
         rest,
@@ -193,7 +193,7 @@ def encode_section(
 
 
 def _groups(rows: _Rows, target_bytes: int) -> Iterator[tuple[Ints, _Rows]]:
-    """Rows that are encoded in one pass, and where among them batches begin and end."""
+    """Groups of rows that are encoded in one pass, and the edges of batches in each group."""
     ends = np.cumsum(_largest_sizes(rows))
     edges = _batch_edges(ends, max(target_bytes, 1))
     first = 0
@@ -207,7 +207,7 @@ def _groups(rows: _Rows, target_bytes: int) -> Iterator[tuple[Ints, _Rows]]:
 
 
 def _largest_sizes(rows: _Rows) -> Ints:
-    """What each record takes at most, whichever batch it comes to lie in."""
+    """The largest size of each record, in any batch."""
     spread = int(rows.timestamp.max()) - int(rows.timestamp.min())
     deltas = varint_width(spread) + varint_width(len(rows.timestamp))
     tail = 1 if rows.tail is None else byte_lengths(rows.tail)
@@ -216,7 +216,7 @@ def _largest_sizes(rows: _Rows) -> Ints:
 
 
 def _batch_edges(ends: Ints, target_bytes: int) -> Ints:
-    """Rows where batches begin, and the number of rows: as many rows per batch as fit."""
+    """The first row of each batch, then the number of rows: as many rows per batch as fit."""
     edges = [0]
     done = 0
     while edges[-1] < len(ends):
@@ -241,7 +241,7 @@ def _slice(rows: _Rows, start: int, end: int) -> _Rows:
 def _sections(rows: _Rows, edges: Ints) -> Iterator[tuple[memoryview, int, int]]:
     """(record section, first row, row after the last) of every batch."""
     data, starts = _record_bytes(rows, edges)
-    # Without headers the zero that ends a record stands at the front of the row after it.
+    # Without headers, the zero at the end of a record is the first byte of the next row.
     shift = 1 if rows.tail is None else 0
     positions = (starts[edges] + shift).tolist()
     bounds = edges.tolist()
@@ -251,7 +251,7 @@ def _sections(rows: _Rows, edges: Ints) -> Iterator[tuple[memoryview, int, int]]
 
 
 def _record_bytes(rows: _Rows, edges: Ints) -> tuple[memoryview, Ints]:
-    """(bytes of all rows and one zero, where rows begin)."""
+    """(bytes of all rows and one zero, start positions of rows)."""
     counts = np.diff(edges)
     offset_delta = np.arange(len(rows.timestamp)) - np.repeat(edges[:-1], counts)
     timestamp_delta = rows.timestamp - np.repeat(rows.timestamp[edges[:-1]], counts)
@@ -283,7 +283,7 @@ def _record_bytes(rows: _Rows, edges: Ints) -> tuple[memoryview, Ints]:
 def _plain(column: Any, name: str) -> Any:
     """The column as (large) binary or string, None if it is all null.
 
-    Raises ValueError for a type that holds no bytes.
+    Raises ValueError for a type without bytes.
     """
     if column is None or column.null_count == len(column):
         return None

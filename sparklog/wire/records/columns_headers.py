@@ -19,7 +19,7 @@ from sparklog.wire.records.zigzag import decode_varint
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-#: Fewer rows than this are read one by one sooner than by the column.
+#: Fewer rows than this are read faster row by row than by column.
 _FEW_ROWS: Final = 24
 
 
@@ -36,10 +36,10 @@ def _span_arrays(count: int) -> tuple[Ints, Ints, Any]:
 
 
 def read_headers(data: bytes, counts: Ints, starts: Ints, ends: Ints) -> Any:
-    """The headers of records that say ``counts`` of them in [start, end); null where none are.
+    """The headers of records with ``counts`` headers in [start, end); null for a count of 0.
 
-    ``data`` goes on for PADDING_BYTES after the last end, and the counts were held against the
-    room between start and end.  Raises DecodeError.
+    ``data`` continues for PADDING_BYTES after the last end, and the caller has checked that counts
+    fit between start and end.  Raises DecodeError.
     """
     first_slots = np.cumsum(counts) - counts
     found = _Headers(int(counts.sum()))
@@ -66,7 +66,7 @@ def read_headers(data: bytes, counts: Ints, starts: Ints, ends: Ints) -> Any:
 def _read_one_of_each(
     octets: Bytes, found: _Headers, slots: Ints, positions: Ints, limits: Ints
 ) -> Ints:
-    """Read the next header of every row into its slot; where they end."""
+    """Read the next header of every row into its slot.  Returns: the positions behind."""
     for target in (found.key, found.value):
         span, positions = read_span(octets, positions, limits)
         target.start[slots] = span.start
@@ -148,5 +148,5 @@ def byte_lengths(column: Any) -> Ints:
 
 
 def sized(lengths: Ints) -> Ints:
-    """Bytes that fields of these lengths (-1 for null) take with their prefix."""
+    """Size of fields of these lengths (-1 for null) with their length prefix."""
     return varint_widths(lengths) + np.maximum(lengths, 0)

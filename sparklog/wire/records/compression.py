@@ -1,8 +1,8 @@
 """The codecs of record batches: gzip, snappy (raw and xerial), lz4 frame, zstd.
 
 Owns: bytes <-> compressed bytes, with a bound on what decompression may produce.  Must not know
-batches.  What is written is readable by every Kafka client: Java's lz4 reader wants independent
-blocks, and all read raw snappy, which librdkafka sends too.
+batches.  Compressed bytes are readable by every Kafka client: Java's lz4 reader needs independent
+blocks, and all clients read raw snappy, which librdkafka sends too.
 """
 
 import struct
@@ -18,13 +18,13 @@ Buffer = bytes | bytearray | memoryview
 
 
 class TooLargeError(DecodeError):
-    """Data that decompresses to more than its reader takes; it may be well-formed."""
+    """Data that decompresses to more than the reader's limit; it may be well-formed."""
 
 
-#: What one batch may hold when its reader names no other bound.
+#: Default limit of the decompressed bytes of one batch.
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
-#: Bytes that one compressed byte can stand for at most, by the format of each codec: a deflate
+#: Largest expansion of one compressed byte, by the format of each codec: a deflate
 #: match is 258 bytes in 2 bits, a snappy copy 64 in 3 bytes, a zstd block 128 KiB in 4 bytes.
 MAX_RATIOS: Final[dict[int, int]] = {
     Compression.NONE: 1,
@@ -70,7 +70,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 def decompress(
     codec: Compression, data: Buffer, limit_bytes: int = MAX_UNCOMPRESSED_BYTES
 ) -> bytes | memoryview:
-    """What was compressed.  Raises DecodeError when it is malformed or exceeds the limit."""
+    """The decompressed bytes.  Raises DecodeError for malformed or too large data."""
     if codec is Compression.NONE:
         if len(data) > limit_bytes:
             raise _too_large(limit_bytes)
@@ -89,7 +89,7 @@ def decompress_parts(
     limit_bytes: int = MAX_UNCOMPRESSED_BYTES,
     part_bytes_max: int | None = None,
 ) -> Iterator[bytes | memoryview]:
-    """What was compressed, part by part in order: only what is taken is decompressed.
+    """The decompressed bytes, part by part in order, on demand.
 
     A part has at most ``part_bytes_max`` bytes; None leaves the size to the codec.  A block of raw
     snappy is an exception: it is decompressed as one part.  Raises ``TooLargeError`` before the
@@ -107,7 +107,7 @@ def decompress_parts(
 
 
 def _malformed() -> tuple[type[Exception], ...]:
-    """What the codecs raise; asked for when something was raised."""
+    """The exceptions of the codecs, evaluated only when one was raised."""
     return (_arrow().ArrowException, OSError, zlib.error, struct.error, ValueError)
 
 
@@ -167,7 +167,7 @@ def _decompress_snappy_block(data: Buffer, limit: int) -> bytes:
     size = _snappy_size(data)
     if size > limit:
         raise _too_large(limit)
-    # A copy costs three bytes and yields 64 at most, so a larger claim cannot be honest.
+    # A copy takes three bytes and yields at most 64, so a larger size is impossible.
     if size > len(data) * 32:
         raise DecodeError(f"snappy block of {len(data)} bytes claims {size}")
     found: bytes = _codec("snappy", None).decompress(data, size, asbytes=True)
@@ -175,7 +175,7 @@ def _decompress_snappy_block(data: Buffer, limit: int) -> bytes:
 
 
 def _snappy_size(data: Buffer) -> int:
-    """A raw snappy block opens with its uncompressed size as a varint of 32 bits."""
+    """The uncompressed size, a 32-bit varint at the start of a raw snappy block."""
     size = 0
     for index, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * index)
@@ -195,9 +195,9 @@ def _zstd_parts(data: Buffer, limit: int, part_bytes_max: int | None) -> Iterato
 def _stream_parts(
     name: str, data: Buffer, limit: int, part_bytes_max: int | None
 ) -> Iterator[memoryview]:
-    """Read piece by piece, so that memory follows what is there and not what the data claims.
+    """Decompress piece by piece, so that memory depends on the data and not on a claimed size.
 
-    Into Arrow's buffers: ``read`` would leak its bytes whenever it meets malformed data.
+    Into Arrow's buffers, because ``read`` leaks its bytes at malformed data.
     """
     size = 0
     pa = _arrow()
@@ -237,12 +237,12 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 @lru_cache(maxsize=64)
 def _codec(name: str, level: int | None) -> Any:
-    """These codecs keep no state between calls, so threads may share them."""
+    """The codec of Arrow; it keeps no state between calls, so threads may share it."""
     return _arrow().Codec(name, compression_level=level)
 
 
 def _arrow() -> Any:
-    """Loaded on first use: it costs 40 MB, and an idle broker neither packs nor unpacks."""
+    """Arrow, imported on first use: it takes 40 MB, and an idle broker does not need it."""
     import pyarrow
 
     return pyarrow

@@ -2,7 +2,7 @@
 
 Owns: the batch with one record whose key is version i16 and type i16 and whose value is version
 i16 and coordinator epoch i32 (``ControlRecordType``, ``EndTransactionMarker``, KIP-98).  Must not
-know transactions, logs or who writes a marker.
+know transactions, logs or the writer of a marker.
 
 As in Kafka, a key or value of a later version is read as version 0, which later versions extend.
 """
@@ -20,12 +20,12 @@ from sparklog.wire.records.builder import Record, encode_batch, iter_records
 _VERSION: Final = 0
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
-#: A control batch holds one small record; what claims more is not read into memory.
+#: A control batch holds one small record; a larger batch is not read into memory.
 CONTROL_BYTES_MAX: Final = 1 << 20
 
 
 class ControlType(IntEnum):
-    """How a transaction ended.  Other control records (of Raft logs) are not of interest here."""
+    """The end of a transaction.  Other control records (of Raft logs) are ignored."""
 
     ABORT = 0
     COMMIT = 1
@@ -33,7 +33,7 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnMarker:
-    """What a marker says; the producer and its epoch stand in the batch's header."""
+    """The fields of a marker; producer id and epoch are in the batch header."""
 
     control_type: ControlType
     coordinator_epoch: int
@@ -70,8 +70,8 @@ def encode_marker(
 def read_marker(buf: Buffer, start: int, header: BatchHeader) -> EndTxnMarker | None:
     """The marker in the control batch at ``start``.
 
-    None for a control batch of another kind, and for one that compaction emptied.  Raises
-    DecodeError.  The CRC is not looked at.
+    None for a control batch of another kind, or emptied by compaction.  Raises DecodeError.  The
+    CRC is not checked.
     """
     assert header.is_control, header
     record = next(iter_records(buf, start, header, limit_bytes=CONTROL_BYTES_MAX), None)
@@ -79,7 +79,7 @@ def read_marker(buf: Buffer, start: int, header: BatchHeader) -> EndTxnMarker | 
 
 
 def marker_of(record: Record) -> EndTxnMarker | None:
-    """The marker that a record of a control batch is; None: a control record of another kind."""
+    """The marker in a record of a control batch; None for a control record of another kind."""
     kind = _number(_KEY, record.key, "key of a control record")
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return None
@@ -88,7 +88,7 @@ def marker_of(record: Record) -> EndTxnMarker | None:
 
 
 def _number(layout: struct.Struct, data: bytes | None, what: str) -> int:
-    """What stands behind the version."""
+    """The number behind the version."""
     if data is None or len(data) < layout.size:
         size = 0 if data is None else len(data)
         raise DecodeError(f"the {what} has {size} bytes, it needs {layout.size}")

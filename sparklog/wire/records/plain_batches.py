@@ -1,13 +1,12 @@
-"""Record batches as they come, without what nobody wants: for a reader that decodes them itself.
+"""Plain record batches, filtered and uncompressed, for a reader that decodes records itself.
 
-Owns: which bytes are given, in pieces of whole batches.  Must not know single records, or who reads
-them.
+Owns: the choice of batches, and their division into pieces of whole batches.  Must not know single
+records, or the reader.
 
-What is given was checked by its CRC and holds no control batch, no aborted one and no compressed
-one; a batch that was compressed comes with a header that says so no longer (and a CRC that is not
-true of it).  The records of a large one come as several batches, so that no piece grows with what
-a batch decompresses to.  Records outside the range of offsets are left to the reader, where a batch
-has others.
+The CRC of all batches was checked.  There are no control batches, aborted batches or compressed
+batches: a compressed batch is replaced by an uncompressed batch, whose header has the old and wrong
+CRC.  The records of a large batch come as several batches, which bounds the size of a piece.  The
+reader skips records outside the range of offsets.
 """
 
 import struct
@@ -29,9 +28,9 @@ from sparklog.wire.records.compression import MAX_UNCOMPRESSED_BYTES
 from sparklog.wire.records.record_slices import RecordSlice, check_count
 from sparklog.wire.records.sections import OnFault, Section, wanted_sections
 
-#: A piece ends with the batch that brings it to this.
+#: A piece ends with the batch that makes it this large.
 PIECE_BYTES: Final = 256 * 1024
-#: A batch that decompresses to at most this is given whole: cutting costs more than decompressing.
+#: Batches up to this decompressed size are not cut: cutting costs more than decompressing.
 WHOLE_BYTES: Final = 4 * 1024 * 1024
 
 _LENGTH_AT: Final = 8
@@ -43,7 +42,7 @@ _INT16: Final = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Piece i is ``data[edges[i]:edges[i + 1]]``, one batch or more."""
+    """Pieces of batches; piece i is ``data[edges[i]:edges[i + 1]]``, at least one batch."""
 
     data: Buffer
     edges: tuple[int, ...]
@@ -114,7 +113,7 @@ def _joined(parts: list[Buffer]) -> Pieces:
 
 
 def _is_counted(section: Section, limit_bytes: int, on_fault: OnFault | None) -> bool:
-    """Whether an uncompressed batch can hold the records that it says."""
+    """Whether an uncompressed batch can hold as many records as its header says."""
     size = section.end - section.start - BATCH_OVERHEAD
     try:
         if size > limit_bytes:
@@ -129,7 +128,7 @@ def _is_counted(section: Section, limit_bytes: int, on_fault: OnFault | None) ->
 
 
 def _plain_header(section: Section, part: RecordSlice) -> bytes:
-    """That of a batch of these records, as if they were never compressed."""
+    """The header of an uncompressed batch of these records."""
     header = bytearray(section.view[section.start : section.start + BATCH_OVERHEAD])
     attributes = read_header(header).attributes & ~COMPRESSION_MASK
     _INT32.pack_into(header, _LENGTH_AT, BATCH_OVERHEAD - LOG_OVERHEAD + len(part.data))

@@ -1,6 +1,6 @@
 """The records of a slice that come before the first one that cannot be decoded.
 
-Owns: finding where that is, record by record.  Must not know Arrow, or what is done with the rest.
+Owns: finding that record, record by record.  Must not know Arrow, or how errors are handled.
 """
 
 from sparklog.errors import DecodeError
@@ -10,7 +10,7 @@ from sparklog.wire.records.zigzag import decode_varint
 
 
 def readable_records(records: RecordSlice) -> RecordSlice:
-    """The records of a slice up to the first that cannot be decoded."""
+    """The records of a slice up to the first undecodable record."""
     data = memoryview(records.data)
     count = end = 0
     try:

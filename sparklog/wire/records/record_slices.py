@@ -1,11 +1,11 @@
-"""The records of one batch in slices of bounded size: no more is decompressed than a reader takes.
+"""The records of one batch in slices of bounded size, decompressed on demand.
 
 Owns: cutting a record section, which is decompressed part by part, behind whole records.  Must not
-know the fields of a record, nor who reads them.  Python alone, so that brokers do without NumPy.
+know the fields of a record, nor the reader.  Pure Python, so that brokers do not need NumPy.
 
-A batch of a few kilobytes may decompress to more than 100 MiB.  Most batches are small, and come
-as one slice that is not walked at all; the records of a larger batch are walked by their lengths.
-A slice is a record section of its own: whole records, and their count.
+A batch of a few kilobytes may decompress to more than 100 MiB.  Most batches are small and come as
+one slice without a walk; the records of a larger batch are walked by their lengths.  A slice is a
+record section of its own: whole records, and their count.
 """
 
 from collections.abc import Iterator
@@ -26,21 +26,21 @@ from sparklog.wire.records.zigzag import MAX_VARINT_BYTES, decode_varint
 
 #: Length, attributes, two deltas, key length, value length, header count: a byte each.
 MIN_RECORD_BYTES: Final = 7
-#: A batch with more bytes of records than this comes in slices of about this size.
+#: A batch with more bytes of records than this is cut into slices of about this size.
 SLICE_BYTES: Final = 1024 * 1024
 
-#: Compressed records of at most so many bytes are decompressed at one go first; only few of them
+#: Compressed records up to this size are first decompressed at once; only few of them
 #: turn out to be more than one slice, and are decompressed a second time.
 _SMALL_BYTES: Final = 64 * 1024
-#: Records of one length that have to follow each other before a run of them is looked for.
+#: Consecutive records of one length after which a run of such records is searched.
 _RUN_BEGINS: Final = 8
 
 
 @dataclass(slots=True)
 class RecordSlice:
-    """Records that follow each other in a batch, and how many they are.
+    """Consecutive records of a batch, and their number.
 
-    Not frozen, because making a frozen one takes three times as long.
+    Not frozen, because making a frozen dataclass takes three times as long.
     """
 
     count: int
@@ -48,7 +48,7 @@ class RecordSlice:
 
 
 class FindWhole(Protocol):
-    """``whole_records``, or what finds whole records as well; it may end before ``bytes_max``."""
+    """The type of ``whole_records`` and its replacements, which may end before ``bytes_max``."""
 
     def __call__(
         self, data: memoryview, count_max: int, bytes_max: int | None = None, /
@@ -63,9 +63,9 @@ def whole_slice(
     limit_bytes: int,
     whole_bytes: int,
 ) -> RecordSlice | None:
-    """The only slice of a small batch; None for one that ``record_slices`` has to look at.
+    """The only slice of a small batch; None for a batch that needs ``record_slices``.
 
-    Without a generator: most batches are small, and cost little more than this.  Raises
+    Not a generator: most batches are small, and this call is most of their cost.  Raises
     DecodeError.
     """
     bytes_max = min(limit_bytes, whole_bytes)
@@ -97,12 +97,12 @@ def record_slices(
 ) -> Iterator[RecordSlice]:
     """The ``record_count`` records of a batch whose (compressed) record section is ``packed``.
 
-    One slice if they have at most ``whole_bytes`` bytes; nothing but the size of that is held
-    against the count.  Else slices of about ``slice_bytes``, or of one record that is larger.
-    ``find_whole`` does the work of ``whole_records``, for instance by the column.
+    Yields one slice if the records have at most ``whole_bytes`` bytes; only its size is compared
+    with the count.  Else yields slices of about ``slice_bytes``, or of one larger record.
+    ``find_whole`` replaces ``whole_records``, for instance by column.
 
-    Raises DecodeError, maybe after some slices: for malformed data, for a count that is not that
-    of the records, and for more than ``limit_bytes`` (``TooLargeError``).
+    Raises DecodeError, maybe after some slices: for malformed data, for a wrong count, and for
+    more than ``limit_bytes`` (``TooLargeError``).
     """
     if record_count < 0:
         raise DecodeError(f"a batch cannot have {record_count} records")
@@ -123,16 +123,16 @@ def record_slices(
 
 
 def check_count(record_count: int, plain_bytes: int) -> None:
-    """Raises DecodeError for more records than there can be in ``plain_bytes`` bytes."""
+    """Raises DecodeError for more records than ``plain_bytes`` bytes can hold."""
     if not 0 <= record_count * MIN_RECORD_BYTES <= plain_bytes:
         raise DecodeError(f"a batch says {record_count} records in {plain_bytes} bytes")
 
 
 def check_plausible_count(record_count: int, compression: int, packed_bytes: int) -> None:
-    """Raises DecodeError for more records than ``packed_bytes`` can ever hold, by arithmetic alone.
+    """Raises DecodeError for more records than ``packed_bytes`` can hold, without decompression.
 
-    Of compressed records it is known how far the codec can expand its data, and how much of one
-    batch any reader takes (``MAX_UNCOMPRESSED_BYTES``).  An unknown codec is not judged here.
+    The bound on compressed records is the largest expansion of the codec, and the limit of readers
+    (``MAX_UNCOMPRESSED_BYTES``).  An unknown codec is accepted here.
     """
     if compression not in MAX_RATIOS:
         return
@@ -171,7 +171,7 @@ def _cut(
             raise DecodeError(
                 f"a batch says {record_count} records, the bytes end after {record_count - left}"
             )
-        # A record larger than a part grows by doubling: it is not copied for every part.
+        # The buffer of a record larger than a part doubles: no copy per part.
         more: list[bytes | memoryview] = [held, part]
         wanted, size = len(held), len(part)
         while size < wanted and (part := next(parts, None)) is not None:
@@ -185,10 +185,10 @@ def _cut(
 def whole_records(
     data: bytes | memoryview, count_max: int, bytes_max: int | None = None
 ) -> tuple[int, int]:
-    """(how many whole records ``data`` begins with, where they end), by their lengths alone.
+    """(number of whole records at the start of ``data``, their end), by record lengths alone.
 
-    At most ``count_max``; the first that reaches beyond ``bytes_max`` is the last.  Raises
-    DecodeError where the first of them has a length that no record can have; a later one ends it.
+    At most ``count_max`` records; the first that reaches beyond ``bytes_max`` is the last.  Raises
+    DecodeError if the first record has an impossible length; a later one ends the walk.
     """
     limit = len(data) if bytes_max is None else min(bytes_max, len(data))
     octets = bytes(data[: limit + MAX_VARINT_BYTES])
@@ -230,7 +230,7 @@ def whole_records(
 
 
 def _run(data: bytes | memoryview, position: int, body: int, end: int, most: int) -> int:
-    """How many records with the same length prefix follow the one at [position, end)."""
+    """The number of records with the same length prefix behind the record [position, end)."""
     stride = end - position
     found = min(most, (len(data) - end) // stride)
     for index in range(position, body):

@@ -1,16 +1,16 @@
-"""Where the records of uncompressed record sections begin and end.
+"""The start and end positions of records in uncompressed record sections.
 
-Owns: the walk along the length prefixes, the only part of decoding that is sequential by nature.
-Must not know the fields of a record but for how one may begin and end.
+Owns: the walk along the length prefixes, the only sequential part of decoding.  Must not know the
+fields of a record, except the bytes at which a record may begin and end.
 
 A record without headers ends in a zero byte (its header count) and has a zero byte (its unused
 attributes) after its length.  So in records of ordinary size nearly all places with a zero byte
-before and behind a plausible length are records.  These are found by the column and *proven*:
-only when each one's length leads exactly to the next, from the first byte to the last, and every
-batch begins where it should with the count it claims, are they taken.  Else a plain loop walks.
+before and behind a plausible length are records.  These places are found by column and then
+*proven*: each length must lead exactly to the next record, from the first byte to the last, and
+every batch must begin at its position with its record count.  Otherwise a plain loop walks.
 
-Before that, runs of records of one length are looked for: many topics have records of one size, and
-such a run is as long as the same prefix stands at every stride.
+Before that, runs of records of one length are searched: many topics have records of one size, and
+a run lasts as long as the same prefix is found at every stride.
 """
 
 from collections.abc import Iterator
@@ -23,22 +23,22 @@ from sparklog.wire.records.record_slices import MIN_RECORD_BYTES, whole_records
 from sparklog.wire.records.varints import PADDING_BYTES, Bytes, Ints, read_varints
 from sparklog.wire.records.zigzag import decode_varint
 
-#: Fewer records than this are walked sooner than searched.
+#: Fewer records than this are walked faster than searched.
 _MIN_RECORDS_TO_SEARCH: Final = 256
-#: Searching costs by the byte, walking by the record.
+#: Larger records are walked: the search costs time per byte, the walk per record.
 _MAX_MEAN_BYTES_TO_SEARCH: Final = 320
 #: Data with more zero bytes than this per record is not worth searching.
 _MAX_ZEROS_PER_RECORD: Final = 12
 #: A first length byte below this cannot be a record's: six bytes, zigzag.
 _MIN_LENGTH_BYTE: Final = (MIN_RECORD_BYTES - 1) << 1
-#: Records that a run should have on average, and runs that may be shorter at first.
+#: Fewest records per run on average, and the number of first runs that may be shorter.
 _MEAN_RUN: Final = 32
 _SHORT_RUNS_MAX: Final = 8
-#: Records that a look at a slice takes, to know of what size records are.
+#: Records of a slice that are walked first, to learn the size of records.
 _SAMPLE: Final = 64
-#: A length has at most so many bytes; ``_search`` looks that far behind a start.
+#: Largest length prefix in bytes that ``_search`` reads behind a start.
 _LOOK_AHEAD: Final = 8
-#: First byte of a length -> its share in the way to the next record (length and prefix).
+#: First byte of a length -> its contribution to the distance of the next record.
 _STEP: Final = [(b >> 1) + 1 if b < 128 else ((b & 127) >> 1) + 2 for b in range(256)]
 
 
@@ -71,9 +71,9 @@ def record_starts(data: bytes, octets: Bytes, counts: Ints, sizes: Ints) -> tupl
 def searched_records(
     data: bytes | memoryview, count_max: int, bytes_max: int | None = None
 ) -> tuple[int, int]:
-    """As ``whole_records``, by the column as far as the records allow.
+    """As ``whole_records``, by column as far as possible.
 
-    It may end earlier than ``whole_records`` does, but not before the first record.
+    The result may be shorter than that of ``whole_records``, but has at least one record.
     """
     limit = len(data) if bytes_max is None else min(bytes_max, len(data))
     count, end = whole_records(data, min(_SAMPLE, count_max), limit)
@@ -82,7 +82,7 @@ def searched_records(
     left = limit - end
     if left * count < _MIN_RECORDS_TO_SEARCH * end or end > count * _MAX_MEAN_BYTES_TO_SEARCH:
         return _and_further(data, count, end, count_max, limit)
-    # A run of records of one length is found sooner by itself.
+    # A run of records of one length is found faster without the search.
     more, further = _and_further(data, count, end, min(3 * _SAMPLE, count_max), limit)
     if further * count == more * end:
         return _and_further(data, more, further, count_max, limit)
@@ -97,20 +97,20 @@ def searched_records(
 def _and_further(
     data: bytes | memoryview, count: int, end: int, count_max: int, limit: int
 ) -> tuple[int, int]:
-    """``whole_records``, of which ``count`` are known that end at ``end``."""
+    """``whole_records`` behind ``count`` known records that end at ``end``."""
     if count == count_max or end >= limit:
         return count, end
     try:
         more, further = whole_records(data[end:], count_max - count, limit - end)
     except DecodeError:
-        return count, end  # it is raised when nothing comes before it
+        return count, end  # raised only if no record comes before it
     return count + more, end + further
 
 
 def _chain(data: bytes | memoryview, limit: int, size: int) -> Ints:
-    """The ends of whole records that lead from one to the next, beginning with the first byte.
+    """The ends of consecutive whole records from the first byte on.
 
-    Of records that start below ``limit``; they end at ``size`` at the latest.
+    Only records that start below ``limit`` and end at ``size`` or before.
     """
     octets = np.frombuffer(b"".join((data, bytes(PADDING_BYTES))), np.uint8)
     starts = _likely(octets, np.flatnonzero(octets[: limit - 1] == 0))
@@ -119,7 +119,7 @@ def _chain(data: bytes | memoryview, limit: int, size: int) -> Ints:
     known[starts] = True
     ends = after + lengths
     sound = (lengths >= MIN_RECORD_BYTES - 1) & (ends <= size)
-    # Drop what does not lead to another likely start, as most that is none does.
+    # Drop starts that do not lead to another likely start, as most wrong ones do not.
     sound &= (ends >= limit) | known.take(np.minimum(ends, limit))
     starts, ends = starts[sound], ends[sound]
     if not len(starts) or starts[0] != 0:
@@ -158,7 +158,7 @@ def _runs(
 
 
 def _same_prefix(octets: Bytes, position: int, stride: int, width: int, most: int) -> int:
-    """How many of ``most`` records at that stride begin with the same length as the first."""
+    """The number of records at a stride (``most`` at most) with the first one's length."""
     same = np.ones(most, np.bool_)
     for index in range(position, position + width):
         same &= octets[index : index + (most - 1) * stride + 1 : stride] == octets[index]
@@ -177,7 +177,7 @@ def _search(plain: Bytes, octets: Bytes, count: int) -> Ints | None:
 
 
 def _likely(octets: Bytes, zeros: Ints) -> Ints:
-    """Of the first byte, and those behind zero bytes, the ones where a record may start."""
+    """The likely starts among the first byte and the bytes behind zero bytes."""
     starts = np.empty(len(zeros) + 1, np.int64)
     starts[0] = 0
     np.add(zeros, 1, out=starts[1:])
@@ -191,7 +191,7 @@ def _likely(octets: Bytes, zeros: Ints) -> Ints:
 
 
 def _narrow(octets: Bytes, starts: Ints, total: int, count: int) -> Ints | None:
-    """Drop what does not lead to another likely start, then what nothing leads to."""
+    """Drop starts that do not lead to another likely start, then starts that none leads to."""
     if len(starts) < count:
         return None
     lengths, after = _lengths(octets, starts)
@@ -222,7 +222,7 @@ def _lengths(octets: Bytes, starts: Ints) -> tuple[Ints, Ints]:
 def _prove(
     octets: Bytes, starts: Ints, counts: Ints, section_starts: Ints, total: int
 ) -> tuple[Ints, Ints] | None:
-    """Ends and bodies, if the starts are a chain from 0 to ``total`` that keeps to the sections."""
+    """Ends and bodies, if the starts form a chain from 0 to ``total`` that fits the sections."""
     ends = np.empty(len(starts), np.int64)
     if len(starts):
         ends[:-1] = starts[1:]
@@ -242,7 +242,7 @@ def _prove(
 
 
 def _walk(data: bytes, counts: list[int], section_starts: list[int]) -> Iterator[int]:
-    """Starts by following the lengths, at most to the end of the data; nothing is believed yet."""
+    """Unchecked starts by following the lengths, at most to the end of the data."""
     last = len(data) - PADDING_BYTES
     for count, position in zip(counts, section_starts, strict=True):
         for _ in range(count):

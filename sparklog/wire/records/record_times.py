@@ -1,8 +1,7 @@
 """Record timestamps of many batches at once: the lowest and the highest of each batch.
 
-Owns: getting at the timestamps without decoding anything else, and the first of them that a search
-asks for.  Must not know files.  NumPy comes
-with this module, so brokers load it when there is something to measure.
+Owns: reading timestamps without decoding other fields, and finding the first timestamp of a search.
+Must not know files.  This module imports NumPy, so brokers load it only when they need it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,23 +18,23 @@ from sparklog.wire.records.record_starts import record_starts
 from sparklog.wire.records.varints import PADDING_BYTES, Bytes, Ints, read_varints
 from sparklog.wire.records.zigzag import MAX_VARLONG_BYTES
 
-#: Records are decompressed and decoded so many bytes at a time.
+#: Bytes of records that are decompressed and decoded at a time.
 _GROUP_BYTES: Final = 4 << 20
-#: A batch that decompresses to more is not measured: its records may have any timestamp.
+#: Larger decompressed batches are not measured: their records may have any timestamp.
 MEASURED_BYTES_MAX: Final = 8 << 20
-#: The same for all batches of one call, so that a call takes a bounded time.
+#: The same limit for all batches of one call, so that a call takes a bounded time.
 CALL_BYTES_MAX: Final = 64 << 20
 
-#: Lowest and highest, in milliseconds.
+#: Lowest and highest timestamp, in milliseconds.
 Times = tuple[int, int]
 
 
 def record_times(batches: Sequence[tuple[BatchHeader, Buffer]]) -> list[Times | None]:
-    """(lowest, highest) timestamp of the records of each batch; each comes whole.
+    """(lowest, highest) timestamp of the records of each whole batch.
 
-    None for a batch whose records cannot be decoded, as clients may send them, and for what is
-    beyond MEASURED_BYTES_MAX and CALL_BYTES_MAX.  Of a LogAppendTime
-    batch nothing but the header is looked at; the CRC of none is.
+    None for a batch whose records cannot be decoded, as clients may send them, and for batches
+    beyond MEASURED_BYTES_MAX and CALL_BYTES_MAX.  Of a LogAppendTime batch only the header is
+    read.  The CRC is not checked.
     """
     found: list[Times | None] = [
         (header.max_timestamp, header.max_timestamp) for header, _ in batches
@@ -65,10 +64,10 @@ def record_times(batches: Sequence[tuple[BatchHeader, Buffer]]) -> list[Times | 
 def find_time(
     part: RecordSlice, header: BatchHeader, start_offset: int, at_least: int | None
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record from ``start_offset`` on with such a timestamp.
+    """(offset, timestamp) of the first record from ``start_offset`` on with the timestamp.
 
-    ``at_least`` None: of the first with the largest.  The batch has CreateTime.  None: there is
-    none.  Raises DecodeError.
+    The timestamp must be ``at_least`` or, if that is None, the largest.  The batch has CreateTime.
+    Returns None without such a record.  Raises DecodeError.
     """
     if not part.count:
         return None
@@ -103,7 +102,7 @@ def _fill_in(
     batches: Sequence[tuple[BatchHeader, Buffer]],
     group: Sequence[tuple[int, Buffer]],
 ) -> None:
-    """Decode the sections of ``group``; where that fails, each alone."""
+    """Decode the sections of ``group`` together, or each alone if that fails."""
     if not group:
         return
     headers = [batches[index][0] for index, _ in group]
@@ -132,15 +131,15 @@ def _decode(headers: Sequence[BatchHeader], sections: Sequence[Buffer]) -> Itera
 
 
 def _time_deltas(counts: Ints, sections: Sequence[Buffer]) -> tuple[Ints, Ints, Ints, Bytes]:
-    """By record: its end, its timestamp delta, the position behind that; and the bytes."""
+    """By record: its end, timestamp delta and the position behind the delta; and the bytes."""
     sizes = np.array([len(section) for section in sections], np.int64)
-    # What claims more records than it has bytes must not be given memory for them.
+    # Allocate no memory for more records than there are bytes.
     if (counts * MIN_RECORD_BYTES > sizes).any():
         raise DecodeError("a batch claims more records than it has bytes")
     data = b"".join([*sections, bytes(PADDING_BYTES)])
     octets = np.frombuffer(data, np.uint8)
     ends, bodies = record_starts(data, octets, counts, sizes)
-    # Behind the length comes the byte of attributes.
+    # The byte of attributes follows the length.
     deltas, after = read_varints(octets, bodies + 1, MAX_VARLONG_BYTES)
     if (after > ends).any():
         raise DecodeError("a timestamp goes on behind the end of its record")

@@ -1,7 +1,7 @@
-"""Which batches of a fetch answer somebody wants, and what their headers say.
+"""The wanted batches of a fetch response, with their headers.
 
-Owns: the CRC, and leaving out whole batches: those outside a range of offsets, control batches,
-aborted ones and those that are too old.  Must not know single records.
+Owns: the CRC check, and skipping whole batches: outside of a range of offsets, control batches,
+aborted batches and batches that are too old.  Must not know single records.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,13 +27,13 @@ from sparklog.wire.records.batch import (
 )
 from sparklog.wire.records.record_slices import RecordSlice, record_slices, whole_slice
 
-#: Told of records that cannot be read: first offset, last offset, why.  It raises, or returns to
-#: have these records left out.
+#: Called for unreadable records: first offset, last offset, error.  It raises, or returns to skip
+#: these records.
 OnFault: TypeAlias = Callable[[int, int, SparklogError], None]
 
 
 class Section(NamedTuple):
-    """One batch as it came, ``view[start:end]``, and what its header says about its records."""
+    """One batch, ``view[start:end]``, and the header fields about its records."""
 
     view: memoryview
     start: int
@@ -50,7 +50,7 @@ class Section(NamedTuple):
     ) -> Iterable[RecordSlice]:
         """The records without the header, decompressed; see ``record_slices``.
 
-        Raises DecodeError.  With ``on_fault``, records that cannot be told apart are left out.
+        Raises DecodeError.  With ``on_fault``, undecodable records are skipped.
         """
         packed = self.view[self.start + BATCH_OVERHEAD : self.end]
         try:
@@ -73,7 +73,7 @@ class Section(NamedTuple):
     def _several(
         self, packed: memoryview, limit_bytes: int, whole_bytes: int, on_fault: OnFault | None
     ) -> Iterator[RecordSlice]:
-        # NumPy comes with it: who takes no slices of large batches does without.
+        # This imports NumPy, which only slices of large batches need.
         from sparklog.wire.records.record_starts import searched_records
 
         given = 0
@@ -107,7 +107,7 @@ def wanted_sections(
 ) -> Iterator[Section]:
     """The batches with records in [start_offset, end_offset); see ``decode_columns``.
 
-    With ``on_fault``, batches with a wrong CRC are left out whole.
+    With ``on_fault``, batches with a wrong CRC are skipped whole.
     """
     drops = AbortedFilter(aborted).drops if aborted else None
     position = 0
@@ -119,7 +119,7 @@ def wanted_sections(
         ) = HEADER.unpack_from(view, start)  # fmt: skip
         if base_offset >= end_offset:
             continue
-        # Before anything that the header says is believed: a damaged bit must not hide records.
+        # Checked before any use of the header: a damaged bit must not hide records.
         if check_crc and crc32c(view[start + CRC_START : position]) != crc:
             try:
                 check_batch(view, start, read_header(view, start))
@@ -128,7 +128,7 @@ def wanted_sections(
                     raise
                 on_fault(base_offset, base_offset + max(last_delta, 0), error)
                 continue
-        # Shown every transactional batch, also those that nobody wants: a marker may be among them.
+        # Called for every transactional batch, wanted or not: it may be a marker.
         if (
             drops is not None
             and attributes & TRANSACTIONAL_BIT

@@ -1,7 +1,7 @@
 """Spans of one buffer -> Arrow arrays, and Arrow arrays -> one buffer.
 
-Owns: nullable, length-prefixed fields by the column, gathering scattered bytes into an Arrow array
-and interleaving Arrow arrays into one run of bytes.  Must not know which field of a record it is.
+Owns: nullable, length-prefixed fields by column, gathering scattered bytes into an Arrow array and
+interleaving Arrow arrays into one run of bytes.  Must not know the fields of a record.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _NO_BYTES: Final = b""
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """[start, end) in a buffer, row by row and ascending; a null has start == end and is marked."""
+    """[start, end) in a buffer by row, ascending; nulls have start == end and a mark."""
 
     start: Ints
     end: Ints
@@ -35,9 +35,9 @@ class Span:
 
 
 def read_span(octets: Bytes, positions: Ints, limits: Ints) -> tuple[Span, Ints]:
-    """(where the field is, positions after it): a varint length, -1 for null, then the bytes.
+    """(span of the field, positions after it): a varint length, -1 for null, then the bytes.
 
-    Raises DecodeError for a length that is less than -1 or leads beyond its row's limit.
+    Raises DecodeError for a length below -1 or beyond the limit of its row.
     """
     lengths, start = read_varints(octets, positions)
     null = lengths < 0
@@ -52,7 +52,7 @@ def read_span(octets: Bytes, positions: Ints, limits: Ints) -> tuple[Span, Ints]
 
 
 def binary_buffers(column: Any) -> Iterator[memoryview]:
-    """The values of a binary array without nulls, where they lie."""
+    """The values of a binary array without nulls, without a copy."""
     _, offsets, data = column.buffers()
     first = column.offset
     edges = np.frombuffer(offsets, np.int32, len(column) + 1, first * 4).tolist()
@@ -80,7 +80,7 @@ def gather(data: bytes, span: Span, kind: Any) -> Any:
 
 
 def interleave(columns: Sequence[Any], last: bytes = _NO_BYTES) -> tuple[memoryview, Ints]:
-    """(row after row the bytes of all columns, then ``last``; where each row begins and ends).
+    """(the bytes of all columns row by row, then ``last``; the edges of rows).
 
     The columns are binary arrays of one length; a null has no bytes.
     """

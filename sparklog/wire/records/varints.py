@@ -1,7 +1,7 @@
-"""Zigzag varints by the column, in NumPy.
+"""Zigzag varints by column, in NumPy.
 
-Owns: the integer encoding of record fields for many records at once.  Must not know records.  One
-value at a time is ``zigzag``'s, so that brokers do without NumPy.
+Owns: the integer encoding of record fields for many records at once.  Must not know records.
+Single values are encoded in ``zigzag``, so that brokers do not need NumPy.
 """
 
 from typing import Any, Final
@@ -15,7 +15,7 @@ from sparklog.wire.records.zigzag import MAX_VARINT_BYTES
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
-#: Bytes that must follow the data of ``read_varints``, so that a lie cannot lead outside.
+#: Bytes that must follow the data of ``read_varints``, so that malformed data stays inside.
 PADDING_BYTES: Final = 64
 
 _ONE: Final = np.uint64(1)
@@ -29,9 +29,9 @@ def read_varints(
 ) -> tuple[Ints, Ints]:
     """(values, positions after them) of the varints at ``positions``.
 
-    ``data`` must go on for ``max_bytes`` after the last position; whether a varint crosses the end
-    of its record is for the caller to see from where it ends.  Raises DecodeError for a varint
-    that is too long.
+    ``data`` must continue for ``max_bytes`` after the last position.  The caller checks by the
+    returned positions that no varint crosses the end of its record.  Raises DecodeError for a
+    varint that is too long.
     """
     byte = data.take(positions)
     after = positions + 1
@@ -58,7 +58,7 @@ def read_varints(
 
 
 def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
-    """What the bytes of the varints spell."""
+    """The decoded values of zigzag numbers."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
@@ -70,10 +70,10 @@ def varint_widths(values: Ints) -> Ints:
 
 
 class RowWriter:
-    """Builds rows of bytes and varints by the column; rows may differ in width.
+    """Builds rows of bytes and varints by column; rows may differ in width.
 
-    Every field takes as many cells of a row as its widest value needs; ``finish`` leaves the
-    unused cells out.
+    Every field takes as many cells of a row as its widest value needs; ``finish`` drops the unused
+    cells.
     """
 
     def __init__(self, rows: int) -> None:

@@ -15,7 +15,7 @@ MAX_VARLONG_BYTES: Final = 10
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag, seven bits per byte, lowest first; ``value`` fits 64 bits."""
+    """Zigzag, seven bits per byte, lowest bits first; ``value`` fits 64 bits."""
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -26,7 +26,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(buf: Buffer, position: int, max_bytes: int = MAX_VARINT_BYTES) -> tuple[int, int]:
-    """(value, position after it).  Raises DecodeError when it runs out or on."""
+    """(value, position after it).  Raises DecodeError for a partial or too long varint."""
     raw = 0
     shift = 0
     for index in range(position, min(len(buf), position + max_bytes)):
