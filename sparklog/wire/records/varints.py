@@ -58,7 +58,7 @@ def read_varints(
 
 
 def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
-    """The decoded values of zigzag numbers."""
+    """The zigzag form of signed values, as varints hold it."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 

@@ -82,7 +82,7 @@ class Log:
     sequences: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     def append(self, records: memoryview, epoch: int) -> int:
-        """As a leader would; the base offset.  Batches seen before are answered, not stored."""
+        """Append as a leader; returns the base offset.  Duplicates are acknowledged, not stored."""
         ((header, _),) = list(iter_batches(records))
         key = (header.producer_id, header.base_sequence)
         if header.has_producer and key in self.sequences:
@@ -130,7 +130,7 @@ class SmallCluster:
         return f"{HOST}:{self._servers[1].port}"
 
     def refuse(self, api_key: int, *codes: ErrorCode | None) -> None:
-        """Let the next requests fail; None closes the connection after the work is done."""
+        """Let the next requests fail; None closes the connection after handling the request."""
         self._refusals[api_key] = list(codes)
 
     def add_topic(self, name: str, leaders: tuple[int, ...] = (1,)) -> UUID:

@@ -1,4 +1,4 @@
-"""Administration, and the blocking face of all clients."""
+"""The admin client, and all clients for blocking code."""
 
 import asyncio
 import itertools
@@ -122,7 +122,7 @@ def test_records_are_deleted_at_the_leaders() -> None:
 
 @pytest.fixture
 def cluster() -> Iterator[SmallCluster]:
-    """A cluster on a loop of its own, for callers that block."""
+    """A cluster on a loop of its own, for blocking callers."""
     thread = EventLoopThread("small-cluster")
 
     async def start() -> SmallCluster:
@@ -169,7 +169,7 @@ def test_a_failed_delivery_is_raised_by_the_blocking_flush(cluster: SmallCluster
 
 
 def test_what_is_closed_says_so_at_once(cluster: SmallCluster) -> None:
-    """Not after the minute for which a cluster that does not answer is tried."""
+    """Not after the minute for which a silent cluster is tried."""
     client = BlockingClient(cluster.bootstrap)
     client.admin.create_topic("t")
     producer, consumer = client.producer(), client.consumer()
@@ -209,7 +209,7 @@ def test_a_call_under_way_ends_when_its_client_is_closed(cluster: SmallCluster) 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = BlockingClient(f"127.0.0.1:{silent.getsockname()[1]}")
         answer = client.submit(client.async_admin.list_topics())
-        silent.accept()[0].close()  # it has begun to connect, and tries again
+        silent.accept()[0].close()  # the client has connected, and tries again
         client.close()
         with pytest.raises(ClosedError, match="the client is closed"):
             answer.result(10)

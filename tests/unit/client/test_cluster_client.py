@@ -1,4 +1,4 @@
-"""Routing, retries and deadlines of the cluster client and of raw data requests."""
+"""Routing, retries and deadlines of the cluster client and of the data client."""
 
 import asyncio
 

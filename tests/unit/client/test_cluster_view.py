@@ -1,4 +1,4 @@
-"""What a client makes of Metadata answers that come from nodes of different knowledge."""
+"""The metadata cache, with Metadata responses from nodes that know more or less."""
 
 from uuid import UUID
 

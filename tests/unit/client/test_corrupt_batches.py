@@ -1,4 +1,4 @@
-"""Batches that a consumer cannot read: an error that names them, or left out and counted."""
+"""Unreadable batches in a consumer: an error that names them, or skipped and counted."""
 
 import struct
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Fetches go where a leader sends them, and back to it when nothing comes of it (KIP-392)."""
+"""Fetches from preferred read replicas, and the return to the leader (KIP-392)."""
 
 import pytest
 from small_cluster import SmallCluster, run_cluster
@@ -17,7 +17,7 @@ from sparklog.wire.records.builder import Record, decode_records, encode_batch
 FETCH = 1
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BATCH = encode_batch([Record(value=b"v", timestamp=1000)])
-#: Nobody has an address of this network (RFC 5737).
+#: An address of a network for documentation, which no host has (RFC 5737).
 ELSEWHERE = "192.0.2.1"
 
 

@@ -181,7 +181,7 @@ def test_a_batch_that_is_too_large_is_sent_in_halves_in_order() -> None:
 
 
 def test_a_batch_that_may_be_written_already_is_not_sent_in_halves() -> None:
-    """Its first answer told nothing, and the topic takes smaller batches since."""
+    """The first response was lost, and then the topic allows only smaller batches."""
 
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")
@@ -414,7 +414,7 @@ def test_a_closed_consumer_leaves_no_connection_behind() -> None:
                 await consumer.assign([T0, T1])
                 assert await consumer.poll(30)
                 assert cluster.connections > before
-        while cluster.connections > before:  # the servers hear of it a moment later
+        while cluster.connections > before:  # the servers notice it a moment later
             await asyncio.sleep(0.01)
         assert await read(client, T0, 2)
 

@@ -1,4 +1,4 @@
-"""Options of format("sparklog"): what is accepted, and what is said when it is not."""
+"""Options of format("sparklog"): accepted values, and errors for other values."""
 
 import logging
 
@@ -181,7 +181,7 @@ def test_a_table_that_lost_its_options_is_told_of_views(options: dict[str, str])
 
 
 def test_one_set_of_options_reads_and_inserts(caplog: pytest.LogCaptureFixture) -> None:
-    """What the other side needs is ignored, with a reason, and not even parsed."""
+    """Options of the other use are ignored, with a reason, and not even parsed."""
     reads = {"subscribe": "t", "startingOffsets": "latest?", "minPartitions": "4"}
     writes = {"Topic": "t", "kafka.acks": "all?", "kafka.compression.type": "zstd"}
     caplog.set_level(logging.INFO)

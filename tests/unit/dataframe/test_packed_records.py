@@ -1,4 +1,4 @@
-"""Pieces of packed records: what Python makes of them."""
+"""Pieces of packed records in Python."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""What filters say about times, offsets, partitions and topics."""
+"""The meaning of filters for times, offsets, partitions and topics."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

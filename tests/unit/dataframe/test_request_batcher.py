@@ -1,4 +1,4 @@
-"""What goes into one produce request, and when."""
+"""The content of produce requests, and when they are sent."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ def batch(name: str, size: int = 10) -> EncodedBatch:
 
 
 class Broker:
-    """Keeps requests until they are answered."""
+    """Keeps requests until the test responds."""
 
     def __init__(self) -> None:
         self.requests: list[Named] = []

@@ -1,4 +1,4 @@
-"""Which partition a row goes to, and that every row goes to exactly one, in order."""
+"""The partition of rows; every row goes to exactly one partition, in order."""
 
 from collections.abc import Callable
 from zlib import crc32
@@ -17,7 +17,7 @@ Routed = dict[int, list[str]]
 
 
 def routed(partitioner: RowPartitioner, group: pa.Table) -> Routed:
-    """Values by partition, as they lie in the pieces."""
+    """Values by partition, in the order of the pieces."""
     found: Routed = {}
     for piece in partitioner.partition(group):
         found.setdefault(piece.partition, []).extend(piece.rows.column("value").to_pylist())

@@ -1,4 +1,4 @@
-"""Columns of reads and writes: what is accepted, and what is said when it is not."""
+"""Columns of reads and writes: accepted columns, and errors for other columns."""
 
 import pytest
 from pyspark.sql.types import (

@@ -1,4 +1,4 @@
-"""What Spark instantiates: cheap to import, and a pushdown reader only where Spark pushes down."""
+"""The data source class: cheap to import, and a pushdown reader only with pushdown."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is said in place of streams."""
+"""The errors in place of streams."""
 
 import inspect
 import os
@@ -25,7 +25,9 @@ def test_a_stream_reader_refuses_every_question_and_can_be_stopped() -> None:
     ):
         with pytest.raises(ConfigError, match="no streaming reads yet: read in batches"):
             getattr(reader, name)(*arguments)
-    assert not inspect.signature(reader.latestOffset).parameters  # Spark asks that, too
+    assert not inspect.signature(
+        reader.latestOffset
+    ).parameters  # Spark inspects the signature, too
     reader.stop()
 
 

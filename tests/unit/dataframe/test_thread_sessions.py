@@ -1,4 +1,4 @@
-"""Where threads cannot be given a session, a session goes on without."""
+"""Sessions work without thread sessions where these are not possible."""
 
 import logging
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a topic shows in a notebook, and options given as values."""
+"""The display of a topic in a notebook, and options given as values."""
 
 from datetime import UTC, datetime
 
@@ -51,7 +51,7 @@ def test_replicas_that_are_not_in_sync_stand_in_brackets() -> None:
 
 
 def test_only_frames_of_spark_are_written() -> None:
-    """Before the session is asked for anything."""
+    """The check comes before any call to the session."""
     frames = topic.TopicFrames(object(), "127.0.0.1:1", lambda: None)
     for given, kind in (([1], "list"), (pa.table({"value": ["x"]}), "pyarrow.lib.Table")):
         with pytest.raises(ConfigError, match=f"expected a Spark DataFrame, not {kind}; "):

@@ -1,4 +1,4 @@
-"""Spark's Python processes do not look at what they imported again and again."""
+"""Spark's Python processes exclude imported objects from garbage collection."""
 
 import subprocess
 import sys

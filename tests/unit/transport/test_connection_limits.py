@@ -1,4 +1,4 @@
-"""Who may connect, how long a connection may be idle, and what a slow reader costs."""
+"""Limits of connections: their number, their idle time, and the memory of slow readers."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,7 @@ async def gone(server: Server, left: int = 0) -> None:
 
 
 def check_idle(server: Server, times: int) -> None:
-    """What the timer does."""
+    """Check all connections, as the timer does."""
     for _ in range(times):
         for connection in tuple(server.connections):
             connection.check_idle(IDLE_CHECKS)
@@ -232,7 +232,7 @@ def test_a_connection_is_closed_after_so_many_quiet_looks_and_not_before() -> No
         client = await client_of(server)
         for _ in range(3):
             assert await client.request([b"x"]) == b"x"
-            check_idle(server, 1)  # something had moved since the last one
+            check_idle(server, 1)  # there was activity since the last check
             check_idle(server, IDLE_CHECKS - 1)
             assert not client.closed
         check_idle(server, 1)
@@ -287,7 +287,7 @@ def big(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[An
 
 
 async def fill(server: Server, sock: socket.socket) -> ServerConnection:
-    """Ask for more than the sockets hold, until the server does not go on; its connection."""
+    """Request more than the sockets hold until the server pauses; returns its connection."""
     loop = asyncio.get_running_loop()
     await loop.sock_connect(sock, (HOST, server.port))
     await loop.sock_sendall(sock, b"\0\0\0\1x" * 400)
@@ -318,7 +318,7 @@ def test_a_reader_that_makes_no_progress_is_closed_and_one_that_crawls_is_not() 
             connection = await fill(server, sock)
             for _ in range(3):
                 before = connection.unsent_bytes
-                check_idle(server, IDLE_CHECKS)  # the first sees what moved before it
+                check_idle(server, IDLE_CHECKS)  # the first check sees the earlier activity
                 assert server.connections_idle == 0
                 while connection.unsent_bytes >= before:
                     await asyncio.get_running_loop().sock_recv(sock, 1 << 20)

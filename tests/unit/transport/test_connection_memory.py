@@ -1,4 +1,4 @@
-"""What connections of a server hold: nothing when idle or closed, and no more than is allowed."""
+"""Memory of a server's connections: none when idle or closed, else within the limits."""
 
 import asyncio
 import gc
@@ -82,7 +82,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def no_gc() -> Iterator[None]:
-    """Memory comes back by reference counts alone."""
+    """Memory must be freed by reference counts alone."""
     gc.collect()
     gc.disable()
     try:
@@ -96,7 +96,7 @@ def parking(futures: list[asyncio.Future[bytes]]) -> Handler:
         body = bytes(frames.popleft())
         if not body.startswith(b"p"):
             return ((body,),)
-        connection.state["asked by"] = connection  # as a handler does that keeps a context
+        connection.state["asked by"] = connection  # like a handler that keeps a context
         connection.call_on_close(lambda: connection.state.get("asked by"))
         futures.append(asyncio.get_running_loop().create_future())
         return (Parked(futures[-1], lambda done: None if done.cancelled() else (done.result(),)),)
@@ -138,7 +138,7 @@ def test_a_closed_connection_is_freed_without_garbage_collection(sent: bytes, en
 
 
 def _answer(futures: list[asyncio.Future[bytes]]) -> bool:
-    """A client that closed only its half is still owed its answers."""
+    """A client that closed only its half still gets its responses."""
     for future in futures:
         if not future.done():
             future.set_result(b"late")
@@ -175,7 +175,7 @@ def test_a_connection_that_was_used_and_is_idle_holds_no_buffer() -> None:
 
 
 def test_requests_of_many_connections_do_not_mix() -> None:
-    """All receive into the same memory, in turns, in the middle of frames of any size."""
+    """All connections receive into the same memory, in turns, inside frames of any size."""
 
     async def test(server: Server) -> None:
         sizes = [10, 5_000, 70_000, 300_000, 600_000, 2 * MIB]
@@ -307,7 +307,7 @@ def test_a_client_that_waits_for_memory_is_not_idle() -> None:
                 connection.check_idle(4)
         await until(lambda: len(server.connections) == 1)
         (left,) = server.connections
-        assert not left._memory.waits  # it has got the memory of the one that was idle
+        assert not left._memory.waits  # it got the memory of the idle connection
         for _, writer in clients:
             writer.transport.abort()
 

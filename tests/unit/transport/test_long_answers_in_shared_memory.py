@@ -1,4 +1,4 @@
-"""Requests behind a long answer, while other connections receive into the same memory."""
+"""Requests behind a long response, while other connections receive into the same memory."""
 
 import asyncio
 from collections import deque
@@ -17,7 +17,7 @@ def framed(payload: bytes) -> bytes:
 
 
 class Echo:
-    """Answers with the request; one that says ``long`` only after ``release``."""
+    """Responds with the request; to a request ``long`` only after ``release``."""
 
     def __init__(self) -> None:
         self.released = False
@@ -45,7 +45,7 @@ async def until(condition: object) -> None:
 
 
 async def overwrite(server: Server) -> None:
-    """Have another connection receive into the memory that all share."""
+    """Let another connection receive into the shared memory."""
     reader, writer = await asyncio.open_connection(HOST, server.port)
     junk = framed(b"z" * 400_000)
     writer.write(junk)
@@ -129,7 +129,7 @@ def test_a_client_that_is_gone_leaves_nothing_behind() -> None:
         writer.write(framed(LONG) + framed(b"behind"))
         await until(lambda: echo.working)
         writer.transport.abort()
-        # Reading is paused; only a write, or the end of the server, notices that it is gone.
+        # Reading is paused; only a write, or the end of the server, notices the closed connection.
         for connection in tuple(server.connections):
             connection.abort()
         await until(lambda: not server.connections)

@@ -1,4 +1,4 @@
-"""Frames that belong to whoever takes them."""
+"""Frames of a client, each in memory of its own."""
 
 import mmap
 import struct
@@ -34,7 +34,7 @@ def test_frames_come_whole_however_they_arrive_and_stay_as_they_are(
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in expected)
     decoder = OwnedFrameDecoder(1_000_000)
     frames = feed(decoder, stream, step)
-    feed(decoder, struct.pack(">i", 60_000) + bytes(60_000), step)  # overwrites what is shared
+    feed(decoder, struct.pack(">i", 60_000) + bytes(60_000), step)  # overwrites the shared buffer
     assert [bytes(frame) for frame in frames] == expected
 
 

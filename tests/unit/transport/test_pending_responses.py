@@ -1,4 +1,4 @@
-"""Answers that a handler gives later: in their place among the others, or to nobody."""
+"""Responses that a handler completes later: in order, or after the connection has ended."""
 
 import asyncio
 import struct

@@ -1,4 +1,4 @@
-"""The bound on requests that arrive: order, lanes, and who is closed for holding memory."""
+"""The bound on arriving requests: order, lanes, and the connections that are closed."""
 
 from dataclasses import dataclass
 
@@ -181,7 +181,7 @@ def test_claims_that_end_in_any_order_leave_nothing_behind(
             assert set(map(id, new)) == set(map(id, changed))
         requests.check_invariants()
     while held:
-        assert any(claim.granted for claim in held)  # somebody can always go on
+        assert any(claim.granted for claim in held)  # at least one connection can always go on
         requests.release(next(claim for claim in held if claim.granted))
         held = [claim for claim in held if claim in _open(requests)]
         requests.check_invariants()

@@ -46,7 +46,7 @@ def run_with(
     limits: ServerLimits | None = None,
     over_limit_handler: Handler | None = None,
 ) -> None:
-    """``handler`` takes one frame at a time, and so does ``over_limit_handler``."""
+    """``handler`` and ``over_limit_handler`` take one frame at a time."""
 
     def take_one(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         return (handler(connection, frames.popleft()),)
@@ -85,7 +85,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 class Pausing:
-    """Parks every request that starts with ``p`` until the test answers it."""
+    """Parks every request that starts with ``p`` until the test completes it."""
 
     def __init__(self) -> None:
         self.parked: dict[bytes, asyncio.Future[bytes]] = {}

@@ -1,4 +1,4 @@
-"""Whose turn it is: long requests, and connections that send many short ones."""
+"""The order of sliced work: long requests, and connections with many short requests."""
 
 import asyncio
 from collections import deque

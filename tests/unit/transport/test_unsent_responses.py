@@ -1,4 +1,4 @@
-"""The bound on answers that clients do not take."""
+"""The bound on responses that clients do not read."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """The same message as ours and as kio's, so that each side can check the other's bytes.
 
-kio's reader must never see a lying length: it allocates what it is told and aborts the process.
+kio's reader must never get a wrong length: it allocates that length and aborts the process.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ def _inner_values(wire: Wire, theirs: Any, version: int) -> st.SearchStrategy[An
 
 
 def our_name(field: Any) -> str:
-    """Times are whole milliseconds with us, and say so."""
+    """Our name of a field: times are whole milliseconds, and the name says so."""
     kafka_type = field.metadata.get("kafka_type", "")
     is_time = kafka_type.startswith(("timedelta", "datetime"))
     return str(field.name) + ("_ms" if is_time and not field.name.endswith("_ms") else "")
@@ -101,7 +101,7 @@ def _kio_inner(declared: Any) -> Any:
 
 
 def to_kio(value: Any, kio: type[Any]) -> Any:
-    """Our value as kio's class for one version; a null that it cannot say becomes empty."""
+    """Our value as kio's class for one version; null becomes empty in versions without null."""
     arguments = {}
     for field in dataclasses.fields(kio):
         arguments[field.name] = _to_kio_field(getattr(value, our_name(field)), field)

@@ -1,4 +1,4 @@
-"""Batches to Arrow columns: whole tables, ranges, and what lies."""
+"""Batches to Arrow columns: whole tables, ranges, and malformed bytes."""
 
 import random
 import struct
@@ -36,7 +36,7 @@ def table(data: bytes, **options: Any) -> pa.Table:
 
 
 def as_rows(records: Iterable[Record], append_time: bool = False) -> list[dict[str, Any]]:
-    """What the columns must hold; timestamps as microseconds."""
+    """The expected rows; timestamps in microseconds."""
     return [
         {
             "key": r.key,
@@ -57,7 +57,7 @@ def rows(found: pa.Table) -> list[dict[str, Any]]:
 
 
 def log(*sizes: int, codec: Compression = Compression.NONE, payload: str = "text") -> bytes:
-    """Batches of so many records each, one after the other."""
+    """Consecutive batches with these record counts."""
     chance = random.Random(repr((sizes, payload)))
     parts, offset = [], 0
     for size in sizes:
@@ -144,7 +144,7 @@ def test_many_records_of_every_kind(payload: str, sizes: tuple[int, ...]) -> Non
 
 
 def test_records_of_one_length_are_taken_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither searched for nor walked along; where runs are short, they are not taken for long."""
+    """Such records are neither searched nor walked; short runs are given up soon."""
     data = log(3000, 1, 2500, payload="runs") + log(700, payload="equal")
     expected = as_rows(decode_records(data))
     uneven = log(900, payload="text")

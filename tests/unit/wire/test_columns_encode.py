@@ -47,7 +47,7 @@ def as_records(rows: list[Any]) -> list[Record]:
 
 
 def decoded(batches: list[EncodedBatch]) -> list[Record]:
-    """All records, numbered as if the batches followed each other; every batch is checked."""
+    """All records, with offsets as if the batches were consecutive; checks every batch."""
     found: list[Record] = []
     for batch in batches:
         header = read_header(batch.data)

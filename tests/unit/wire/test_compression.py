@@ -1,4 +1,4 @@
-"""Codecs, against the libraries that others use."""
+"""Codecs, compared with the libraries of other clients."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""Transaction markers: Kafka's bytes, there and back, and what lies; the filter they are for."""
+"""Transaction markers: Kafka's bytes, malformed bytes, and the filter of aborted data."""
 
 import struct
 from collections.abc import Iterator
@@ -143,7 +143,7 @@ def test_whatever_a_control_record_holds_it_is_read_or_refused(
 
 
 class Fetched:
-    """A log that a test writes batch by batch, and what a fetch of it answers."""
+    """A log that a test writes batch by batch, and the result of a fetch from it."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -224,7 +224,7 @@ def test_only_committed_records_are_left(steps: list[tuple[str, int]], start: in
         for offset in batch.column("offset").to_pylist()
     ]
     assert offsets == sorted(offset for offset in log.committed if offset >= start)
-    # A broker may name more than lies in the answer.
+    # A broker may name transactions outside of the response.
     more = [*log.aborted, AbortedTransaction(producer_id=1, first_offset=log.end)]
     assert set(log.kept(more)) == log.committed
 

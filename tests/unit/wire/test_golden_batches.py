@@ -94,5 +94,5 @@ def test_snappy_came_in_both_framings() -> None:
 def test_our_builder_gives_the_same_bytes() -> None:
     ours = encode_batch(expected(), producer_id=4711, producer_epoch=3, base_sequence=17)
     theirs = load("aiokafka-none.bin")
-    # The leader epoch lies outside the CRC and is the broker's to set.
+    # The CRC does not cover the leader epoch, which the broker sets.
     assert (ours[:12], ours[16:]) == (theirs[:12], theirs[16:])

@@ -1,4 +1,4 @@
-"""Batches for a reader that decodes them itself: all that is wanted, and nothing else."""
+"""Batches for a reader that decodes records itself: all wanted batches, and no others."""
 
 from typing import Any
 

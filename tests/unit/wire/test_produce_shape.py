@@ -1,4 +1,4 @@
-"""Requests that repeat a shape: what they carry, and the answer that they get."""
+"""Requests that repeat a shape: their batches, and their responses."""
 
 from collections.abc import Sequence
 from uuid import UUID

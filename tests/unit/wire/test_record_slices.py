@@ -1,4 +1,4 @@
-"""Records of a batch in slices: the same records, and never more at once than was asked for."""
+"""Records of a batch in slices: the same records, within the memory limits."""
 
 from typing import Any
 
@@ -263,7 +263,7 @@ def test_an_implausible_count_is_not_counted() -> None:
 
 
 def told(data: bytes, **options: Any) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Values that are read, and the offsets that are not."""
+    """The values that are read, and the offsets that are skipped."""
     faults: list[tuple[int, int]] = []
     values: list[bytes] = []
     for part in decode_columns(

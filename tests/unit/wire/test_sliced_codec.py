@@ -1,4 +1,4 @@
-"""Messages that are decoded and encoded in slices are what they are at once."""
+"""Decoding and encoding in slices gives the same messages and bytes as at once."""
 
 import pytest
 

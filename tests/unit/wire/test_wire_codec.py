@@ -1,4 +1,4 @@
-"""Every API in every version says on the wire what kio says, and refuses what it must."""
+"""Every API in every version has the same bytes as in kio, and malformed bytes are refused."""
 
 import struct
 import tracemalloc
@@ -111,7 +111,7 @@ def test_a_message_has_the_same_bytes_as_with_kio(message_type: Any, version: in
 
 @pytest.mark.parametrize(("message_type", "version"), EVERY_MESSAGE, ids=IDS)
 def test_every_default_can_be_encoded(message_type: Any, version: int) -> None:
-    """So that callers name only what they mean."""
+    """So callers can leave out every field."""
     message = message_type()
     body = encode(message, version)[len(header_of(message_type, version)) :]
     again = decode_body(message_type, version, memoryview(body))
@@ -221,7 +221,7 @@ def test_messages_are_frozen_values() -> None:
 
 
 def test_the_answer_to_api_versions_has_the_oldest_header() -> None:
-    """A client that does not yet know us must be able to read it (KIP-511)."""
+    """A client that does not know our versions yet must be able to read it (KIP-511)."""
     frame = encode_response(18, 3, ApiVersionsResponse(error_code=35), 9)
     assert frame[:6] == struct.pack(">ih", 9, 35)
     assert decode_response(ApiVersionsResponse, 3, frame)[0] == 9
@@ -301,7 +301,7 @@ LYING_BODIES = [
 def test_a_lying_length_is_refused_before_anything_is_allocated(
     message_type: Any, version: int, body: bytes, message: str
 ) -> None:
-    with pytest.raises(DecodeError):  # compiles the decoder, which is not what is measured
+    with pytest.raises(DecodeError):  # compiles the decoder outside of the measurement
         decode_body(message_type, version, memoryview(body))
     tracemalloc.start()
     try:
@@ -334,7 +334,7 @@ def test_the_limit_counts_the_items_of_all_arrays() -> None:
 
 
 def test_a_response_may_be_large() -> None:
-    """The limit is against strangers; what we asked for comes from members and peers."""
+    """The limit is for requests of strangers; responses come from members and peers."""
     brokers = tuple(MetadataResponseBroker(node_id=index) for index in range(MAX_REQUEST_ITEMS + 1))
     frame = encode_response(3, 12, MetadataResponse(brokers=brokers), 1)
     assert decode_response(MetadataResponse, 12, frame)[1].brokers == brokers

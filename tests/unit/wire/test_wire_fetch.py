@@ -30,7 +30,7 @@ SETTINGS = settings(
 
 @dataclass(frozen=True)
 class FileRange:
-    """What a storage backend gives instead of bytes."""
+    """A file region, as returned by storage backends."""
 
     content: bytes
 

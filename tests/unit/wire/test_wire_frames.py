@@ -1,4 +1,4 @@
-"""Frames come out whole however the bytes come in, and a lie about a length costs nothing."""
+"""Frames are whole however their bytes arrive, and a wrong length costs no memory."""
 
 import mmap
 import struct
@@ -56,7 +56,7 @@ SIZES = st.integers(0, 60) | st.sampled_from([
 def test_connections_that_share_memory_get_their_own_frames_whole_and_in_order(
     streams: list[list[int]], chunks: list[int], scarce: list[bool]
 ) -> None:
-    """Each receive of one connection overwrites what the others had in the shared memory."""
+    """Each receive overwrites the bytes of other connections in the shared memory."""
     memory = ReceiveMemory()
     expected = [[bytes([16 * c + n + 1]) * size for n, size in enumerate(sizes)]
                 for c, sizes in enumerate(streams)]  # fmt: skip
@@ -71,7 +71,7 @@ def test_connections_that_share_memory_get_their_own_frames_whole_and_in_order(
         turn += 1
         if not left[index]:
             continue
-        decoders[index].get_buffer(-1)  # a receive that brings nothing
+        decoders[index].get_buffer(-1)  # a receive without bytes
         buffer = decoders[index].get_buffer(-1)
         assert len(buffer) > 0
         chunk = left[index][: min(chunk_bytes, len(buffer))]

@@ -20,7 +20,7 @@ def test_every_api_is_in_the_index() -> None:
 
 
 def test_the_codec_runs_without_kio() -> None:
-    """kio's native reader aborts the process on a lying length, so no server may load it."""
+    """kio's native reader aborts the process on a wrong length, so no server may load it."""
     code = (
         "import sys\n"
         "from sparklog.wire.protocol import codec, messages\n"

@@ -1,4 +1,4 @@
-"""Private messages go through the same codec, and only members can prove that they are."""
+"""Private messages go through the same codec, and only members can prove membership."""
 
 import hashlib
 import hmac
