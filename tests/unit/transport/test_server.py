@@ -51,20 +51,13 @@ def run_with(
     def take_one(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         return (handler(connection, frames.popleft()),)
 
-    def take_over_limit(
-        connection: ServerConnection, frames: deque[memoryview]
-    ) -> Sequence[Answer]:
+    def take(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
         assert over_limit_handler is not None
         return (over_limit_handler(connection, frames.popleft()),)
 
     async def main() -> None:
-        server = await serve(
-            HOST,
-            0,
-            take_one,
-            limits=limits,
-            over_limit_handler=take_over_limit if over_limit_handler else None,
-        )
+        over_limit = take if over_limit_handler else None
+        server = await serve(HOST, 0, take_one, limits=limits, over_limit_handler=over_limit)
         try:
             async with asyncio.timeout(60):
                 await test(server)
