@@ -147,10 +147,10 @@ class Broker:
             now_ms=self.runtime.wall_ms,
             monotonic_ms=self.runtime.monotonic_ms,
             random_bytes=self.runtime.random_bytes,
+            on_failure=registration.beat_now,
         )
         self._reports = LogEndReports(self._replica_manager, registration.report_log_ends)
         registration.offline_replicas = partial(offline_replicas, self._replica_manager)
-        self._replica_manager.on_failure = registration.beat_now
         self._replication = self._make_replication(self._replica_manager)
         await registration.fetch_image()
         self._check_identity(registration.image, self._folders)
@@ -291,7 +291,10 @@ class Broker:
             self._registration.heartbeat(),
             self._reports.run(),
             _every(retention_s, synchronous(partial(clean_up, replica_manager))),
-            _every(config.log_dir_check_interval_ms / 1000, replica_manager.log_watch.look_around),
+            _every(
+                config.log_dir_check_interval_ms / 1000,
+                replica_manager.failures.log_watch.look_around,
+            ),
             _every(PURGE_S, partial(purge_deleted, replica_manager)),
             _every(OPEN_AGAIN_S, self._open_again),
             _every(checkpoint_ms / 1000, replica_manager.checkpoints.write),
@@ -335,7 +338,7 @@ class Broker:
         )
 
     async def _end_without_disks(self) -> None:
-        await self.replica_manager.disks_gone.wait()
+        await self.replica_manager.failures.disks_gone.wait()
         reasons = "; ".join(f"{f.location}: {f.error}" for f in self.replica_manager.folders.failed)
         raise StorageError(f"every data directory has failed: {reasons}")
 

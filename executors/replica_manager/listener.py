@@ -30,20 +30,31 @@ class ReplicationListener(Protocol):
         """A segment may be damaged."""
 
 
-class NoReplicationListener:
-    """For a table that stands alone."""
+class ReplicationEvents:
+    """Hands each event to the listener that was connected; without one, events are dropped."""
+
+    def __init__(self) -> None:
+        self._listener: ReplicationListener | None = None
+
+    def connect(self, listener: ReplicationListener) -> None:
+        self._listener = listener
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
-        del partition, before
+        if self._listener is not None:
+            self._listener.role_changed(partition, before)
 
     async def let_go(self, topic_partition: TopicPartition) -> None:
-        del topic_partition
+        if self._listener is not None:
+            await self._listener.let_go(topic_partition)
 
     def propose(self, topic_partition: TopicPartition) -> None:
-        del topic_partition
+        if self._listener is not None:
+            self._listener.propose(topic_partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
-        del topic_partition
+        if self._listener is not None:
+            self._listener.resume(topic_partition)
 
     def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
-        del topic_partition, suspicion
+        if self._listener is not None:
+            self._listener.check_damage(topic_partition, suspicion)

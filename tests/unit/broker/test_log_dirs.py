@@ -331,7 +331,7 @@ def test_a_disk_that_is_full_or_read_only_has_not_failed(fault: dict[str, Any]) 
         for name, value in fault.items():
             setattr(further.backend().faults, name, value)
         assert (await client.produce("t", batch(b"1"), partition=there)).error_code == STORAGE
-        await rig.brokers[1].replica_manager._disks.close()
+        await rig.brokers[1].replica_manager.failures.disk_watch.close()
         assert rig.brokers[1].replica_manager.folders.failed == []
         further.backend().faults.clear()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == 0
@@ -348,7 +348,7 @@ def test_one_bad_flush_takes_its_partition_offline_and_not_the_disk() -> None:
         bad, good = (int(name[2:]) for name in where(await log_dirs(client))[1][1])
         further.backend().faults.fail_next(operation="flush", under=f"t-{bad}/")
         assert (await client.produce("t", batch(b"1"), partition=bad)).error_code == STORAGE
-        await rig.brokers[1].replica_manager._disks.close()
+        await rig.brokers[1].replica_manager.failures.disk_watch.close()
         assert rig.brokers[1].replica_manager.folders.failed == []
         assert (await client.produce("t", batch(b"1"), partition=good)).error_code == 0
 

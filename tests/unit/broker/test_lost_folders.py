@@ -227,7 +227,7 @@ async def lose(rig: Rig, further: Disks, tp: TopicPartition) -> None:
     """Delete a partition's folder, on whichever disk, and have the broker look."""
     for disk in (rig.disk, further.backend()):
         disk.remove_folder(f"broker-1/{tp}")
-    rig.brokers[1].replica_manager.log_watch.suspect(tp)
+    rig.brokers[1].replica_manager.failures.log_watch.suspect(tp)
 
 
 @pytest.mark.parametrize("damage", [folder_deleted, folder_emptied, file_deleted], ids=name_of)
@@ -397,7 +397,7 @@ def test_idle_partitions_are_looked_at_in_turn_a_few_at_a_time() -> None:
         rig.disk.faults.slow = lambda operation, path: (
             looked.append(path) if operation == "list" else None
         )
-        watch = rig.brokers[1].replica_manager.log_watch
+        watch = rig.brokers[1].replica_manager.failures.log_watch
         rounds = []
         for _ in range(4):
             await watch.look_around()
