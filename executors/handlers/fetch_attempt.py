@@ -29,6 +29,12 @@ class FetchAttempt:
     #: Of partitions that changed after they were looked at: what came with that.
     missed: int = 0
 
+    def add(self, look: Look) -> None:
+        self.looks.append(look)
+        self.size += look.size
+        self.urgent = self.urgent or look.urgent
+        self.stale = self.stale or look.stale
+
     def hold(self, region: Region) -> Region | bytes:
         """The records as they go into the answer."""
         if region.size > _COPIED_BYTES_MAX and self.regions < REGIONS_MAX:
