@@ -233,15 +233,12 @@ def _append(
             appended = replica_manager.validations.submit(partition, part.records, request.acks)
             validated.append(_Validated(outcome, partition, appended))
             return outcome
-        result = partition.append_as_leader(
-            part.records, acks=request.acks, now_ms=replica_manager.now_ms()
-        )
     except KafkaError as error:
         return produce_answer.refused(replica_manager, TopicPartition(name, part.index), error)
-    if result.size:
-        replica_manager.counters.count_appends(name, 1, result.size)
-    replica_manager.carry_out(result.effects)
-    return produce_answer.appended(replica_manager, partition, result)
+    (result,) = replica_manager.append_records(
+        partition, ((part.records, request.acks),), now_ms=replica_manager.now_ms()
+    )
+    return produce_answer.outcome_of(replica_manager, partition, result)
 
 
 class _Validated(NamedTuple):
@@ -259,12 +256,7 @@ async def _answer_validated(
 ) -> ProduceResponse | Slices[ProduceResponse] | None:
     """``answer`` once the batches were validated and appended; their order is kept there."""
     for outcome, partition, appended in validated:
-        result = await appended
-        outcome.take(
-            produce_answer.refused(replica_manager, outcome.topic_partition, result)
-            if isinstance(result, KafkaError)
-            else produce_answer.appended(replica_manager, partition, result)
-        )
+        outcome.take(produce_answer.outcome_of(replica_manager, partition, await appended))
     handled = answer()
     found: ProduceResponse | None = (
         await handled if isinstance(handled, asyncio.Future) else handled

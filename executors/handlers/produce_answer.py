@@ -5,12 +5,14 @@ not know how batches are appended or frames arrive.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.delayed_produce import DelayedProduce
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition import ACKS_NONE, AckWait, Appended, Partition
 from sparklog.executors.replica_manager import ReplicaManager
@@ -56,6 +58,15 @@ class Outcome:
         self.response, self.wait, self.refusal = other.response, other.wait, other.refusal
 
 
+def outcome_of(
+    replica_manager: ReplicaManager, partition: Partition, result: Appended | KafkaError
+) -> Outcome:
+    """The outcome of a batch that was given to ``ReplicaManager.append_records``."""
+    if isinstance(result, KafkaError):
+        return refused(replica_manager, partition.topic_partition, result)
+    return _appended(replica_manager, partition, result)
+
+
 def refused(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError) -> Outcome:
     """The outcome of a batch that changed nothing."""
     replica_manager.counters.refused_appends += 1
@@ -68,7 +79,7 @@ def not_safe(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaEr
     return Outcome(tp, _failed(replica_manager, tp, error))
 
 
-def appended(replica_manager: ReplicaManager, partition: Partition, result: Appended) -> Outcome:
+def _appended(replica_manager: ReplicaManager, partition: Partition, result: Appended) -> Outcome:
     """The outcome of a batch that was written, or was before, or is refused later."""
     tp = partition.topic_partition
     if not result.size and result.refusal is None:
@@ -100,10 +111,9 @@ def answer(
         if any(outcome.response.error_code for topic in outcomes for outcome in topic):
             context.connection.finish()
         return None
-    waiting = [outcome for topic in outcomes for outcome in topic if outcome.wait is not None]
-    if not waiting:
+    if not any(outcome.wait is not None for topic in outcomes for outcome in topic):
         return _response(replica_manager, request, outcomes)
-    return _park(replica_manager, context, without_few_records(request), outcomes, waiting)
+    return _park(replica_manager, context, without_few_records(request), outcomes)
 
 
 def answer_many(
@@ -128,7 +138,7 @@ def answer_many(
             context.connection.finish()
         return None
     if waiting:
-        return _park(replica_manager, context, request, outcomes, waiting)
+        return _park(replica_manager, context, request, outcomes)
     return (yield from _long_response(replica_manager, request, outcomes))
 
 
@@ -137,16 +147,11 @@ def _park(
     context: RequestContext,
     request: ProduceRequest,
     outcomes: Sequence[Sequence[Outcome]],
-    waiting: Sequence[Outcome],
 ) -> "asyncio.Future[ProduceResponse | Slices[ProduceResponse]]":
     """``request`` is without its records."""
-    parked = _ParkedProduce(replica_manager, request, outcomes, waiting)
-    keys = [outcome.topic_partition for outcome in waiting]
-    owner = owner_of(replica_manager, context.connection)
-    replica_manager.delayed_operations.writers.park(
-        parked, keys, max(request.timeout_ms, 1) / 1000, owner
-    )
-    return parked.answer
+    delayed = _DelayedRequest(replica_manager, request, outcomes)
+    delayed.park(request.timeout_ms, owner_of(replica_manager, context.connection))
+    return delayed.answer
 
 
 def error_response(request: ProduceRequest, error: KafkaError) -> Slices[ProduceResponse | None]:
@@ -280,58 +285,35 @@ def _leader_endpoints(
     return tuple(endpoints.values())
 
 
-class _ParkedProduce:
-    """An answer whose partitions become safe one by one; ``request`` is without its records."""
+class _DelayedRequest(DelayedProduce[Outcome]):
+    """A request that is answered when all its batches are safe; it is without its records."""
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         request: ProduceRequest,
         outcomes: Sequence[Sequence[Outcome]],
-        waiting: Sequence[Outcome],
     ) -> None:
-        loop = asyncio.get_running_loop()
+        super().__init__(replica_manager)
         self.answer: asyncio.Future[ProduceResponse | Slices[ProduceResponse]]
-        self.answer = loop.create_future()
-        self._replica_manager = replica_manager
+        self.answer = asyncio.get_running_loop().create_future()
         self._request = request
         self._outcomes = outcomes
-        self._waiting: dict[TopicPartition, list[Outcome]] = {}
-        for outcome in waiting:
-            self._waiting.setdefault(outcome.topic_partition, []).append(outcome)
-
-    def look(self, key: TopicPartition, size: int) -> bool:
-        del size
-        left = [outcome for outcome in self._waiting.pop(key, ()) if not self._settle(outcome)]
-        if left:
-            self._waiting[key] = left
-        if not self._waiting:
-            self._finish()
-        return not self._waiting
-
-    def expire(self) -> None:
-        for outcome in [outcome for group in self._waiting.values() for outcome in group]:
-            late = KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"the append to {outcome.topic_partition} was not safe in time",
-            )
-            outcome.response = _failed(self._replica_manager, outcome.topic_partition, late)
-        self._finish()
+        for outcome in (outcome for topic in outcomes for outcome in topic):
+            if outcome.wait is not None:
+                waiting = self._waiting.setdefault(outcome.topic_partition, deque())
+                waiting.append((outcome.wait, outcome))
 
     def drop(self) -> None:
+        super().drop()
         self.answer.cancel()
 
-    def _settle(self, outcome: Outcome) -> bool:
-        tp = outcome.topic_partition
-        assert outcome.wait is not None
-        try:
-            if not self._replica_manager.find(tp.topic, tp.partition).is_settled(outcome.wait):
-                return False
-            if outcome.refusal is not None:
-                raise outcome.refusal
-        except KafkaError as error:
-            outcome.response = _failed(self._replica_manager, tp, error)
-        return True
+    def _complete(self, batch: Outcome) -> None:
+        if batch.refusal is not None:
+            self._refuse(batch, batch.refusal)
+
+    def _refuse(self, batch: Outcome, error: KafkaError) -> None:
+        batch.response = _failed(self._replica_manager, batch.topic_partition, error)
 
     def _finish(self) -> None:
         if self.answer.done():

@@ -14,7 +14,7 @@ from uuid import UUID
 from sparklog.errors import KafkaError
 from sparklog.executors.handlers import produce_answer
 from sparklog.executors.handlers.connection_waits import owner_of
-from sparklog.executors.handlers.parked_batches import ParkedBatches
+from sparklog.executors.handlers.delayed_produce import DelayedRun
 from sparklog.executors.partition import ACKS_ALL, Appended, Partition, SentBatch
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import AnswerWith, RequestContext
@@ -214,7 +214,7 @@ class _Run:
         self._batches = 0
         self._shares: dict[Partition, _Share] = {}
         #: Of each kind and partition, what waits to be safe.
-        self._parked: dict[tuple[_Kind, Partition], ParkedBatches] = {}
+        self._delayed: dict[tuple[_Kind, Partition], DelayedRun] = {}
 
     def add(self, frame: memoryview) -> bool:
         """Take a request in if its kind is known."""
@@ -280,11 +280,8 @@ class _Run:
         for partition, share in self._shares.items():
             if not share.batches:  # of a request that is none of this run, after all
                 continue
-            results = partition.append_all_as_leader(share.batches, now_ms=now_ms)
-            self._count(partition.topic_partition, results)
+            results = self._replica_manager.append_records(partition, share.batches, now_ms=now_ms)
             for member, result in zip(share.members, results, strict=True):
-                if isinstance(result, Appended) and result.effects:
-                    self._replica_manager.carry_out(result.effects)
                 kind, correlation_id, several = self._members[member]
                 if several is not None:
                     several.settle(share, result)
@@ -297,9 +294,9 @@ class _Run:
         for member, (kind, correlation_id, several) in enumerate(self._members):
             if several is not None:
                 answers[member] = self._answer(kind, correlation_id, several, answer)
-        for (kind, _), parked in self._parked.items():
+        for (kind, _), delayed in self._delayed.items():
             owner = owner_of(self._replica_manager, self._context.connection)
-            parked.park(max(kind.request.timeout_ms, 1) / 1000, owner)
+            delayed.park(kind.request.timeout_ms, owner)
         return answers
 
     def _taken(
@@ -312,9 +309,8 @@ class _Run:
         )  # fmt: skip
         if result.wait is None:
             return (given,)
-        return self._parked_of(kind, share.partition, answer).add(
-            result.wait, correlation_id, given
-        )
+        delayed = self._delayed_of(kind, share.partition, answer)
+        return delayed.add(result.wait, correlation_id, given)
 
     def _answer(
         self, kind: _Kind, correlation_id: int, several: _Several, answer: AnswerWith
@@ -331,22 +327,15 @@ class _Run:
             return (kind.shape.answer(correlation_id, taken),)
         return self._judged(kind, correlation_id, several.shares, results, answer)
 
-    def _parked_of(self, kind: _Kind, partition: Partition, answer: AnswerWith) -> ParkedBatches:
-        parked = self._parked.get((kind, partition))
-        if parked is None:
+    def _delayed_of(self, kind: _Kind, partition: Partition, answer: AnswerWith) -> DelayedRun:
+        delayed = self._delayed.get((kind, partition))
+        if delayed is None:
             tp = partition.topic_partition
             # Not by a method: a run holds what was received.
             asked = kind.asked([tp.partition])
             refuse = partial(_refuse, self._replica_manager, self._context, tp, asked, answer)
-            parked = self._parked[kind, partition] = ParkedBatches(
-                self._replica_manager, tp, refuse
-            )
-        return parked
-
-    def _count(self, tp: TopicPartition, results: Sequence[Appended | KafkaError]) -> None:
-        sizes = [result.size for result in results if isinstance(result, Appended) and result.size]
-        if sizes:
-            self._replica_manager.counters.count_appends(tp.topic, len(sizes), sum(sizes))
+            delayed = self._delayed[kind, partition] = DelayedRun(self._replica_manager, tp, refuse)
+        return delayed
 
     def _judged(
         self,
@@ -359,9 +348,7 @@ class _Run:
         """The answer to a request whose batches were not all simply taken."""
         replica_manager = self._replica_manager
         outcomes = [
-            produce_answer.refused(replica_manager, share.partition.topic_partition, result)
-            if isinstance(result, KafkaError)
-            else produce_answer.appended(replica_manager, share.partition, result)
+            produce_answer.outcome_of(replica_manager, share.partition, result)
             for share, result in zip(shares, results, strict=True)
         ]
         context = _context_of(self._context, correlation_id)

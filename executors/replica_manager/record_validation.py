@@ -122,18 +122,15 @@ class RecordValidations:
         try:
             if replica_manager.find(*tp) is not partition:
                 raise _gone(partition)
-            appended = partition.append_as_leader(
-                queued.records, acks=queued.acks, now_ms=replica_manager.now_ms()
+            (outcome,) = replica_manager.append_records(
+                partition, ((queued.records, queued.acks),), now_ms=replica_manager.now_ms()
             )
         except KafkaError as refusal:
             return refusal
         except Exception as error:
             logger.exception("a batch for %s was not appended", tp)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-        if appended.size:
-            replica_manager.counters.count_appends(tp.topic, 1, appended.size)
-        replica_manager.carry_out(appended.effects)
-        return appended
+        return outcome
 
 
 def _refusal(records: bytes, config: TopicConfig) -> KafkaError | None:

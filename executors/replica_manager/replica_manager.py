@@ -5,7 +5,7 @@ requests or how the image arrives.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import FileCache
 from sparklog.executors.log_dirs import BrokerDir, LogDirs
-from sparklog.executors.partition import Effect, Partition
+from sparklog.executors.partition import Appended, Effect, Partition, SentBatch
 from sparklog.executors.replica_manager.bounded_gather import bounded_gather
 from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
 from sparklog.executors.replica_manager.dynamic_config import DynamicConfig
@@ -201,6 +201,26 @@ class ReplicaManager:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
         return topic.name
+
+    def append_records(
+        self, partition: Partition, batches: Sequence[SentBatch], *, now_ms: int
+    ) -> list[Appended | KafkaError]:
+        """Append the batches of clients in their order, count them and carry out the effects.
+
+        Each batch gets its own outcome; a KafkaError says that nothing was changed for the batch.
+        """
+        results = partition.append_all_as_leader(batches, now_ms=now_ms)
+        count = size = 0
+        for result in results:
+            if isinstance(result, Appended):
+                if result.size:
+                    count += 1
+                    size += result.size
+                if result.effects:
+                    self.carry_out(result.effects)
+        if count:
+            self.counters.count_appends(partition.topic_partition.topic, count, size)
+        return results
 
     # failures
 
