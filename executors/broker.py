@@ -10,7 +10,6 @@ with its last image.
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -21,14 +20,14 @@ from sparklog.client.connection import Connection
 from sparklog.config import BrokerConfig
 from sparklog.errors import (
     ConfigError,
-    ConnectError,
-    KafkaError,
     LockedError,
     SparklogError,
     StorageError,
 )
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_options import BrokerOptions
+from sparklog.executors.broker_status import broker_status
+from sparklog.executors.broker_stop import cancel, cancel_when_stalled, hand_over, leave_log_dirs
 from sparklog.executors.controller_link import BrokerIdentity, BrokerLifecycle
 from sparklog.executors.log_dirs import BrokerStartError, LogDirs, open_data_dirs, take_folders
 from sparklog.executors.replica_manager import (
@@ -55,12 +54,8 @@ from sparklog.types import Endpoint
 LOCK_RETRY_S = 0.1
 CONNECT_TIMEOUT_S = 5.0
 DRAIN_S = 5.0
-#: How long a broker that stops waits for others to lead in its place.
-HAND_OVER_S = 5.0
-HAND_OVER_RETRY_S = 0.1
 PURGE_S = 30.0
 OPEN_AGAIN_S = 10.0
-STALLED_S = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -130,11 +125,11 @@ class Broker:
                 raise BrokerStartError("stopped", "asked to stop while starting")
             await starting
         except BaseException:
-            await _cancel([starting])
+            await cancel([starting])
             await self._close_all()
             raise
         finally:
-            await _cancel([stop_asked])
+            await cancel([stop_asked])
 
     async def _start(self) -> None:
         options, registration = self.options, self._registration
@@ -308,34 +303,13 @@ class Broker:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             failure = next((t.exception() for t in tasks if t.done() and t.exception()), None)
             if failure is None:
-                await self._hand_over()
+                await hand_over(self._registration, replica_manager, self._applied)
         finally:
             # Heartbeats go on while answers drain, so that nobody is elected meanwhile.
-            await _cancel([task for task in tasks if task is not tasks[1] or task.done()])
+            await cancel([task for task in tasks if task is not tasks[1] or task.done()])
             await self._close_all(meanwhile=tasks[1])
         if failure is not None:
             raise failure
-
-    async def _hand_over(self) -> None:
-        """Let others lead what they can, so that clients need not wait for an election."""
-        try:
-            async with asyncio.timeout(HAND_OVER_S):
-                while not await self._registration.prepare_stop():
-                    await asyncio.sleep(HAND_OVER_RETRY_S)
-                while self._registration.is_registered and self._could_be_led_by_others():
-                    self._applied.clear()
-                    await self._applied.wait()
-        except (TimeoutError, ConnectError, KafkaError) as error:
-            logger.info("not everything is handed over before the stop: %s", error)
-
-    def _could_be_led_by_others(self) -> bool:
-        """Whether the image still shows a leadership of this broker that can move."""
-        image, own = self.replica_manager.image, self.options.broker_id
-        return any(
-            other != own and image.is_alive(other)
-            for state in image.partitions_led_by(own).values()
-            for other in state.isr
-        )
 
     async def _end_without_disks(self) -> None:
         await self.replica_manager.failures.disks_gone.wait()
@@ -350,44 +324,18 @@ class Broker:
 
     def status(self) -> dict[str, Any]:
         """What NodeStatus answers."""
-        server, dispatcher, replica_manager = self._server, self._dispatcher, self.replica_manager
-        assert server is not None
-        assert dispatcher is not None
+        assert self._server is not None
+        assert self._dispatcher is not None
         self.counters.registrations = self._registration.registrations
-        return {
-            "role": "broker",
-            "broker_id": self.options.broker_id,
-            "pid": os.getpid(),
-            "incarnation": str(self.incarnation),
-            "directory_id": str(self.directory_id),
-            "broker_epoch": self._registration.broker_epoch,
-            "metadata_version": replica_manager.image.version,
-            "started_ms": self._started_ms,
-            "clean_start": replica_manager.folders.clean,
-            "partitions": len(replica_manager),
-            "partitions_led": sum(partition.is_leader for partition in replica_manager),
-            "data_dirs": {folder.location: "" for folder in replica_manager.folders}
-            | {failure.location: str(failure.error) for failure in replica_manager.folders.failed},
-            "data_dirs_missing": [str(directory) for directory in replica_manager.folders.missing],
-            "offline": {str(tp): str(error) for tp, error in replica_manager.offline.items()},
-            "connections": len(server.connections),
-            "connections_refused": server.connections_refused,
-            "connections_idle": server.connections_idle,
-            **server.memory.as_json(),
-            "frames_refused": server.frames_refused,
-            "wire_bytes_in": server.bytes_received,
-            "wire_bytes_out": server.bytes_sent,
-            "delayed_fetches": len(replica_manager.delayed_operations.readers)
-            + len(replica_manager.delayed_operations.followers),
-            "delayed_produces": len(replica_manager.delayed_operations.writers),
-            "delayed_deletes": len(replica_manager.delayed_operations.deleters),
-            **replica_manager.delayed_operations.sessions.as_json(),
-            **self.replication.as_json(),
-            "requests": {str(key): count for key, count in dispatcher.requests.items()},
-            "undecodable": dispatcher.undecodable,
-            "request_errors": dispatcher.errors,
-            **self.counters.as_json(),
-        }
+        return broker_status(
+            self.replica_manager,
+            self.replication,
+            self._server,
+            self._dispatcher,
+            incarnation=str(self.incarnation),
+            broker_epoch=self._registration.broker_epoch,
+            started_ms=self._started_ms,
+        )
 
     async def _apply(self, image: ClusterImage) -> None:
         """Roles are taken only while the image shows this process behind its broker id."""
@@ -421,45 +369,15 @@ class Broker:
         if self._replication is not None:
             await self._replication.close()
         beside = [] if meanwhile is None else [meanwhile]
-        beside += [asyncio.create_task(self._end_when_stalled(task)) for task in beside]
+        beside += [asyncio.create_task(cancel_when_stalled(self.counters, task)) for task in beside]
         try:
             if self._folders is not None:
-                await self._leave_folders(self._folders)
+                broker_epoch = self._registration.broker_epoch
+                await leave_log_dirs(self._folders, self._replica_manager, broker_epoch)
         finally:
-            await _cancel(beside)
+            await cancel(beside)
         await self._registration.announce_stop()
         self._registration.close()
-
-    async def _end_when_stalled(self, heartbeats: "asyncio.Task[None]") -> None:
-        """Who stops this broker waits as long as it is heard of, which is while logs close."""
-        closed = -1
-        while self.counters.partitions_closed > closed:
-            closed = self.counters.partitions_closed
-            await asyncio.sleep(STALLED_S)
-        logger.error("no log was closed for %g s: a disk does not answer", STALLED_S)
-        await _cancel([heartbeats])
-
-    async def _leave_folders(self, folders: LogDirs) -> None:
-        """Release them, with a marker where all is whole and the control plane knows the past.
-
-        A start that recovered logs but never registered leaves no marker: the next one must still
-        report the unclean stop.
-        """
-        replica_manager, broker_epoch = self._replica_manager, self._registration.broker_epoch
-        try:
-            whole = list(folders) if replica_manager is None else await replica_manager.close()
-            for folder in folders:
-                if folder in whole and (folder.clean or broker_epoch >= 0):
-                    epoch = broker_epoch if broker_epoch >= 0 else folder.clean_epoch
-                    await run_blocking(folder.write_clean_marker, epoch)
-                else:
-                    logger.warning(
-                        "no clean marker in %s: the next start recovers its logs", folder.location
-                    )
-        except StorageError as error:
-            logger.error("the stop is not clean: %s", error)
-        finally:
-            folders.release()
 
 
 async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None:
@@ -473,9 +391,3 @@ async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None
 
 async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
-
-
-async def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

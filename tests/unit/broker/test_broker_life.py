@@ -8,7 +8,7 @@ import pytest
 from broker_rig import Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError
-from sparklog.executors import broker as broker_module
+from sparklog.executors import broker_stop
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.log_dirs.broker_dir import BrokerStartError, MetaProperties
@@ -270,7 +270,7 @@ def test_damage_below_the_recovery_point_takes_one_partition_offline() -> None:
 def test_a_broker_is_not_heard_of_any_more_when_closing_its_logs_stands_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_module, "STALLED_S", 0.2)
+    monkeypatch.setattr(broker_stop, "STALLED_S", 0.2)
 
     async def test(rig: Rig) -> None:
         await rig.with_topic()
