@@ -48,9 +48,10 @@ def broker_status(
         "frames_refused": server.frames_refused,
         "wire_bytes_in": server.bytes_received,
         "wire_bytes_out": server.bytes_sent,
-        "delayed_fetches": len(delayed_operations.readers) + len(delayed_operations.followers),
-        "delayed_produces": len(delayed_operations.writers),
-        "delayed_deletes": len(delayed_operations.deleters),
+        "delayed_fetches": len(delayed_operations.consumer_fetches)
+        + len(delayed_operations.follower_fetches),
+        "delayed_produces": len(delayed_operations.produces),
+        "delayed_deletes": len(delayed_operations.deletions),
         **delayed_operations.sessions.as_json(),
         **replication.as_json(),
         "requests": {str(key): count for key, count in dispatcher.requests.items()},

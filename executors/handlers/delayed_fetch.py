@@ -52,10 +52,14 @@ class DelayedFetch:
             wait_ms = min(wait_ms, HIGH_WATERMARK_WAIT_MS)
         delayed_operations = self._reader.replica_manager.delayed_operations
         by_follower = self._reader.log_reads.by_follower
-        purgatory = delayed_operations.followers if by_follower else delayed_operations.readers
-        purgatory.park(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, self._owner)
+        purgatory = (
+            delayed_operations.follower_fetches
+            if by_follower
+            else delayed_operations.consumer_fetches
+        )
+        purgatory.watch(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, self._owner)
 
-    def look(self, key: Awaited, size: int) -> bool:
+    def try_complete(self, key: Awaited, size: int) -> bool:
         """A role that changed wakes with size 0 and is always worth a look."""
         del key
         if self._scope.overtaken:
@@ -88,7 +92,7 @@ class DelayedFetch:
         else:
             self._finish(answer(self._reader, self._reader.read()))
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         self._scope.wait_over()
         self._answer.cancel()
 

@@ -42,11 +42,11 @@ class DelayedProduce(ABC, Generic[BatchT]):
 
     def park(self, timeout_ms: int, owner: Owner) -> None:
         """Wait for all batches that were added, ``timeout_ms`` at most."""
-        self._replica_manager.delayed_operations.writers.park(
+        self._replica_manager.delayed_operations.produces.watch(
             self, tuple(self._waiting), max(timeout_ms, 1) / 1000, owner
         )
 
-    def look(self, key: TopicPartition, size: int) -> bool:
+    def try_complete(self, key: TopicPartition, size: int) -> bool:
         del size
         waiting = self._waiting.get(key)
         if waiting is not None:
@@ -66,7 +66,7 @@ class DelayedProduce(ABC, Generic[BatchT]):
             self._refuse_all(waiting, late)
         self._finish()
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         for waiting in self._waiting.values():
             waiting.clear()
         self._waiting.clear()
@@ -113,7 +113,7 @@ class DelayedRun(DelayedProduce[tuple[int, bytes, PendingResponse]]):
 
     def park(self, timeout_ms: int, owner: Owner) -> None:
         """Wait, if there is anything to wait for."""
-        if not self.look(self._topic_partition, 0):
+        if not self.try_complete(self._topic_partition, 0):
             super().park(timeout_ms, owner)
 
     def _complete(self, batch: tuple[int, bytes, PendingResponse]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.purgatory import Owner
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
@@ -95,7 +95,7 @@ async def _answer(
     if pending:
         parked = _ParkedDeletions(replica_manager, pending)
         keys = [deletion.topic_partition for deletion in pending]
-        replica_manager.delayed_operations.deleters.park(parked, keys, timeout_s, owner)
+        replica_manager.delayed_operations.deletions.watch(parked, keys, timeout_s, owner)
         await parked.done
     return _response(deletions)
 
@@ -118,7 +118,7 @@ class _ParkedDeletions:
         self._replica_manager = replica_manager
         self._pending = list(pending)
 
-    def look(self, key: TopicPartition, size: int) -> bool:
+    def try_complete(self, key: TopicPartition, size: int) -> bool:
         del size
         self._pending = [
             deletion
@@ -138,7 +138,7 @@ class _ParkedDeletions:
             )
         self._finish()
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         self.done.cancel()
 
     def _finish(self) -> None:

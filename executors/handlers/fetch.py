@@ -21,7 +21,7 @@ is named several times the last word counts, as in Kafka.
 from typing import Any
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.handlers.delayed_fetch import DelayedFetch
 from sparklog.executors.handlers.fetch_answer import (
     PARTITIONS_AT_ONCE,

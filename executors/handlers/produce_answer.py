@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.handlers.delayed_produce import DelayedProduce
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition import ACKS_NONE, AckWait, Appended, Partition
@@ -304,8 +304,8 @@ class _DelayedRequest(DelayedProduce[Outcome]):
                 waiting = self._waiting.setdefault(outcome.topic_partition, deque())
                 waiting.append((outcome.wait, outcome))
 
-    def drop(self) -> None:
-        super().drop()
+    def cancel(self) -> None:
+        super().cancel()
         self.answer.cancel()
 
     def _complete(self, batch: Outcome) -> None:

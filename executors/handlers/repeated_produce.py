@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sparklog.errors import KafkaError
 from sparklog.executors.handlers import produce_answer
-from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.handlers.delayed_produce import DelayedRun
 from sparklog.executors.partition import ACKS_ALL, Appended, Partition, SentBatch
 from sparklog.executors.replica_manager import ReplicaManager

@@ -56,11 +56,11 @@ class EffectRunner:
                 case WakeReaders():
                     self._delayed_operations.wake_readers(effect.topic_partition, effect.size)
                 case WakeWriters():
-                    self._delayed_operations.writers.wake(effect.topic_partition)
+                    self._delayed_operations.produces.check_and_complete(effect.topic_partition)
                 case WakeFollowers():
                     self._delayed_operations.wake_followers(effect.topic_partition, effect.size)
                 case WakeDeleters():
-                    self._delayed_operations.deleters.wake(effect.topic_partition)
+                    self._delayed_operations.deletions.check_and_complete(effect.topic_partition)
                 case FlushLog():
                     partition = self._partitions.get(effect.topic_partition)
                     if partition is not None:

@@ -82,7 +82,7 @@ class ImageApplier:
         for tp, (_, state) in wanted.items():
             await self._roles.update(tp, state, lead=lead)
         # Deletions of records do not wait for brokers that are gone.
-        self._delayed_operations.deleters.wake_all()
+        self._delayed_operations.deletions.check_and_complete_all()
         self._applied = (version, lead)
 
     def _touched(self, image: ClusterImage, lead: bool) -> Iterable[TopicPartition]:

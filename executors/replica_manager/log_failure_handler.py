@@ -69,9 +69,7 @@ class LogFailureHandler:
         partition.log.fail(error)
         self.note(topic_partition, partition.topic_id, error)
         self.suspect_disk(topic_partition)
-        asyncio.get_running_loop().call_soon(
-            self._delayed_operations.wake_everybody, topic_partition
-        )
+        asyncio.get_running_loop().call_soon(self._delayed_operations.wake_all, topic_partition)
 
     def suspect(self, topic_partition: TopicPartition) -> None:
         """An operation on this log met a storage error: find out what has failed."""

@@ -28,7 +28,7 @@ def clean_up(replica_manager: ReplicaManager) -> None:
         except SparklogError as error:
             logger.error("retention of %s failed: %s", partition.topic_partition, error)
         if partition.log.log_start_offset != log_start_offset:
-            replica_manager.delayed_operations.wake_everybody(partition.topic_partition)
+            replica_manager.delayed_operations.wake_all(partition.topic_partition)
 
 
 def expire_producers(replica_manager: ReplicaManager) -> None:

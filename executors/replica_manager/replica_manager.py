@@ -295,7 +295,7 @@ class ReplicaManager:
         """Close a partition that is not hosted any more; delayed operations answer so."""
         tp = partition.topic_partition
         await self.replication_events.let_go(tp)
-        self.delayed_operations.wake_everybody(tp)
+        self.delayed_operations.wake_all(tp)
         await self._settle(partition)
         partition.log.close(self.now_ms(), clean=False)
 

@@ -156,7 +156,7 @@ def test_a_topic_that_is_deleted_and_created_again_starts_empty() -> None:
         await rig.leads(1)
         await client.produce("t", batch(b"a"))
         waiting = asyncio.create_task((await rig.client()).fetch("t", 1, max_wait_ms=20_000))
-        await until(lambda: len(broker.replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(broker.replica_manager.delayed_operations.consumer_fetches) == 1)
         deleted = await client.ask(
             DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
         )

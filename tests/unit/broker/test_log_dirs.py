@@ -294,7 +294,9 @@ def test_when_a_disk_fails_its_replicas_go_offline_and_the_others_go_on() -> Non
         waiting = asyncio.create_task(
             client_of_its_own(rig, lambda c: c.fetch("t", 1, partition=there, max_wait_ms=20_000))
         )
-        await until(lambda: len(rig.brokers[1].replica_manager.delayed_operations.readers) == 1)
+        await until(
+            lambda: len(rig.brokers[1].replica_manager.delayed_operations.consumer_fetches) == 1
+        )
         further.break_down()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == STORAGE
         await until(lambda: bool(rig.brokers[1].replica_manager.folders.failed))

@@ -319,7 +319,7 @@ def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         answers = receive(rig, [frame(n, batch(b"%d" % n), acks=-1) for n in range(3)])
         assert (
-            len(replica_manager.delayed_operations.writers) == 2
+            len(replica_manager.delayed_operations.produces) == 2
         )  # the first of its kind, and the run behind it
         late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
         replica_manager.carry_out(partition.record_follower(2, 2))
@@ -330,6 +330,6 @@ def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
             (1, 0, 1),
             (2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
         ]
-        assert len(replica_manager.delayed_operations.writers) == 0
+        assert len(replica_manager.delayed_operations.produces) == 0
 
     run(test)

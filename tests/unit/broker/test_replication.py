@@ -312,7 +312,7 @@ def test_a_reader_at_a_follower_waits_for_its_high_watermark() -> None:
         follower = next(i for i in IDS if i != leader)
         client, reader = await rig.client(leader), await rig.client(follower)
         waiting = asyncio.create_task(reader.fetch("t", 0, max_wait_ms=20_000))
-        readers = rig.brokers[follower].replica_manager.delayed_operations.readers
+        readers = rig.brokers[follower].replica_manager.delayed_operations.consumer_fetches
         await until(lambda: len(readers) == 1)
         await client.produce("t", batch(b"a"))
         assert await waiting == (0, [b"a"])
