@@ -1,11 +1,11 @@
-"""A broker: its parts put together, and its life from the folder's lock to the clean marker.
+"""A broker: its parts put together, and its life from locking the log directories to leaving them.
 
 Owns: the order of start and stop, and the periodic work.  Must not know what any part does inside.
 
-Start: lock the folder, learn the image, recover the logs, listen, register, take the roles that
-the image gives.  Stop: have others lead what they can, answer what is owed, flush and close the
-logs, leave the marker, tell the control plane.  While the control plane is away the broker goes on
-with its last image.
+Start: lock the log directories, learn the image, recover the logs, listen, register, take the roles
+that the image gives.  Stop: let other brokers lead what they can, answer the requests that came,
+flush and close the logs, leave the clean marker, tell the control plane.  While the control plane
+is away the broker goes on with its last image.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 
 class Broker:
-    """One broker in this process.  ``start``, then ``run`` until it was asked to ``stop``."""
+    """One broker in this process.  ``start`` it, then ``run`` it until ``ask_to_stop``."""
 
     def __init__(self, options: BrokerOptions, runtime: RuntimeEnvironment = SYSTEM) -> None:
         self.options = options
@@ -79,15 +79,16 @@ class Broker:
         name = f"broker-{options.broker_id}"
         self._secret = secret
         self._path = name
-        self._registration = BrokerLifecycle(controller, secret, self.config, name, runtime=runtime)
-        self._folders: LogDirs | None = None
+        self._lifecycle = BrokerLifecycle(controller, secret, self.config, name, runtime=runtime)
+        self._log_dirs: LogDirs | None = None
         self._replica_manager: ReplicaManager | None = None
         self._replication: Replication | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
         self._reports: LogEndReports
         self._started_ms = runtime.wall_ms()
-        self._applied = asyncio.Event()
+        #: Set after each image that was applied.
+        self._image_applied = asyncio.Event()
         self._stop_asked = asyncio.Event()
 
     @property
@@ -97,8 +98,8 @@ class Broker:
 
     @property
     def directory_id(self) -> UUID:
-        assert self._folders is not None
-        return self._folders.directory_id
+        assert self._log_dirs is not None
+        return self._log_dirs.directory_id
 
     @property
     def replica_manager(self) -> ReplicaManager:
@@ -115,7 +116,7 @@ class Broker:
     async def start(self) -> None:
         """Serve, or raise BrokerStartError, LockedError, StorageError or StartError.
 
-        A start that fails, or that is told to stop, leaves the folder clean if it was clean before.
+        A start that fails, or that is told to stop, leaves the log directories as clean as before.
         """
         starting = asyncio.create_task(self._start())
         stop_asked = asyncio.create_task(_wait_for(self._stop_asked))
@@ -132,24 +133,24 @@ class Broker:
             await cancel([stop_asked])
 
     async def _start(self) -> None:
-        options, registration = self.options, self._registration
-        self._folders = await self._take_folders()
+        options, lifecycle = self.options, self._lifecycle
+        self._log_dirs = await self._lock_log_dirs()
         self._replica_manager = ReplicaManager(
             node_id=options.broker_id,
-            folders=self._folders,
+            log_dirs=self._log_dirs,
             settings=options.settings,
             counters=self.counters,
             now_ms=self.runtime.wall_ms,
             monotonic_ms=self.runtime.monotonic_ms,
             random_bytes=self.runtime.random_bytes,
-            on_failure=registration.beat_now,
+            on_failure=lifecycle.beat_now,
         )
-        self._reports = LogEndReports(self._replica_manager, registration.report_log_ends)
-        registration.offline_replicas = partial(offline_replicas, self._replica_manager)
+        self._reports = LogEndReports(self._replica_manager, lifecycle.report_log_ends)
+        lifecycle.offline_replicas = partial(offline_replicas, self._replica_manager)
         self._replication = self._make_replication(self._replica_manager)
-        await registration.fetch_image()
-        self._check_identity(registration.image, self._folders)
-        await self._replica_manager.apply(registration.image, lead=False)
+        await lifecycle.fetch_image()
+        self._check_identity(lifecycle.image, self._log_dirs)
+        await self._replica_manager.apply(lifecycle.image, lead=False)
         self._dispatcher = Dispatcher(self._handlers())
         self._server = await serve(
             options.listen_host,
@@ -158,10 +159,10 @@ class Broker:
             limits=server_limits(self._replica_manager.broker_config, descriptors_max()),
             door=self._dispatcher.at_door,
         )
-        await registration.register(self._identity(self._folders, self._server))
+        await lifecycle.register(self._identity(self._log_dirs, self._server))
         # The controller has committed the registration, so its image lacks no topic.
-        await self._replica_manager.strays.remove_all(registration.image)
-        await self._apply(registration.image)
+        await self._replica_manager.strays.remove_all(lifecycle.image)
+        await self._apply(lifecycle.image)
         logger.info(
             "broker %d serves %d partitions at port %d",
             options.broker_id,
@@ -169,8 +170,8 @@ class Broker:
             self._server.port,
         )
 
-    async def _take_folders(self) -> LogDirs:
-        """Wait for the folders' locks: a predecessor may be on its way out."""
+    async def _lock_log_dirs(self) -> LogDirs:
+        """Wait for the locks of the log directories: a predecessor may still be stopping."""
         options = self.options
         loop = asyncio.get_running_loop()
         deadline = loop.time() + options.lock_wait_s
@@ -194,14 +195,17 @@ class Broker:
                 if loop.time() >= deadline:
                     raise
             except asyncio.CancelledError:
-                with suppress(SparklogError):  # what the thread still takes is to be given back
-                    self._folders = await taking
+                with suppress(SparklogError):  # the thread's locks are to be released
+                    self._log_dirs = await taking
                 raise
             await asyncio.sleep(LOCK_RETRY_S)
 
-    def _check_identity(self, image: ClusterImage, folders: LogDirs) -> None:
-        """Another folder than the one that the cluster knows may only come as a new one."""
-        options, own = self.options, folders.directory_id
+    def _check_identity(self, image: ClusterImage, log_dirs: LogDirs) -> None:
+        """Raise BrokerStartError for a log directory that the cluster does not know by its id.
+
+        Only a broker that was started as new may have another directory id.
+        """
+        options, own = self.options, log_dirs.directory_id
         if image.cluster_id != options.cluster_id:
             raise BrokerStartError(
                 "foreign_cluster",
@@ -216,25 +220,25 @@ class Broker:
                 f"{options.broker_id} by {known.directory_id}",
             )
 
-    def _identity(self, folders: LogDirs, server: Server) -> BrokerIdentity:
+    def _identity(self, log_dirs: LogDirs, server: Server) -> BrokerIdentity:
         options = self.options
         host = options.advertised_host or options.listen_host
         return BrokerIdentity(
             cluster_id=options.cluster_id,
             broker_id=options.broker_id,
-            directory_id=folders.directory_id,
+            directory_id=log_dirs.directory_id,
             incarnation=self.incarnation,
             advertised=Endpoint(host, server.port),
             executor_host=options.executor_host,
             executor_id=options.executor_id,
             job=options.job,
             rack=self.config.broker_rack or "",
-            clean_stop=folders.clean,
-            clean_epoch=folders.clean_epoch,
+            clean_stop=log_dirs.clean,
+            clean_epoch=log_dirs.clean_epoch,
         )
 
     def _make_replication(self, replica_manager: ReplicaManager) -> Replication:
-        registration, runtime = self._registration, self.runtime
+        lifecycle, runtime = self._lifecycle, self.runtime
 
         async def connect(endpoint: Endpoint) -> Connection:
             return await Connection.open(
@@ -248,12 +252,12 @@ class Broker:
         return Replication(
             replica_manager,
             connect=connect,
-            broker_epoch=lambda: registration.broker_epoch,
-            alter_partitions=registration.alter_partitions,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            alter_partitions=lifecycle.alter_partitions,
         )
 
     def _handlers(self) -> list[ApiHandler]:
-        registration = self._registration
+        lifecycle = self._lifecycle
         return broker_handlers(
             self.replica_manager,
             settings=self.options.settings,
@@ -261,8 +265,8 @@ class Broker:
             random_bytes=self.runtime.random_bytes,
             auto_create=self.config.auto_create_topics_enable,
             suspected_brokers=self.replication.suspected_brokers,
-            forward=registration.forward,
-            allocate_producer_ids=registration.allocate_producer_ids,
+            forward=lifecycle.forward,
+            allocate_producer_ids=lifecycle.allocate_producer_ids,
             ask_to_stop=self.ask_to_stop,
             status=self.status,
         )
@@ -272,7 +276,7 @@ class Broker:
     async def run(self) -> None:
         """Serve until ``ask_to_stop``, then stop cleanly.
 
-        Raises what ended the broker otherwise: it lost its id, or a part of it failed.
+        Raises the error that ended the broker otherwise: it lost its id, or a part of it failed.
         """
         replica_manager, config = self.replica_manager, self.config
         retention_s = config.log_retention_check_interval_ms / 1000
@@ -282,8 +286,8 @@ class Broker:
         )
         expiry_s = config.producer_id_expiration_check_interval_ms / 1000
         work: list[Coroutine[Any, Any, None]] = [
-            self._registration.watch(self._apply),
-            self._registration.heartbeat(),
+            self._lifecycle.watch(self._apply),
+            self._lifecycle.heartbeat(),
             self._reports.run(),
             _every(retention_s, synchronous(partial(clean_up, replica_manager))),
             _every(
@@ -303,7 +307,7 @@ class Broker:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             failure = next((t.exception() for t in tasks if t.done() and t.exception()), None)
             if failure is None:
-                await hand_over(self._registration, replica_manager, self._applied)
+                await hand_over(self._lifecycle, replica_manager, self._image_applied)
         finally:
             # Heartbeats go on while answers drain, so that nobody is elected meanwhile.
             await cancel([task for task in tasks if task is not tasks[1] or task.done()])
@@ -313,33 +317,35 @@ class Broker:
 
     async def _end_without_disks(self) -> None:
         await self.replica_manager.failures.disks_gone.wait()
-        reasons = "; ".join(f"{f.location}: {f.error}" for f in self.replica_manager.folders.failed)
+        reasons = "; ".join(
+            f"{f.location}: {f.error}" for f in self.replica_manager.log_dirs.failed
+        )
         raise StorageError(f"every data directory has failed: {reasons}")
 
     def ask_to_stop(self, reason: str) -> None:
-        """Begin a clean stop; returns at once.  May be asked more than once."""
+        """Begin a clean stop; returns at once.  Further calls have no effect."""
         if not self._stop_asked.is_set():
             logger.info("stopping: %s", reason or "no reason given")
             self._stop_asked.set()
 
     def status(self) -> dict[str, Any]:
-        """What NodeStatus answers."""
+        """The answer to NodeStatus."""
         assert self._server is not None
         assert self._dispatcher is not None
-        self.counters.registrations = self._registration.registrations
+        self.counters.registrations = self._lifecycle.registrations
         return broker_status(
             self.replica_manager,
             self.replication,
             self._server,
             self._dispatcher,
             incarnation=str(self.incarnation),
-            broker_epoch=self._registration.broker_epoch,
+            broker_epoch=self._lifecycle.broker_epoch,
             started_ms=self._started_ms,
         )
 
     async def _apply(self, image: ClusterImage) -> None:
-        """Roles are taken only while the image shows this process behind its broker id."""
-        lead = self._registration.is_registered
+        """Apply an image.  The broker leads only while the image shows this very process."""
+        lead = self._lifecycle.is_registered
         before = self.replica_manager.broker_config
         await self.replica_manager.apply(image, lead=lead)
         if self.replica_manager.broker_config is not before and self._server is not None:
@@ -348,15 +354,15 @@ class Broker:
             )
         if not lead:
             self.replica_manager.drop_roles()
-        self._applied.set()
-        self._opened()
+        self._image_applied.set()
+        self._partitions_changed()
 
     async def _open_again(self) -> None:
-        if self._registration.is_registered and await self.replica_manager.open_again():
-            self._opened()
+        if self._lifecycle.is_registered and await self.replica_manager.open_again():
+            self._partitions_changed()
 
-    def _opened(self) -> None:
-        self._reports.look()
+    def _partitions_changed(self) -> None:
+        self._reports.image_changed()
         self.replication.image_changed()
 
     # stop
@@ -371,13 +377,13 @@ class Broker:
         beside = [] if meanwhile is None else [meanwhile]
         beside += [asyncio.create_task(cancel_when_stalled(self.counters, task)) for task in beside]
         try:
-            if self._folders is not None:
-                broker_epoch = self._registration.broker_epoch
-                await leave_log_dirs(self._folders, self._replica_manager, broker_epoch)
+            if self._log_dirs is not None:
+                broker_epoch = self._lifecycle.broker_epoch
+                await leave_log_dirs(self._log_dirs, self._replica_manager, broker_epoch)
         finally:
             await cancel(beside)
-        await self._registration.announce_stop()
-        self._registration.close()
+        await self._lifecycle.announce_stop()
+        self._lifecycle.close()
 
 
 async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None:

@@ -1,6 +1,6 @@
-"""What a broker process is started with.
+"""The options with which a broker process is started.
 
-Owns: the options and their defaults.  Must not know what the broker makes of them.
+Owns: the options and their defaults.  Must not know how the broker uses them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """What a broker process is told; ``settings`` by Kafka's names.
+    """The options of a broker process.
 
-    ``more_data_dirs`` are on other disks: logs are spread over all of them.
+    ``settings`` have Kafka's names.  ``more_data_dirs`` are on other disks: logs are spread
+    over all of them.  ``lock_wait_s`` is the longest wait for the lock of a data directory.
     """
 
     cluster_id: str

@@ -24,7 +24,7 @@ def broker_status(
     started_ms: int,
 ) -> dict[str, Any]:
     """The status as JSON values.  ``started_ms`` is the time of day of the broker's start."""
-    log_dirs, delayed_operations = replica_manager.folders, replica_manager.delayed_operations
+    log_dirs, delayed_operations = replica_manager.log_dirs, replica_manager.delayed_operations
     return {
         "role": "broker",
         "broker_id": replica_manager.node_id,

@@ -75,7 +75,7 @@ class ImageApplier:
         wanted = {tp: (partitions.topic_id(tp.topic), hosted[tp]) for tp in touched if tp in hosted}
         await self._remover.remove(self._gone(touched, wanted), keep=is_another)
         if lead:
-            await self._remover.put_aside_lost(self._settings.broker)
+            await self._remover.replace_lost_logs(self._settings.broker)
         known = {*partitions.names(), *partitions.failed}
         missing = [(tp, topic_id) for tp, (topic_id, _) in wanted.items() if tp not in known]
         await self._opener.open_all(missing, lead=lead)

@@ -1,7 +1,7 @@
 """Removing the partitions that this broker hosts no longer, and making room for lost logs.
 
-Owns: the order of it: a partition is closed before its log is deleted or put aside.  Must not know
-which partitions an image removes, or how folders are deleted.
+Owns: the order: a partition is closed before its log is deleted or renamed.  Must not know which
+partitions an image removes, or how folders are deleted.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -55,7 +55,7 @@ class PartitionRemover:
                 self._forget_topic(tp.topic)
         await self._log_manager.delete(doomed, keep=keep)
 
-    async def put_aside_lost(self, config: BrokerConfig) -> None:
+    async def replace_lost_logs(self, config: BrokerConfig) -> None:
         """Make room for new logs in place of lost ones.
 
         That is due where other replicas lead, and where ``lost.logs.accept`` gives the records up.
@@ -67,8 +67,8 @@ class PartitionRemover:
             partition, failed = self._partitions.remove(tp), failed_logs.get(tp)
             if partition is not None:
                 await self._close_partition(partition)
-            # No offset that somebody may remember is given to another record.
+            # An offset that a client may remember must not be given to another record.
             end = 0 if tp not in accepted or partition is None else partition.log.log_end_offset
             begin_at = max(end, accepted.get(tp, 0))
-            if failed is not None and await lost.put_aside(tp, failed.topic_id, begin_at):
+            if failed is not None and await lost.make_room(tp, failed.topic_id, begin_at):
                 failed_logs.remove(tp)

@@ -48,7 +48,7 @@ class ReplicaManager:
         self,
         *,
         node_id: int,
-        folders: LogDirs,
+        log_dirs: LogDirs,
         settings: Mapping[str, str],
         counters: BrokerMetrics,
         now_ms: Callable[[], int],
@@ -62,7 +62,7 @@ class ReplicaManager:
         self.now_ms = now_ms
         #: For what has to do with how long ago something was: the time of day may jump.
         self.monotonic_ms = monotonic_ms
-        self.folders = folders
+        self.log_dirs = log_dirs
         self._partitions = partitions = HostedPartitions(node_id)
         self._settings = DynamicConfig(node_id, settings)
         self.throttle = ReplicationThrottle(node_id, lambda: self.broker_config)
@@ -75,7 +75,7 @@ class ReplicaManager:
         files = FileCache(self.broker_config.log_open_files_max)
         self.failures = LogFailureHandler(
             partitions,
-            folders,
+            log_dirs,
             files,
             self.delayed_operations,
             close_partition=self._close_partition,
@@ -83,7 +83,7 @@ class ReplicaManager:
         )
         self._log_manager = LogManager(
             node_id,
-            folders,
+            log_dirs,
             files,
             logs_in=lambda log_dir: [p.log for p in self.partitions_in(log_dir)],
             on_refused_write=self.failures.disk_watch.suspect,
@@ -136,7 +136,7 @@ class ReplicaManager:
         )
         remover = PartitionRemover(
             self._partitions,
-            self.folders,
+            self.log_dirs,
             self._log_manager,
             close_partition=self._close_partition,
             forget_topic=self._forget_topic,
@@ -193,7 +193,7 @@ class ReplicaManager:
 
     def partitions_in(self, log_dir: BrokerDir) -> list[Partition]:
         """The open partitions that lie in one of the broker's log directories."""
-        return [p for p in self if self.folders.find(p.topic_partition) is log_dir]
+        return [p for p in self if self.log_dirs.find(p.topic_partition) is log_dir]
 
     def topic_name(self, topic_id: UUID | None) -> str:
         """Raises UNKNOWN_TOPIC_ID."""
@@ -288,8 +288,8 @@ class ReplicaManager:
             await self.failures.log_watch.close()
             await self._log_manager.lost.close()
             await self.failures.disk_watch.close()
-        homes = [self.folders.find(tp) for tp in (*unwell, *self.failed)]
-        return [log_dir for log_dir in self.folders if log_dir not in homes]
+        homes = [self.log_dirs.find(tp) for tp in (*unwell, *self.failed)]
+        return [log_dir for log_dir in self.log_dirs if log_dir not in homes]
 
     async def _close_partition(self, partition: Partition) -> None:
         """Close a partition that is not hosted any more; delayed operations answer so."""

@@ -48,7 +48,7 @@ def open_table(disk: MemoryBackend | None = None) -> ReplicaManager:
     )
     return ReplicaManager(
         node_id=NODE,
-        folders=LogDirs([folder]),
+        log_dirs=LogDirs([folder]),
         settings={},
         counters=BrokerMetrics(),
         now_ms=lambda: 0,

@@ -393,7 +393,7 @@ def test_an_unclean_stop_is_not_forgotten_by_a_start_that_failed() -> None:
         await rig.stop_control()
         broker = Broker(rig.options(new=False))
         starting = asyncio.create_task(broker.start())
-        await until(lambda: broker._folders is not None)
+        await until(lambda: broker._log_dirs is not None)
         broker.ask_to_stop("test")
         with pytest.raises(BrokerStartError):
             await starting
@@ -409,7 +409,7 @@ def test_a_broker_whose_id_is_taken_while_it_starts_gives_up(
 
     async def test(rig: Rig) -> None:
         broker = Broker(rig.options())
-        registration = broker._registration
+        registration = broker._lifecycle
         register_once = registration._register_once
 
         async def lose_the_id() -> None:

@@ -299,7 +299,7 @@ def test_when_a_disk_fails_its_replicas_go_offline_and_the_others_go_on() -> Non
         )
         further.break_down()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == STORAGE
-        await until(lambda: bool(rig.brokers[1].replica_manager.folders.failed))
+        await until(lambda: bool(rig.brokers[1].replica_manager.log_dirs.failed))
         assert (await waiting)[0] == STORAGE
         assert (await client.produce("t", batch(b"3"), partition=there)).error_code == STORAGE
         assert (await client.fetch("t", partition=there))[0] == STORAGE
@@ -334,7 +334,7 @@ def test_a_disk_that_is_full_or_read_only_has_not_failed(fault: dict[str, Any]) 
             setattr(further.backend().faults, name, value)
         assert (await client.produce("t", batch(b"1"), partition=there)).error_code == STORAGE
         await rig.brokers[1].replica_manager.failures.disk_watch.close()
-        assert rig.brokers[1].replica_manager.folders.failed == []
+        assert rig.brokers[1].replica_manager.log_dirs.failed == []
         further.backend().faults.clear()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == 0
         assert await client.fetch("t", partition=there) == (0, [b"2"])
@@ -351,7 +351,7 @@ def test_one_bad_flush_takes_its_partition_offline_and_not_the_disk() -> None:
         further.backend().faults.fail_next(operation="flush", under=f"t-{bad}/")
         assert (await client.produce("t", batch(b"1"), partition=bad)).error_code == STORAGE
         await rig.brokers[1].replica_manager.failures.disk_watch.close()
-        assert rig.brokers[1].replica_manager.folders.failed == []
+        assert rig.brokers[1].replica_manager.log_dirs.failed == []
         assert (await client.produce("t", batch(b"1"), partition=good)).error_code == 0
 
     with_disks(test)

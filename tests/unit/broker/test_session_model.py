@@ -87,7 +87,7 @@ async def open_table() -> ReplicaManager:
     ids = itertools.count(1)
     replica_manager = ReplicaManager(
         node_id=NODE,
-        folders=LogDirs([folder]),
+        log_dirs=LogDirs([folder]),
         settings={"max.incremental.fetch.session.cache.slots": "2"},
         counters=BrokerMetrics(),
         now_ms=lambda: NOW,
