@@ -61,7 +61,7 @@ class ImageApplier:
             for tp, topic_id in topic_ids.items():
                 await self._strays.remove_one(tp, topic_id)
             image = self._partitions.image
-            due = self._opener.unopened or self._partitions.failed.due(image)
+            due = self._opener.unopened or self._partitions.failed.replaceable(image)
             if not due or self._applied != (image.version, True):
                 return False
             await self._apply(image, lead=True)

@@ -63,7 +63,7 @@ class LogFailureHandler:
         means that this log is lost.
         """
         partition = self._partitions.get(topic_partition)
-        if partition is None or not self._partitions.failed.takes(topic_partition, error):
+        if partition is None or not self._partitions.failed.is_news(topic_partition, error):
             return
         self.log_watch.suspect(topic_partition)
         partition.log.fail(error)

@@ -62,8 +62,8 @@ class PartitionRemover:
         """
         image, failed_logs = self._partitions.image, self._partitions.failed
         lost = self._log_manager.lost
-        accepted = await lost.accepted(failed_logs.sole(image), config)
-        for tp in (*failed_logs.due(image), *accepted):
+        accepted = await lost.accepted(failed_logs.without_other_replica(image), config)
+        for tp in (*failed_logs.replaceable(image), *accepted):
             partition, failed = self._partitions.remove(tp), failed_logs.get(tp)
             if partition is not None:
                 await self._close_partition(partition)

@@ -294,7 +294,7 @@ class ReplicaManager:
     async def _close_partition(self, partition: Partition) -> None:
         """Close a partition that is not hosted any more; delayed operations answer so."""
         tp = partition.topic_partition
-        await self.replication_events.let_go(tp)
+        await self.replication_events.stop_fetching(tp)
         self.delayed_operations.wake_all(tp)
         await self._settle(partition)
         partition.log.close(self.now_ms(), clean=False)

@@ -93,7 +93,7 @@ class Replication:
         self._count(partition, before)
         self._fetchers.look_at(partition)
 
-    async def let_go(self, topic_partition: TopicPartition) -> None:
+    async def stop_fetching(self, topic_partition: TopicPartition) -> None:
         await self._fetchers.let_go(topic_partition)
 
     def propose(self, topic_partition: TopicPartition) -> None:

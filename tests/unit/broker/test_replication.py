@@ -145,7 +145,7 @@ def test_what_an_old_leader_alone_had_is_truncated_when_it_follows() -> None:
         assert (await client.produce("t", batch(b"a"))).error_code == 0
         await same_logs(rig, IDS)
         for i in others:
-            await rig.brokers[i].replication.let_go(TP)
+            await rig.brokers[i].replication.stop_fetching(TP)
         # Nobody copies this one, and the leader dies with it.
         assert (await client.produce("t", batch(b"lost"), acks=1)).error_code == 0
         await rig.crash_broker(leader)
