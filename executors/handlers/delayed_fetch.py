@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.fetch_sessions import Awaited
+from sparklog.executors.fetch_sessions import FetchKey
 from sparklog.executors.handlers.fetch_answer import PARTITIONS_AT_ONCE, session_error
 from sparklog.executors.handlers.fetch_attempt import FetchAttempt
 from sparklog.executors.handlers.fetch_completion import answer, answer_in_slices
@@ -24,18 +24,18 @@ HIGH_WATERMARK_WAIT_MS: Final = 5
 
 
 class DelayedFetch:
-    """A fetch that found too little.  It is an operation of the purgatory until it has answered."""
+    """A fetch that found too few bytes: a delayed operation until it is answered."""
 
     def __init__(self, reader: FetchReader, max_wait_ms: int, owner: Owner) -> None:
         self._reader = reader
-        self._scope = reader.scope
+        self._context = reader.context
         self._wait_ms = min(max_wait_ms, WAIT_MS_MAX)
         self._owner = owner
         self._answer: asyncio.Future[FetchResponse | Slices[FetchResponse]]
         self._answer = asyncio.get_running_loop().create_future()
         self._missing = 0
-        #: Whether it waits for records only as long as a high watermark may.
-        self._hurries = False
+        #: Whether the wait is as short as a high watermark may wait for records.
+        self._waits_for_high_watermark = False
 
     def park(
         self, attempt: FetchAttempt
@@ -46,9 +46,9 @@ class DelayedFetch:
 
     def _wait(self, attempt: FetchAttempt) -> None:
         self._missing = self._reader.bytes_min - attempt.size - attempt.missed
-        self._hurries = attempt.stale
+        self._waits_for_high_watermark = attempt.lacks_high_watermark
         wait_ms = self._wait_ms
-        if attempt.stale:
+        if attempt.lacks_high_watermark:
             wait_ms = min(wait_ms, HIGH_WATERMARK_WAIT_MS)
         delayed_operations = self._reader.replica_manager.delayed_operations
         by_follower = self._reader.log_reads.by_follower
@@ -57,29 +57,31 @@ class DelayedFetch:
             if by_follower
             else delayed_operations.consumer_fetches
         )
-        purgatory.watch(self, self._scope.wait_for(attempt.looks), wait_ms / 1000, self._owner)
+        purgatory.watch(
+            self, self._context.begin_wait(attempt.results), wait_ms / 1000, self._owner
+        )
 
-    def try_complete(self, key: Awaited, size: int) -> bool:
-        """A role that changed wakes with size 0 and is always worth a look."""
+    def try_complete(self, key: FetchKey, size: int) -> bool:
+        """Read again once enough bytes came, or after a change without bytes, as of a role."""
         del key
-        if self._scope.overtaken:
+        if self._context.superseded:
             self._finish(session_error(ErrorCode.INVALID_FETCH_SESSION_EPOCH))
             return True
         if 0 < size < self._missing:
             self._missing -= size
             return False
-        if self._scope.size > PARTITIONS_AT_ONCE:
+        if self._context.size > PARTITIONS_AT_ONCE:
             self._finish(answer_in_slices(self._reader))
             return True
         attempt = self._reader.read()
         if self._answer.done():
-            # A follower's look can move the high watermark, which wakes the same fetch.
+            # A follower's read can move the high watermark, which completes the same fetch.
             attempt.release()
             return True
         if not self._reader.is_enough(attempt):
             attempt.release()
-            if attempt.stale and not self._hurries:
-                self._wait(attempt)  # anew, and not for so long
+            if attempt.lacks_high_watermark and not self._waits_for_high_watermark:
+                self._wait(attempt)  # again, but for a shorter time
                 return True
             self._missing = self._reader.bytes_min - attempt.size
             return False
@@ -87,15 +89,15 @@ class DelayedFetch:
         return True
 
     def expire(self) -> None:
-        if self._scope.size > PARTITIONS_AT_ONCE:
+        if self._context.size > PARTITIONS_AT_ONCE:
             self._finish(answer_in_slices(self._reader))
         else:
             self._finish(answer(self._reader, self._reader.read()))
 
     def cancel(self) -> None:
-        self._scope.wait_over()
+        self._context.end_wait()
         self._answer.cancel()
 
     def _finish(self, response: FetchResponse | Slices[FetchResponse]) -> None:
-        self._scope.wait_over()
+        self._context.end_wait()
         self._answer.set_result(response)

@@ -4,18 +4,20 @@ A fetch that finds fewer than min_bytes waits up to max_wait_ms for a partition 
 hold per partition, per request and per broker (``fetch.max.bytes``), but the first partition with
 data gives at least one whole batch (KIP-74).
 
-With a session (KIP-227) a request names only what changed, the answer holds only what is news, and
-only partitions in which something happened are looked at.  Requests with a replica id are members'
-only: they tell the leader how far a follower has come, and are told where its log leaves the
-leader's (KIP-595).  A follower waits for the high watermark too (KIP-1166), which is told with the
-next records or, without any, a little later; and one out of range is
-told where the log starts, which Kafka's ask for.  A consumer that says its rack is sent to the
-replica there (KIP-392); followers answer it as leaders do.
+With a session (KIP-227) a request names only the partitions that changed, the answer holds only
+news, and only partitions in which something happened are read.  Requests with a replica id are
+allowed to members of the cluster only.  They tell the leader how far a follower has come; the
+answer says where the follower's log diverges from the leader's (KIP-595).  A follower waits for the
+high watermark too (KIP-1166), which comes with the next records or, without any, a little later.  A
+follower that is out of range is told where the log starts, for which Kafka's followers ask.  A
+consumer that names its rack is sent to the replica there (KIP-392); followers answer it as leaders
+do.
 
-Deviation: an error answers at once; Kafka lets a fetch wait beside topics that it does not know.
+Deviation: an error is answered at once; Kafka lets a fetch wait beside topics that it does not
+know.
 
-A fetch of more than ``PARTITIONS_AT_ONCE`` partitions looks at them in slices.  Of a partition that
-is named several times the last word counts, as in Kafka.
+A fetch of more than ``PARTITIONS_AT_ONCE`` partitions reads them in slices.  When a request names a
+partition several times, the last time counts, as in Kafka.
 """
 
 from typing import Any
@@ -29,9 +31,12 @@ from sparklog.executors.handlers.fetch_answer import (
     error_response,
     session_error,
 )
-from sparklog.executors.handlers.fetch_completion import answer, answer_in_slices, answer_looks
+from sparklog.executors.handlers.fetch_completion import answer, answer_in_slices, answer_results
+from sparklog.executors.handlers.fetch_context import (
+    open_fetch_context,
+    open_fetch_context_in_slices,
+)
 from sparklog.executors.handlers.fetch_reader import FIRST_ID_VERSION, FetchReader
-from sparklog.executors.handlers.fetch_scope import scope_in_slices, scope_of
 from sparklog.executors.purgatory import Owner
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
@@ -50,11 +55,13 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         if _names_many(request):
             return _fetch_many(replica_manager, context, request, replica)
         try:
-            scope = scope_of(replica_manager, request, replica.replica_id, by_id)
+            fetch_context = open_fetch_context(replica_manager, request, replica.replica_id, by_id)
         except KafkaError as error:
             return session_error(error.code)
-        reader = FetchReader(replica_manager, request, replica, scope, version=context.version)
-        if scope.size > PARTITIONS_AT_ONCE:
+        reader = FetchReader(
+            replica_manager, request, replica, fetch_context, version=context.version
+        )
+        if fetch_context.size > PARTITIONS_AT_ONCE:
             owner = owner_of(replica_manager, context.connection)
             return _begin_in_slices(reader, request.max_wait_ms, owner)
         attempt = reader.read()
@@ -92,20 +99,22 @@ def _fetch_many(
     """A fetch whose request names many partitions."""
     by_id = context.version >= FIRST_ID_VERSION
     try:
-        scope = yield from scope_in_slices(replica_manager, request, replica.replica_id, by_id)
+        fetch_context = yield from open_fetch_context_in_slices(
+            replica_manager, request, replica.replica_id, by_id
+        )
     except KafkaError as error:
         return session_error(error.code)
-    reader = FetchReader(replica_manager, request, replica, scope, version=context.version)
+    reader = FetchReader(replica_manager, request, replica, fetch_context, version=context.version)
     owner = owner_of(replica_manager, context.connection)
     return (yield from _begin_in_slices(reader, request.max_wait_ms, owner))
 
 
 def _begin_in_slices(reader: FetchReader, max_wait_ms: int, owner: Owner) -> Slices[Any]:
-    """The first look at many partitions, then an answer or its future.
+    """Read many partitions for the first time, then give the answer or its future.
 
-    With a session, news is answered at once, be it less than min_bytes: the next request of the
-    session is about fewer partitions.  What came to a partition after the look at it would wake
-    nobody: it is found by a second look.
+    With a session, news is answered at once, even if it is less than min_bytes: the next request of
+    the session is about fewer partitions.  Records that came to a partition after it was read would
+    not wake the fetch: a second read finds them.
     """
     session_id, answered, found = yield from reader.read_in_slices()
     if max_wait_ms > 0 and not reader.is_enough(found) and not (session_id and answered):
@@ -113,11 +122,11 @@ def _begin_in_slices(reader: FetchReader, max_wait_ms: int, owner: Owner) -> Sli
         if found.size + found.missed >= reader.bytes_min:
             return (yield from answer_in_slices(reader))
         return DelayedFetch(reader, max_wait_ms, owner).park(found)
-    return (yield from answer_looks(reader, session_id, answered, found))
+    return (yield from answer_results(reader, session_id, answered, found))
 
 
 def _replica(request: FetchRequest) -> ReplicaState:
-    """v15 moved it into a tagged field."""
+    """The follower that fetches.  Version 15 moved it into a tagged field."""
     state = request.replica_state
     return state if state.replica_id >= 0 else ReplicaState(replica_id=request.replica_id)
 

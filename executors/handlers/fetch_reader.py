@@ -1,17 +1,18 @@
 """Reading the partitions that one Fetch is about, at once or in slices.
 
-Owns: how many bytes each partition may give, what the answer says about each of them, and when the
-fetch has enough.  Must not know how a log is read, how a fetch waits, or how its answer is made.
+Owns: how many bytes each partition may give, what the answer says about each partition, and when
+the fetch has enough.  Must not know how a log is read, how a fetch waits, or how its answer is
+made.
 """
 
 from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.fetch_sessions import FetchedPartition
+from sparklog.executors.fetch_sessions import CachedPartition
 from sparklog.executors.handlers.fetch_answer import NO_RECORDS, aborted, failed
 from sparklog.executors.handlers.fetch_attempt import FetchAttempt
-from sparklog.executors.handlers.fetch_scope import Look, Scope
+from sparklog.executors.handlers.fetch_context import FetchContext, ReadResult
 from sparklog.executors.replica_manager import LogReads, ReplicaManager
 from sparklog.slices import SLICE_UNITS, Slices
 from sparklog.types import NO_NODE, Isolation, TopicPartition
@@ -26,28 +27,28 @@ from sparklog.wire.protocol.messages.fetch import (
 FIRST_ID_VERSION: Final = 13
 #: From here on consumers may be sent to followers, and may read from them (KIP-392).
 _FIRST_FOLLOWER_VERSION: Final = 11
-#: Units of a look at one partition, beside its bytes.
-_LOOK_UNITS: Final = 20
+#: Units of reading one partition, beside its bytes.
+_READ_UNITS: Final = 20
 _BYTES_PER_UNIT_SHIFT: Final = 12
 
 
 class FetchReader:
-    """Reads the partitions of ``scope`` as often as the fetch looks at them."""
+    """Reads the partitions of ``context``, once for each attempt to answer the fetch."""
 
-    __slots__ = ("_by_id", "_bytes_max", "bytes_min", "log_reads", "replica_manager", "scope")
+    __slots__ = ("_by_id", "_bytes_max", "bytes_min", "context", "log_reads", "replica_manager")
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         request: FetchRequest,
         replica: ReplicaState,
-        scope: Scope,
+        context: FetchContext,
         *,
         version: int,
     ) -> None:
         committed = request.isolation_level == Isolation.READ_COMMITTED
         self.replica_manager = replica_manager
-        self.scope = scope
+        self.context = context
         self.log_reads = LogReads(
             replica_manager,
             replica_id=replica.replica_id,
@@ -58,48 +59,51 @@ class FetchReader:
         )
         self._by_id = version >= FIRST_ID_VERSION
         self._bytes_max = min(request.max_bytes, replica_manager.broker_config.fetch_max_bytes)
-        #: Fewer bytes are not enough.  More than is ever answered must not be waited for.
+        #: The fetch waits for this many bytes, which must not be more than an answer can hold.
         self.bytes_min = min(request.min_bytes, self._bytes_max)
 
     def read(self) -> FetchAttempt:
-        """Look at every partition that may have something to tell."""
+        """Read every partition that may have news."""
         found = FetchAttempt()
         left = self._bytes_max
-        for part in self.scope.parts():
-            look = self._look_at(part, left, found)
-            found.add(look)
-            left = max(left - look.size, 0)
+        for part in self.context.parts():
+            result = self._read_partition(part, left, found)
+            found.add(result)
+            left = max(left - result.size, 0)
         return found
 
     def is_enough(self, attempt: FetchAttempt) -> bool:
-        return attempt.urgent or attempt.size >= self.bytes_min or not self.scope.can_wait
+        return attempt.urgent or attempt.size >= self.bytes_min or not self.context.can_wait
 
-    def read_in_slices(self) -> Slices[tuple[int, list[Look], FetchAttempt]]:
-        """The session's id, the looks that go into the answer, and all that was found."""
+    def read_in_slices(self) -> Slices[tuple[int, list[ReadResult], FetchAttempt]]:
+        """As ``read``, in slices.
+
+        Returns the session's id, the results that go into the answer, and the whole attempt.
+        """
         found = FetchAttempt()
-        answered: list[Look] = []
+        answered: list[ReadResult] = []
         left = self._bytes_max
         spent = 0
-        replica_manager, scope = self.replica_manager, self.scope
+        replica_manager, context = self.replica_manager, self.context
         delayed_operations = replica_manager.delayed_operations
         growth = (
             delayed_operations.follower_growth
             if self.log_reads.by_follower
             else delayed_operations.reader_growth
         )
-        #: What ``growth`` said when a partition was looked at.
+        #: The growth of each partition when it was read.
         seen: list[int] = []
         growth.begin()
         try:
-            session_id = yield from scope.begin_slices(replica_manager.monotonic_ms())
-            for part in scope.parts():
-                look = self._look_at(part, left, found)
-                found.add(look)
-                seen.append(growth.of(look.topic_partition))
-                if scope.answers(look):
-                    answered.append(look)
-                left = max(left - look.size, 0)
-                spent += _LOOK_UNITS + (look.size >> _BYTES_PER_UNIT_SHIFT)
+            session_id = yield from context.begin_slices(replica_manager.monotonic_ms())
+            for part in context.parts():
+                result = self._read_partition(part, left, found)
+                found.add(result)
+                seen.append(growth.of(result.topic_partition))
+                if context.is_answered(result):
+                    answered.append(result)
+                left = max(left - result.size, 0)
+                spent += _READ_UNITS + (result.size >> _BYTES_PER_UNIT_SHIFT)
                 if spent >= SLICE_UNITS:
                     yield spent
                     spent = 0
@@ -107,20 +111,20 @@ class FetchReader:
             if found.size < self.bytes_min:
                 found.missed = sum(
                     [
-                        growth.of(look.topic_partition) - size
-                        for look, size in zip(found.looks, seen, strict=True)
+                        growth.of(result.topic_partition) - size
+                        for result, size in zip(found.results, seen, strict=True)
                     ]
                 )
-                if scope.has_more(found.looks):
+                if context.has_new_due(found.results):
                     found.missed = max(found.missed, self.bytes_min)
-        except GeneratorExit:  # nobody takes the answer any more
+        except GeneratorExit:  # the client is gone
             found.release()
             raise
         finally:
             growth.end()
         return session_id, answered, found
 
-    def _look_at(self, part: FetchedPartition, left: int, found: FetchAttempt) -> Look:
+    def _read_partition(self, part: CachedPartition, left: int, found: FetchAttempt) -> ReadResult:
         topic = part.topic
         try:
             if self._by_id:
@@ -130,9 +134,11 @@ class FetchReader:
             number = part.wanted.partition
             if topic:
                 self.replica_manager.report_error(TopicPartition(topic, number), error)
-            return Look(part, topic, self._refused(topic, number, error), urgent=True)
+            return ReadResult(part, topic, self._refused(topic, number, error), urgent=True)
 
-    def _read(self, topic: str, part: FetchedPartition, left: int, found: FetchAttempt) -> Look:
+    def _read(
+        self, topic: str, part: CachedPartition, left: int, found: FetchAttempt
+    ) -> ReadResult:
         log_reads, wanted = self.log_reads, part.wanted
         partition, read, preferred = log_reads.read(
             topic,
@@ -148,7 +154,7 @@ class FetchReader:
             log_reads.record_follower(partition, wanted.fetch_offset, wanted.log_start_offset)
         data = PartitionData(
             partition_index=wanted.partition,
-            # A follower's own fetch may have moved it, and a session tells of each change once.
+            # The follower's own fetch may have moved it, and a session tells each change once.
             high_watermark=partition.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
@@ -160,18 +166,21 @@ class FetchReader:
             epoch, end_offset = read.diverging
             data = replace(data, diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset))
         elsewhere = read.diverging is not None or preferred != NO_NODE
-        return Look(
+        return ReadResult(
             part,
             topic,
             data,
             read.size,
             drained=not elsewhere and not read.size and wanted.fetch_offset >= read.end_offset,
             urgent=elsewhere,
-            stale=log_reads.by_follower and part.knows_less_than(data),
+            lacks_high_watermark=log_reads.by_follower and part.lacks_high_watermark_of(data),
         )
 
     def _refused(self, topic: str, number: int, error: KafkaError) -> PartitionData:
-        """A follower that is out of range learns where this log starts; it has to start there."""
+        """The answer to a read that failed.
+
+        A follower that is out of range learns where this log starts, because it has to start there.
+        """
         data = failed(number, error.code)
         if not self.log_reads.by_follower or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return data

@@ -6,7 +6,7 @@ Must not know logs, roles or what an answer says.
 
 from collections.abc import Callable
 
-from sparklog.executors.fetch_sessions import Awaited, FetchSession, FetchSessionCache
+from sparklog.executors.fetch_sessions import FetchKey, FetchSession, FetchSessionCache
 from sparklog.executors.purgatory import Purgatory, Timers
 from sparklog.executors.replica_manager.recent_growth import RecentGrowth
 from sparklog.types import TopicPartition
@@ -21,8 +21,8 @@ class DelayedOperations:
 
     def __init__(self, session_slots: Callable[[], int], new_session_id: Callable[[], int]) -> None:
         self.timers = Timers()
-        self.consumer_fetches: Purgatory[Awaited] = Purgatory(self.timers)
-        self.follower_fetches: Purgatory[Awaited] = Purgatory(self.timers)
+        self.consumer_fetches: Purgatory[FetchKey] = Purgatory(self.timers)
+        self.follower_fetches: Purgatory[FetchKey] = Purgatory(self.timers)
         self.produces: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.deletions: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.sessions = FetchSessionCache(session_slots, new_session_id)
