@@ -1,7 +1,7 @@
-"""What a Produce request is answered with, once its batches were judged.
+"""The answers to Produce requests whose batches were appended or refused.
 
-Owns: the outcome of each partition, parking until what it rests on is safe, and the messages.  Must
-not know how batches are appended or frames arrive.
+Owns: the outcome of each partition, the delayed produce of a request, and the messages.  Must not
+know how batches are appended or frames arrive.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from sparklog.wire.protocol.messages.produce import (
     TopicProduceResponse,
 )
 
-#: Refusals that rest on what is in the log; they say where it starts.
+#: Refusals because of the content of the log; their answers say where the log starts.
 _FOUND_IN_THE_LOG = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_TIMESTAMP,
@@ -38,7 +38,7 @@ _FOUND_IN_THE_LOG = (
 )
 
 
-#: Partitions of a request whose answer is made in slices.
+#: A request with more partitions is answered in slices.
 _MANY: Final = 200
 #: Units of answering one partition.
 _PARTITION_UNITS: Final = 3
@@ -46,7 +46,10 @@ _PARTITION_UNITS: Final = 3
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """One partition of the answer; ``refusal`` stands in for it once ``wait`` is settled."""
+    """One partition of the answer.
+
+    Once ``wait`` is settled, ``refusal`` takes the place of ``response`` if there is one.
+    """
 
     topic_partition: TopicPartition
     response: PartitionProduceResponse
@@ -54,7 +57,7 @@ class Outcome:
     refusal: KafkaError | None = None
 
     def take(self, other: "Outcome") -> None:
-        """Become another outcome of the same partition."""
+        """Take over another outcome of the same partition."""
         self.response, self.wait, self.refusal = other.response, other.wait, other.refusal
 
 
@@ -75,12 +78,12 @@ def refused(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaErr
 
 
 def not_safe(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError) -> Outcome:
-    """The outcome of a batch that was written, when what its answer waited for did not come."""
+    """The outcome of a batch that was appended and did not become safe."""
     return Outcome(tp, _failed(replica_manager, tp, error))
 
 
 def _appended(replica_manager: ReplicaManager, partition: Partition, result: Appended) -> Outcome:
-    """The outcome of a batch that was written, or was before, or is refused later."""
+    """The outcome of a batch that was appended now or before, or is refused later."""
     tp = partition.topic_partition
     if not result.size and result.refusal is None:
         replica_manager.counters.duplicates += 1
@@ -122,7 +125,7 @@ def answer_many(
     request: ProduceRequest,
     outcomes: Sequence[Sequence[Outcome]],
 ) -> Slices[Any]:
-    """As ``answer``, in slices, for a request without its records."""
+    """As ``answer``, in slices; ``request`` is without its records."""
     waiting: list[Outcome] = []
     failed: list[Outcome] = []
 
@@ -155,7 +158,7 @@ def _park(
 
 
 def error_response(request: ProduceRequest, error: KafkaError) -> Slices[ProduceResponse | None]:
-    """When handling broke down as a whole."""
+    """The answer when the request failed as a whole."""
     if request.acks == ACKS_NONE:
         return None
     responses = yield from in_groups(
@@ -176,7 +179,7 @@ def error_response(request: ProduceRequest, error: KafkaError) -> Slices[Produce
 
 
 def without_records(request: ProduceRequest) -> ProduceRequest | Slices[ProduceRequest]:
-    """The records are valid only while the request is handled; the answer does not need them."""
+    """The request without its records, which are valid only while the request is handled."""
     topics = request.topic_data
     if len(topics) + sum([len(topic.partition_data) for topic in topics]) > _MANY:
         return _without_many_records(request)
@@ -195,7 +198,7 @@ def _without_many_records(request: ProduceRequest) -> Slices[ProduceRequest]:
 
 
 def without_few_records(request: ProduceRequest) -> ProduceRequest:
-    """As ``without_records``, at once."""
+    """As ``without_records``, at once instead of in slices."""
     return replace(
         request,
         topic_data=tuple([
@@ -249,7 +252,7 @@ def _long_response(
     replica_manager: ReplicaManager, request: ProduceRequest, outcomes: Sequence[Sequence[Outcome]]
 ) -> Slices[ProduceResponse]:
     """As ``_response``, in slices."""
-    #: One failure by each leader that failures name is enough to find all leaders.
+    #: A failure for each leader that failures name, which is enough to find all leaders.
     failures: dict[int, Outcome] = {}
 
     def responded(_: object, outcome: Outcome) -> PartitionProduceResponse:
@@ -274,7 +277,7 @@ def _long_response(
 def _leader_endpoints(
     replica_manager: ReplicaManager, failures: Iterable[Outcome]
 ) -> tuple[NodeEndpoint, ...]:
-    """Where the leaders are that the failures name, each once."""
+    """The endpoints of the leaders that the failures name, each once."""
     endpoints: dict[int, NodeEndpoint] = {}
     for outcome in failures:
         tp = outcome.topic_partition
