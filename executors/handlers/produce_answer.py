@@ -61,15 +61,6 @@ class Outcome:
         self.response, self.wait, self.refusal = other.response, other.wait, other.refusal
 
 
-def outcome_of(
-    replica_manager: ReplicaManager, partition: Partition, result: Appended | KafkaError
-) -> Outcome:
-    """The outcome of a batch that was given to ``ReplicaManager.append_records``."""
-    if isinstance(result, KafkaError):
-        return refused(replica_manager, partition.topic_partition, result)
-    return _appended(replica_manager, partition, result)
-
-
 def refused(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError) -> Outcome:
     """The outcome of a batch that changed nothing."""
     replica_manager.counters.refused_appends += 1
@@ -82,9 +73,16 @@ def not_safe(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaEr
     return Outcome(tp, _failed(replica_manager, tp, error))
 
 
-def _appended(replica_manager: ReplicaManager, partition: Partition, result: Appended) -> Outcome:
-    """The outcome of a batch that was appended now or before, or is refused later."""
+def outcome_of(
+    replica_manager: ReplicaManager, partition: Partition, result: Appended | KafkaError
+) -> Outcome:
+    """The outcome of a batch by its result from ``ReplicaManager.append_records``.
+
+    The batch was refused, or was appended now or before, or is refused once it is safe.
+    """
     tp = partition.topic_partition
+    if isinstance(result, KafkaError):
+        return refused(replica_manager, tp, result)
     if not result.size and result.refusal is None:
         replica_manager.counters.duplicates += 1
     response = PartitionProduceResponse(
@@ -114,7 +112,7 @@ def answer(
         if any(outcome.response.error_code for topic in outcomes for outcome in topic):
             context.connection.finish()
         return None
-    if not any(outcome.wait is not None for topic in outcomes for outcome in topic):
+    if not [outcome for topic in outcomes for outcome in topic if outcome.wait is not None]:
         return _response(replica_manager, request, outcomes)
     return _park(replica_manager, context, without_few_records(request), outcomes)
 

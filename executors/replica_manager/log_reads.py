@@ -68,9 +68,13 @@ class LogReads:
         Raises what Kafka answers when this fetch cannot read the partition here.
         """
         partition = self._replica_manager.find(topic, number)
-        self._check_follower(partition)
-        preferred = self._preferred_read_replica(partition, fetch_offset)
-        gets_records = preferred == NO_NODE and not self._is_throttled(partition)
+        preferred, throttled = NO_NODE, False
+        if self.by_follower:
+            self._check_follower(partition)
+            throttled = self._is_throttled(partition)
+        elif self._rack:
+            preferred = self._preferred_read_replica(partition, fetch_offset)
+        gets_records = preferred == NO_NODE and not throttled
         read = partition.read(
             fetch_offset,
             max(max_bytes, 0) if gets_records else 0,
@@ -111,12 +115,12 @@ class LogReads:
 
     def _is_throttled(self, partition: Partition) -> bool:
         replica_manager = self._replica_manager
-        return self.by_follower and replica_manager.throttle.holds_back(
+        return replica_manager.throttle.holds_back(
             partition, self.replica_id, replica_manager.monotonic_ms()
         )
 
     def _preferred_read_replica(self, partition: Partition, fetch_offset: int) -> int:
-        if not self._rack or self.by_follower or self.only_leader or not partition.is_leader:
+        if self.only_leader or not partition.is_leader:
             return NO_NODE
         ends = partition.followers_with(fetch_offset)
         if not ends:
@@ -126,8 +130,7 @@ class LogReads:
 
     def _check_follower(self, partition: Partition) -> None:
         replica_id, state = self.replica_id, partition.state
-        hosts = state is None or not self.by_follower or replica_id in state.replicas
-        if partition.is_leader and not hosts:
+        if partition.is_leader and state is not None and replica_id not in state.replicas:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {replica_id} has no replica of {partition.topic_partition}",
