@@ -309,7 +309,7 @@ class Broker:
             if failure is None:
                 await hand_over(self._lifecycle, replica_manager, self._image_applied)
         finally:
-            # Heartbeats go on while answers drain, so that nobody is elected meanwhile.
+            # Heartbeats go on while answers drain, so that no other leader is elected meanwhile.
             await cancel([task for task in tasks if task is not tasks[1] or task.done()])
             await self._close_all(meanwhile=tasks[1])
         if failure is not None:

@@ -1,6 +1,6 @@
-"""The options with which a broker process is started.
+"""What a broker process is started with.
 
-Owns: the options and their defaults.  Must not know how the broker uses them.
+Owns: the options and their defaults.  Must not know what the broker makes of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """The options of a broker process.
+    """What a broker process is told; ``settings`` by Kafka's names.
 
-    ``settings`` have Kafka's names.  ``more_data_dirs`` are on other disks: logs are spread
-    over all of them.  ``lock_wait_s`` is the longest wait for the lock of a data directory.
+    ``more_data_dirs`` are on other disks: logs are spread over all of them.
     """
 
     cluster_id: str

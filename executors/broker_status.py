@@ -1,7 +1,7 @@
 """What a broker answers to NodeStatus.
 
-Owns: the names in the answer, which tools and tests read, and what each of them shows.  Must not
-know who asks, or how the numbers come about.
+Owns: the names in the answer, which tools and tests read, and the value of each of them.  Must not
+know how the request arrives, or how the numbers are counted.
 """
 
 import os

@@ -54,7 +54,7 @@ def _could_be_led_by_others(replica_manager: ReplicaManager) -> bool:
 async def cancel_when_stalled(counters: BrokerMetrics, heartbeats: "asyncio.Task[None]") -> None:
     """Cancel the heartbeats when no log was closed for ``STALLED_S``.
 
-    Whoever stops this broker waits as long as heartbeats come, which is while logs are closed.
+    A supervisor that stops this broker waits while heartbeats come, which is while logs close.
     """
     closed = -1
     while counters.partitions_closed > closed:

@@ -187,7 +187,7 @@ class FetchSessionCache:
         if watching is None:
             return ()
         waiting: list[FetchSession] = []
-        told: list[CachedPartition] = []
+        unwatched: list[CachedPartition] = []
         for part in watching:
             session = part.session
             assert session is not None
@@ -197,8 +197,8 @@ class FetchSessionCache:
             if session.waiting:
                 waiting.append(session)
             else:
-                told.append(part)
-        self._unwatch(told)
+                unwatched.append(part)
+        self._unwatch(unwatched)
         return waiting
 
     def end_wait(self, session: FetchSession) -> None:

@@ -16,7 +16,7 @@ from sparklog.executors.purgatory import Owner
 from sparklog.slices import Slices
 from sparklog.wire.protocol.messages.fetch import FetchResponse
 
-#: Longest wait that is granted, whatever the client asks for.
+#: Longest wait of a fetch; a client that asks for more gets this one.
 WAIT_MS_MAX: Final = 300_000
 #: How long a high watermark waits for records to go with.  Under load there always are some, and
 #: answers without any would be as many again.

@@ -130,4 +130,4 @@ def _is_settled(partition: Partition, wait: AckWait) -> bool:
     try:
         return partition.is_settled(wait)
     except KafkaError:
-        return False  # those before it may be safe nevertheless
+        return False  # batches before it may be safe nevertheless

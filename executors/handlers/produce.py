@@ -281,7 +281,7 @@ def _in_turns(make: Callable[[], Slices[Any]]) -> "asyncio.Future[Any]":
 
 
 def _check_compression(version: int, part: PartitionProduceData) -> None:
-    """Refuse zstd before v7: older consumers of the topic would not be told (KIP-110)."""
+    """Refuse zstd before v7: older consumers of the topic could not read it (KIP-110)."""
     records = part.records
     if version >= ZSTD_FROM or not records or len(records) <= _ATTRIBUTES_LOW_BYTE:
         return

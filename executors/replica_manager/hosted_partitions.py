@@ -1,4 +1,4 @@
-"""The partitions of which one broker has a replica: those that are open, and those that failed.
+"""The partitions of which one broker has a replica: the open ones and the failed ones.
 
 Owns: the open partitions by name, the failed logs, the image that both follow, and the error for a
 partition that is not here.  Must not know how a log is opened, or how the image arrives.

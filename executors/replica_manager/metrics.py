@@ -1,6 +1,6 @@
 """The metrics of a broker since its start, for NodeStatus.
 
-Owns: the counters and their JSON shape.  Must not know which code counts, or who asks.
+Owns: the counters and their JSON shape.  Must not know which code counts, or who reads the numbers.
 """
 
 from collections import Counter

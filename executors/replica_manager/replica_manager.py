@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """All replicas of this broker; what is synchronous does not block for long."""
+    """All replicas of this broker.  Synchronous methods do not block for long."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ReplicaManager:
         self.node_id = node_id
         self.counters = counters
         self.now_ms = now_ms
-        #: For what has to do with how long ago something was: the time of day may jump.
+        #: For durations, because the time of day may jump.
         self.monotonic_ms = monotonic_ms
         self.log_dirs = log_dirs
         self._partitions = partitions = HostedPartitions(node_id)
@@ -70,7 +70,7 @@ class ReplicaManager:
             lambda: self.broker_config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(random_bytes(4)) & MAX_INT32,
         )
-        #: Where replication connects, to be told of what concerns replicas on other brokers.
+        #: Events for replication, which connects to them after its own start.
         self.replication_events = ReplicationEvents()
         files = FileCache(self.broker_config.log_open_files_max)
         self.failures = LogFailureHandler(
@@ -246,13 +246,13 @@ class ReplicaManager:
         await self._images.apply(image, lead=lead)
 
     async def open_again(self) -> bool:
-        """Open partitions whose name a folder has, if that can be deleted or put aside now.
+        """Open the partitions that could not be opened because another folder has their name.
 
-        A topic had the name before, or a log was lost, and the disk refused.  Returns whether
-        anything was opened.
+        The folder is of an earlier topic of that name, or of a lost log, and a disk refused to
+        rename it.  Returns whether a partition was opened.
 
-        The image changes while this waits.  What changed is for ``apply``, whose caller knows
-        whether this broker may lead then; it opens these partitions too.
+        The image may change while this waits.  The change is left to ``apply``, whose caller knows
+        whether this broker may lead then; ``apply`` opens these partitions too.
         """
         return await self._images.open_again()
 

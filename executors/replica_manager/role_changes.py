@@ -1,7 +1,7 @@
 """The settings and roles that the image gives to the open partitions.
 
-Owns: the order in which a partition takes its settings and its role, and whom that is told.  Must
-not know what a partition does in its role, or how the image arrives.
+Owns: the order in which a partition takes its settings and its role, and the events that follow.
+Must not know what a partition does in its role, or how the image arrives.
 """
 
 from collections.abc import Callable, Iterable
