@@ -37,7 +37,7 @@ class DelayedFetch:
         #: Whether the wait is as short as a high watermark may wait for records.
         self._waits_for_high_watermark = False
 
-    def park(
+    def begin_wait(
         self, attempt: FetchAttempt
     ) -> "asyncio.Future[FetchResponse | Slices[FetchResponse]]":
         """Wait for more than ``attempt`` found.  The future is the answer."""

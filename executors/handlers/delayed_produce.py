@@ -40,7 +40,7 @@ class DelayedProduce(ABC, Generic[BatchT]):
     def _finish(self) -> None:
         """No batch waits any more."""
 
-    def park(self, timeout_ms: int, owner: Owner) -> None:
+    def begin_wait(self, timeout_ms: int, owner: Owner) -> None:
         """Wait for all batches that were added, ``timeout_ms`` at most."""
         self._replica_manager.delayed_operations.produces.watch(
             self, tuple(self._waiting), max(timeout_ms, 1) / 1000, owner
@@ -111,10 +111,10 @@ class DelayedRun(DelayedProduce[tuple[int, bytes, PendingResponse]]):
         self._batches.append((wait, (correlation_id, answer, pending)))
         return pending
 
-    def park(self, timeout_ms: int, owner: Owner) -> None:
+    def begin_wait(self, timeout_ms: int, owner: Owner) -> None:
         """Wait, if there is anything to wait for."""
         if not self.try_complete(self._topic_partition, 0):
-            super().park(timeout_ms, owner)
+            super().begin_wait(timeout_ms, owner)
 
     def _complete(self, batch: tuple[int, bytes, PendingResponse]) -> None:
         _, answer, pending = batch

@@ -69,7 +69,7 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
             return answer(reader, attempt)
         attempt.release()
         owner = owner_of(replica_manager, context.connection)
-        return DelayedFetch(reader, request.max_wait_ms, owner).park(attempt)
+        return DelayedFetch(reader, request.max_wait_ms, owner).begin_wait(attempt)
 
     return ApiHandler(
         api_key=FetchRequest.API_KEY,
@@ -121,7 +121,7 @@ def _begin_in_slices(reader: FetchReader, max_wait_ms: int, owner: Owner) -> Sli
         found.release()
         if found.size + found.missed >= reader.bytes_min:
             return (yield from answer_in_slices(reader))
-        return DelayedFetch(reader, max_wait_ms, owner).park(found)
+        return DelayedFetch(reader, max_wait_ms, owner).begin_wait(found)
     return (yield from answer_results(reader, session_id, answered, found))
 
 

@@ -114,7 +114,7 @@ def answer(
         return None
     if not [outcome for topic in outcomes for outcome in topic if outcome.wait is not None]:
         return _response(replica_manager, request, outcomes)
-    return _park(replica_manager, context, without_few_records(request), outcomes)
+    return _delay(replica_manager, context, without_few_records(request), outcomes)
 
 
 def answer_many(
@@ -139,11 +139,11 @@ def answer_many(
             context.connection.finish()
         return None
     if waiting:
-        return _park(replica_manager, context, request, outcomes)
+        return _delay(replica_manager, context, request, outcomes)
     return (yield from _long_response(replica_manager, request, outcomes))
 
 
-def _park(
+def _delay(
     replica_manager: ReplicaManager,
     context: RequestContext,
     request: ProduceRequest,
@@ -151,7 +151,7 @@ def _park(
 ) -> "asyncio.Future[ProduceResponse | Slices[ProduceResponse]]":
     """``request`` is without its records."""
     delayed = _DelayedRequest(replica_manager, request, outcomes)
-    delayed.park(request.timeout_ms, owner_of(replica_manager, context.connection))
+    delayed.begin_wait(request.timeout_ms, owner_of(replica_manager, context.connection))
     return delayed.answer
 
 

@@ -306,7 +306,7 @@ class _Run:
                 answers[position] = self._answer_multi(template, correlation_id, multi, answer)
         for (template, _), delayed in self._delayed.items():
             owner = owner_of(self._replica_manager, self._context.connection)
-            delayed.park(template.request.timeout_ms, owner)
+            delayed.begin_wait(template.request.timeout_ms, owner)
         return answers
 
     def _answer_appended(
