@@ -1,6 +1,6 @@
-"""Every API that a broker serves, put together.
+"""The APIs that a broker serves.
 
-Owns: the list.  Must not know what any handler does.
+Owns: the list of handlers.  Must not know what any handler does.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -60,7 +60,11 @@ def broker_handlers(
     ask_to_stop: Callable[[str], None],
     status: Callable[[], Mapping[str, Any]],
 ) -> list[ApiHandler]:
-    """``settings`` are those that the broker was started with; ``status`` is for NodeStatus."""
+    """All handlers of a broker.
+
+    ``settings`` are those that the broker was started with; ``status`` makes the answer to
+    NodeStatus; ``ask_to_stop`` takes the reason of the stop.
+    """
     create_topic = _topic_creator(forward) if auto_create else None
     return [
         produce.handler(replica_manager),
@@ -92,7 +96,7 @@ def broker_handlers(
 def _has_failed(
     replica_manager: ReplicaManager, broker_id: int, topic_id: UUID, number: int
 ) -> bool:
-    """Whether this very broker's replica does not work; of others it does not know."""
+    """Whether the replica of this broker has failed; the failures of others are not known here."""
     topic = replica_manager.image.topic_by_id(topic_id)
     if broker_id != replica_manager.node_id or topic is None:
         return False
@@ -100,7 +104,7 @@ def _has_failed(
 
 
 def _topic_creator(forward: Forward) -> Callable[[str], Awaitable[None]]:
-    """Creates a topic with the cluster's defaults, or raises KafkaError."""
+    """A function that creates a topic with the cluster's defaults, or raises KafkaError."""
     version = CreateTopicsRequest.MAX_VERSION
 
     async def create(name: str) -> None:

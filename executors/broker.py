@@ -1,16 +1,15 @@
-"""A broker: its parts put together, and its life from the folder's lock to the clean marker.
+"""A broker: its parts put together, and its life from locking the log directories to leaving them.
 
 Owns: the order of start and stop, and the periodic work.  Must not know what any part does inside.
 
-Start: lock the folder, learn the image, recover the logs, listen, register, take the roles that
-the image gives.  Stop: have others lead what they can, answer what is owed, flush and close the
-logs, leave the marker, tell the control plane.  While the control plane is away the broker goes on
-with its last image.
+Start: lock the log directories, learn the image, recover the logs, listen, register, take the roles
+that the image gives.  Stop: let other brokers lead what they can, answer the requests that came,
+flush and close the logs, leave the clean marker, tell the control plane.  While the control plane
+is away the broker goes on with its last image.
 """
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -21,14 +20,14 @@ from sparklog.client.connection import Connection
 from sparklog.config import BrokerConfig
 from sparklog.errors import (
     ConfigError,
-    ConnectError,
-    KafkaError,
     LockedError,
     SparklogError,
     StorageError,
 )
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_options import BrokerOptions
+from sparklog.executors.broker_status import broker_status
+from sparklog.executors.broker_stop import cancel, cancel_when_stalled, hand_over, leave_log_dirs
 from sparklog.executors.controller_link import BrokerIdentity, BrokerLifecycle
 from sparklog.executors.log_dirs import BrokerStartError, LogDirs, open_data_dirs, take_folders
 from sparklog.executors.replica_manager import (
@@ -55,18 +54,14 @@ from sparklog.types import Endpoint
 LOCK_RETRY_S = 0.1
 CONNECT_TIMEOUT_S = 5.0
 DRAIN_S = 5.0
-#: How long a broker that stops waits for others to lead in its place.
-HAND_OVER_S = 5.0
-HAND_OVER_RETRY_S = 0.1
 PURGE_S = 30.0
 OPEN_AGAIN_S = 10.0
-STALLED_S = 30.0
 
 logger = logging.getLogger(__name__)
 
 
 class Broker:
-    """One broker in this process.  ``start``, then ``run`` until it was asked to ``stop``."""
+    """One broker in this process.  ``start`` it, then ``run`` it until ``ask_to_stop``."""
 
     def __init__(self, options: BrokerOptions, runtime: RuntimeEnvironment = SYSTEM) -> None:
         self.options = options
@@ -84,15 +79,16 @@ class Broker:
         name = f"broker-{options.broker_id}"
         self._secret = secret
         self._path = name
-        self._registration = BrokerLifecycle(controller, secret, self.config, name, runtime=runtime)
-        self._folders: LogDirs | None = None
+        self._lifecycle = BrokerLifecycle(controller, secret, self.config, name, runtime=runtime)
+        self._log_dirs: LogDirs | None = None
         self._replica_manager: ReplicaManager | None = None
         self._replication: Replication | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
         self._reports: LogEndReports
         self._started_ms = runtime.wall_ms()
-        self._applied = asyncio.Event()
+        #: Set after each image that was applied.
+        self._image_applied = asyncio.Event()
         self._stop_asked = asyncio.Event()
 
     @property
@@ -102,8 +98,8 @@ class Broker:
 
     @property
     def directory_id(self) -> UUID:
-        assert self._folders is not None
-        return self._folders.directory_id
+        assert self._log_dirs is not None
+        return self._log_dirs.directory_id
 
     @property
     def replica_manager(self) -> ReplicaManager:
@@ -120,7 +116,7 @@ class Broker:
     async def start(self) -> None:
         """Serve, or raise BrokerStartError, LockedError, StorageError or StartError.
 
-        A start that fails, or that is told to stop, leaves the folder clean if it was clean before.
+        A start that fails, or that is told to stop, leaves the log directories as clean as before.
         """
         starting = asyncio.create_task(self._start())
         stop_asked = asyncio.create_task(_wait_for(self._stop_asked))
@@ -130,31 +126,31 @@ class Broker:
                 raise BrokerStartError("stopped", "asked to stop while starting")
             await starting
         except BaseException:
-            await _cancel([starting])
+            await cancel([starting])
             await self._close_all()
             raise
         finally:
-            await _cancel([stop_asked])
+            await cancel([stop_asked])
 
     async def _start(self) -> None:
-        options, registration = self.options, self._registration
-        self._folders = await self._take_folders()
+        options, lifecycle = self.options, self._lifecycle
+        self._log_dirs = await self._lock_log_dirs()
         self._replica_manager = ReplicaManager(
             node_id=options.broker_id,
-            folders=self._folders,
+            log_dirs=self._log_dirs,
             settings=options.settings,
             counters=self.counters,
             now_ms=self.runtime.wall_ms,
             monotonic_ms=self.runtime.monotonic_ms,
             random_bytes=self.runtime.random_bytes,
+            on_failure=lifecycle.beat_now,
         )
-        self._reports = LogEndReports(self._replica_manager, registration.report_log_ends)
-        registration.offline_replicas = partial(offline_replicas, self._replica_manager)
-        self._replica_manager.on_failure = registration.beat_now
+        self._reports = LogEndReports(self._replica_manager, lifecycle.report_log_ends)
+        lifecycle.offline_replicas = partial(offline_replicas, self._replica_manager)
         self._replication = self._make_replication(self._replica_manager)
-        await registration.fetch_image()
-        self._check_identity(registration.image, self._folders)
-        await self._replica_manager.apply(registration.image, lead=False)
+        await lifecycle.fetch_image()
+        self._check_identity(lifecycle.image, self._log_dirs)
+        await self._replica_manager.apply(lifecycle.image, lead=False)
         self._dispatcher = Dispatcher(self._handlers())
         self._server = await serve(
             options.listen_host,
@@ -163,10 +159,10 @@ class Broker:
             limits=server_limits(self._replica_manager.broker_config, descriptors_max()),
             over_limit_handler=self._dispatcher.handle_over_limit,
         )
-        await registration.register(self._identity(self._folders, self._server))
+        await lifecycle.register(self._identity(self._log_dirs, self._server))
         # The controller has committed the registration, so its image lacks no topic.
-        await self._replica_manager.strays.remove_all(registration.image)
-        await self._apply(registration.image)
+        await self._replica_manager.strays.remove_all(lifecycle.image)
+        await self._apply(lifecycle.image)
         logger.info(
             "broker %d serves %d partitions at port %d",
             options.broker_id,
@@ -174,8 +170,8 @@ class Broker:
             self._server.port,
         )
 
-    async def _take_folders(self) -> LogDirs:
-        """Wait for the folders' locks: a predecessor may be on its way out."""
+    async def _lock_log_dirs(self) -> LogDirs:
+        """Wait for the locks of the log directories: a predecessor may still be stopping."""
         options = self.options
         loop = asyncio.get_running_loop()
         deadline = loop.time() + options.lock_wait_s
@@ -199,14 +195,17 @@ class Broker:
                 if loop.time() >= deadline:
                     raise
             except asyncio.CancelledError:
-                with suppress(SparklogError):  # what the thread still takes is to be given back
-                    self._folders = await taking
+                with suppress(SparklogError):  # the thread's locks are to be released
+                    self._log_dirs = await taking
                 raise
             await asyncio.sleep(LOCK_RETRY_S)
 
-    def _check_identity(self, image: ClusterImage, folders: LogDirs) -> None:
-        """Another folder than the one that the cluster knows may only come as a new one."""
-        options, own = self.options, folders.directory_id
+    def _check_identity(self, image: ClusterImage, log_dirs: LogDirs) -> None:
+        """Raise BrokerStartError for a log directory that the cluster does not know by its id.
+
+        Only a broker that was started as new may have another directory id.
+        """
+        options, own = self.options, log_dirs.directory_id
         if image.cluster_id != options.cluster_id:
             raise BrokerStartError(
                 "foreign_cluster",
@@ -221,25 +220,25 @@ class Broker:
                 f"{options.broker_id} by {known.directory_id}",
             )
 
-    def _identity(self, folders: LogDirs, server: Server) -> BrokerIdentity:
+    def _identity(self, log_dirs: LogDirs, server: Server) -> BrokerIdentity:
         options = self.options
         host = options.advertised_host or options.listen_host
         return BrokerIdentity(
             cluster_id=options.cluster_id,
             broker_id=options.broker_id,
-            directory_id=folders.directory_id,
+            directory_id=log_dirs.directory_id,
             incarnation=self.incarnation,
             advertised=Endpoint(host, server.port),
             executor_host=options.executor_host,
             executor_id=options.executor_id,
             job=options.job,
             rack=self.config.broker_rack or "",
-            clean_stop=folders.clean,
-            clean_epoch=folders.clean_epoch,
+            clean_stop=log_dirs.clean,
+            clean_epoch=log_dirs.clean_epoch,
         )
 
     def _make_replication(self, replica_manager: ReplicaManager) -> Replication:
-        registration, runtime = self._registration, self.runtime
+        lifecycle, runtime = self._lifecycle, self.runtime
 
         async def connect(endpoint: Endpoint) -> Connection:
             return await Connection.open(
@@ -253,12 +252,12 @@ class Broker:
         return Replication(
             replica_manager,
             connect=connect,
-            broker_epoch=lambda: registration.broker_epoch,
-            alter_partitions=registration.alter_partitions,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            alter_partitions=lifecycle.alter_partitions,
         )
 
     def _handlers(self) -> list[ApiHandler]:
-        registration = self._registration
+        lifecycle = self._lifecycle
         return broker_handlers(
             self.replica_manager,
             settings=self.options.settings,
@@ -266,8 +265,8 @@ class Broker:
             random_bytes=self.runtime.random_bytes,
             auto_create=self.config.auto_create_topics_enable,
             suspected_brokers=self.replication.suspected_brokers,
-            forward=registration.forward,
-            allocate_producer_ids=registration.allocate_producer_ids,
+            forward=lifecycle.forward,
+            allocate_producer_ids=lifecycle.allocate_producer_ids,
             ask_to_stop=self.ask_to_stop,
             status=self.status,
         )
@@ -277,7 +276,7 @@ class Broker:
     async def run(self) -> None:
         """Serve until ``ask_to_stop``, then stop cleanly.
 
-        Raises what ended the broker otherwise: it lost its id, or a part of it failed.
+        Raises the error that ended the broker otherwise: it lost its id, or a part of it failed.
         """
         replica_manager, config = self.replica_manager, self.config
         retention_s = config.log_retention_check_interval_ms / 1000
@@ -287,11 +286,14 @@ class Broker:
         )
         expiry_s = config.producer_id_expiration_check_interval_ms / 1000
         work: list[Coroutine[Any, Any, None]] = [
-            self._registration.watch(self._apply),
-            self._registration.heartbeat(),
+            self._lifecycle.watch(self._apply),
+            self._lifecycle.heartbeat(),
             self._reports.run(),
             _every(retention_s, synchronous(partial(clean_up, replica_manager))),
-            _every(config.log_dir_check_interval_ms / 1000, replica_manager.log_watch.look_around),
+            _every(
+                config.log_dir_check_interval_ms / 1000,
+                replica_manager.failures.log_watch.look_around,
+            ),
             _every(PURGE_S, partial(purge_deleted, replica_manager)),
             _every(OPEN_AGAIN_S, self._open_again),
             _every(checkpoint_ms / 1000, replica_manager.checkpoints.write),
@@ -305,90 +307,45 @@ class Broker:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             failure = next((t.exception() for t in tasks if t.done() and t.exception()), None)
             if failure is None:
-                await self._hand_over()
+                await hand_over(self._lifecycle, replica_manager, self._image_applied)
         finally:
-            # Heartbeats go on while answers drain, so that nobody is elected meanwhile.
-            await _cancel([task for task in tasks if task is not tasks[1] or task.done()])
+            # Heartbeats go on while answers drain, so that no other leader is elected meanwhile.
+            await cancel([task for task in tasks if task is not tasks[1] or task.done()])
             await self._close_all(meanwhile=tasks[1])
         if failure is not None:
             raise failure
 
-    async def _hand_over(self) -> None:
-        """Let others lead what they can, so that clients need not wait for an election."""
-        try:
-            async with asyncio.timeout(HAND_OVER_S):
-                while not await self._registration.prepare_stop():
-                    await asyncio.sleep(HAND_OVER_RETRY_S)
-                while self._registration.is_registered and self._could_be_led_by_others():
-                    self._applied.clear()
-                    await self._applied.wait()
-        except (TimeoutError, ConnectError, KafkaError) as error:
-            logger.info("not everything is handed over before the stop: %s", error)
-
-    def _could_be_led_by_others(self) -> bool:
-        """Whether the image still shows a leadership of this broker that can move."""
-        image, own = self.replica_manager.image, self.options.broker_id
-        return any(
-            other != own and image.is_alive(other)
-            for state in image.partitions_led_by(own).values()
-            for other in state.isr
-        )
-
     async def _end_without_disks(self) -> None:
-        await self.replica_manager.disks_gone.wait()
-        reasons = "; ".join(f"{f.location}: {f.error}" for f in self.replica_manager.folders.failed)
+        await self.replica_manager.failures.disks_gone.wait()
+        reasons = "; ".join(
+            f"{f.location}: {f.error}" for f in self.replica_manager.log_dirs.failed
+        )
         raise StorageError(f"every data directory has failed: {reasons}")
 
     def ask_to_stop(self, reason: str) -> None:
-        """Begin a clean stop; returns at once.  May be asked more than once."""
+        """Begin a clean stop; returns at once.  Further calls have no effect."""
         if not self._stop_asked.is_set():
             logger.info("stopping: %s", reason or "no reason given")
             self._stop_asked.set()
 
     def status(self) -> dict[str, Any]:
-        """What NodeStatus answers."""
-        server, dispatcher, replica_manager = self._server, self._dispatcher, self.replica_manager
-        assert server is not None
-        assert dispatcher is not None
-        self.counters.registrations = self._registration.registrations
-        return {
-            "role": "broker",
-            "broker_id": self.options.broker_id,
-            "pid": os.getpid(),
-            "incarnation": str(self.incarnation),
-            "directory_id": str(self.directory_id),
-            "broker_epoch": self._registration.broker_epoch,
-            "metadata_version": replica_manager.image.version,
-            "started_ms": self._started_ms,
-            "clean_start": replica_manager.folders.clean,
-            "partitions": len(replica_manager),
-            "partitions_led": sum(partition.is_leader for partition in replica_manager),
-            "data_dirs": {folder.location: "" for folder in replica_manager.folders}
-            | {failure.location: str(failure.error) for failure in replica_manager.folders.failed},
-            "data_dirs_missing": [str(directory) for directory in replica_manager.folders.missing],
-            "offline": {str(tp): str(error) for tp, error in replica_manager.offline.items()},
-            "connections": len(server.connections),
-            "connections_refused": server.connections_refused,
-            "connections_idle": server.connections_idle,
-            **server.memory.as_json(),
-            "frames_refused": server.frames_refused,
-            "wire_bytes_in": server.bytes_received,
-            "wire_bytes_out": server.bytes_sent,
-            "delayed_fetches": len(replica_manager.delayed_operations.readers)
-            + len(replica_manager.delayed_operations.followers),
-            "delayed_produces": len(replica_manager.delayed_operations.writers),
-            "delayed_deletes": len(replica_manager.delayed_operations.deleters),
-            **replica_manager.delayed_operations.sessions.as_json(),
-            **self.replication.as_json(),
-            "requests": {str(key): count for key, count in dispatcher.requests.items()},
-            "undecodable": dispatcher.undecodable,
-            "request_errors": dispatcher.errors,
-            **self.counters.as_json(),
-        }
+        """The answer to NodeStatus."""
+        assert self._server is not None
+        assert self._dispatcher is not None
+        self.counters.registrations = self._lifecycle.registrations
+        return broker_status(
+            self.replica_manager,
+            self.replication,
+            self._server,
+            self._dispatcher,
+            incarnation=str(self.incarnation),
+            broker_epoch=self._lifecycle.broker_epoch,
+            started_ms=self._started_ms,
+        )
 
     async def _apply(self, image: ClusterImage) -> None:
-        """Roles are taken only while the image shows this process behind its broker id."""
-        lead = self._registration.is_registered
+        """Apply an image.  The broker leads only while the image shows this very process."""
+        lead = self._lifecycle.is_registered
         before = self.replica_manager.broker_config
         await self.replica_manager.apply(image, lead=lead)
         if self.replica_manager.broker_config is not before and self._server is not None:
@@ -397,15 +354,15 @@ class Broker:
             )
         if not lead:
             self.replica_manager.drop_roles()
-        self._applied.set()
-        self._opened()
+        self._image_applied.set()
+        self._partitions_changed()
 
     async def _open_again(self) -> None:
-        if self._registration.is_registered and await self.replica_manager.open_again():
-            self._opened()
+        if self._lifecycle.is_registered and await self.replica_manager.open_again():
+            self._partitions_changed()
 
-    def _opened(self) -> None:
-        self._reports.look()
+    def _partitions_changed(self) -> None:
+        self._reports.image_changed()
         self.replication.image_changed()
 
     # stop
@@ -418,45 +375,15 @@ class Broker:
         if self._replication is not None:
             await self._replication.close()
         beside = [] if meanwhile is None else [meanwhile]
-        beside += [asyncio.create_task(self._end_when_stalled(task)) for task in beside]
+        beside += [asyncio.create_task(cancel_when_stalled(self.counters, task)) for task in beside]
         try:
-            if self._folders is not None:
-                await self._leave_folders(self._folders)
+            if self._log_dirs is not None:
+                broker_epoch = self._lifecycle.broker_epoch
+                await leave_log_dirs(self._log_dirs, self._replica_manager, broker_epoch)
         finally:
-            await _cancel(beside)
-        await self._registration.announce_stop()
-        self._registration.close()
-
-    async def _end_when_stalled(self, heartbeats: "asyncio.Task[None]") -> None:
-        """Who stops this broker waits as long as it is heard of, which is while logs close."""
-        closed = -1
-        while self.counters.partitions_closed > closed:
-            closed = self.counters.partitions_closed
-            await asyncio.sleep(STALLED_S)
-        logger.error("no log was closed for %g s: a disk does not answer", STALLED_S)
-        await _cancel([heartbeats])
-
-    async def _leave_folders(self, folders: LogDirs) -> None:
-        """Release them, with a marker where all is whole and the control plane knows the past.
-
-        A start that recovered logs but never registered leaves no marker: the next one must still
-        report the unclean stop.
-        """
-        replica_manager, broker_epoch = self._replica_manager, self._registration.broker_epoch
-        try:
-            whole = list(folders) if replica_manager is None else await replica_manager.close()
-            for folder in folders:
-                if folder in whole and (folder.clean or broker_epoch >= 0):
-                    epoch = broker_epoch if broker_epoch >= 0 else folder.clean_epoch
-                    await run_blocking(folder.write_clean_marker, epoch)
-                else:
-                    logger.warning(
-                        "no clean marker in %s: the next start recovers its logs", folder.location
-                    )
-        except StorageError as error:
-            logger.error("the stop is not clean: %s", error)
-        finally:
-            folders.release()
+            await cancel(beside)
+        await self._lifecycle.announce_stop()
+        self._lifecycle.close()
 
 
 async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None:
@@ -470,9 +397,3 @@ async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None
 
 async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
-
-
-async def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

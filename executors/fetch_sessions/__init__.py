@@ -6,17 +6,17 @@ know partitions' logs, connections or clocks (``now_ms`` comes in).
 
 from sparklog.executors.fetch_sessions.session import (
     INITIAL_EPOCH,
-    PIECE_PARTITIONS,
-    FetchedPartition,
+    SLICE_PARTITIONS,
+    CachedPartition,
     FetchSession,
     View,
     next_epoch,
-    wanted_partitions,
+    requested_partitions,
 )
 from sparklog.executors.fetch_sessions.session_cache import (
     NO_SESSION,
     PARTITION_UNITS,
-    Awaited,
+    FetchKey,
     FetchSessionCache,
 )
 
@@ -24,12 +24,12 @@ __all__ = [
     "INITIAL_EPOCH",
     "NO_SESSION",
     "PARTITION_UNITS",
-    "PIECE_PARTITIONS",
-    "Awaited",
+    "SLICE_PARTITIONS",
+    "CachedPartition",
+    "FetchKey",
     "FetchSession",
     "FetchSessionCache",
-    "FetchedPartition",
     "View",
     "next_epoch",
-    "wanted_partitions",
+    "requested_partitions",
 ]

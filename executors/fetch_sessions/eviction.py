@@ -1,13 +1,13 @@
-"""Which fetch session makes room for another one: Kafka's rules (KIP-227).
+"""The eviction of fetch sessions for new ones, by Kafka's rules (KIP-227).
 
 Owns: the value of a session and the order of eviction.  Must not know what is in a session.
 
-1. A session that was not used for longer than ``idle_ms`` goes, the longest unused first.
-2. Else the least valuable one goes, if the newcomer is worth more.  A follower's session is worth
-   more than a client's, then the one with more partitions.
-3. A session younger than ``idle_ms`` is spared, but for a client's when a follower comes.
+1. A session that was not used for longer than ``idle_ms`` is evicted, the longest unused first.
+2. Else the least valuable session is evicted, if the new one is worth more.  A follower's session
+   is worth more than a consumer's; among equals, the session with more partitions is.
+3. A session younger than ``idle_ms`` is spared, except a consumer's session for a follower's.
 
-As in Kafka, a session's age and size are looked at when it is used.
+As in Kafka, a session's age and size are those of its last use.
 """
 
 import heapq
@@ -16,10 +16,10 @@ from typing import TypeAlias
 
 from sparklog.executors.fetch_sessions.session import FetchSession
 
-#: Kafka's, which has no setting for it.
+#: Kafka's value, which has no setting.
 IDLE_MS = 120_000
 
-#: The least valuable is the smallest.
+#: The least valuable session has the smallest value.
 Value: TypeAlias = tuple[bool, int, int]
 
 
@@ -28,17 +28,17 @@ def value_of(session: FetchSession) -> Value:
 
 
 class SessionEviction:
-    """Order among the sessions of a broker.  Every step costs little, however many there are."""
+    """The order of a broker's sessions.  The cost of a step hardly grows with their number."""
 
     def __init__(self, idle_ms: int = IDLE_MS) -> None:
         self._idle_ms = idle_ms
-        #: Their values as of their last use, the longest unused first.
+        #: The sessions' values as of their last use, the longest unused session first.
         self._values: OrderedDict[FetchSession, Value] = OrderedDict()
         self._for_all = _Candidates()
         self._for_privileged = _Candidates()
 
-    def used(self, session: FetchSession, now_ms: int) -> None:
-        """A session is new, or was asked for."""
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """A session is new, or was used by a request."""
         session.last_used_ms = now_ms
         value = self._values[session] = value_of(session)
         self._values.move_to_end(session)
@@ -48,26 +48,29 @@ class SessionEviction:
         if grown_up or not session.privileged:
             self._for_privileged.offer(session, value)
 
-    def gone(self, session: FetchSession) -> None:
+    def remove(self, session: FetchSession) -> None:
         self._values.pop(session, None)
         self._for_all.withdraw(session)
         self._for_privileged.withdraw(session)
 
-    def victim(self, *, privileged: bool, size: int, now_ms: int) -> FetchSession | None:
-        """Who goes for a new session of so many partitions; None when that is not worth it."""
+    def session_to_evict(self, *, privileged: bool, size: int, now_ms: int) -> FetchSession | None:
+        """The session to evict for a new one with ``size`` partitions.
+
+        None when the new session is not worth an eviction.
+        """
         longest_unused = next(iter(self._values), None)
         if longest_unused is None or now_ms - longest_unused.last_used_ms > self._idle_ms:
             return longest_unused
-        cheapest = (self._for_privileged if privileged else self._for_all).cheapest()
-        if cheapest is None or (privileged, size, 0) < self._values[cheapest]:
+        least_valuable = (self._for_privileged if privileged else self._for_all).least_valuable()
+        if least_valuable is None or (privileged, size, 0) < self._values[least_valuable]:
             return None
-        return cheapest
+        return least_valuable
 
 
 class _Candidates:
-    """Sessions by value: a heap whose outdated entries are passed over.
+    """Sessions by value: a heap, of which outdated entries are skipped.
 
-    The heap holds no sessions, so that nothing is left of those that are gone.
+    The heap holds values and no sessions, so that a removed session is freed at once.
     """
 
     def __init__(self) -> None:
@@ -91,7 +94,7 @@ class _Candidates:
         if value is not None:
             del self._sessions[value]
 
-    def cheapest(self) -> FetchSession | None:
+    def least_valuable(self) -> FetchSession | None:
         while self._heap:
             session = self._sessions.get(self._heap[0])
             if session is not None:

@@ -1,11 +1,12 @@
-"""One fetch session (KIP-227): which partitions a client fetches, and what it was told of each.
+"""One fetch session (KIP-227): the partitions that a client fetches, and what it knows of them.
 
-Owns: a session's partitions, which of them must be looked at, in which order, and what of a look
-goes into the answer.  Must not know other sessions, logs, or who sends answers.
+Owns: a session's partitions, which of them must be read, in which order, and which results go into
+the answer.  Must not know other sessions, logs, or how answers are sent.
 
-A partition is *due* when a look at it may find something to tell; the others cost nothing.  Errors
-are told every time, so a failed partition stays due; one with records stays due, behind the
-others, so that none starves (a look may end at the limit of bytes before it has come to all).
+A partition is *due* when a read of it may find news; the other partitions cost nothing.  Errors are
+answered every time, so a failed partition stays due.  A partition with records stays due, behind
+the others, so that no partition starves: a fetch may reach its limit of bytes before it has read
+all of them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,22 +22,22 @@ from sparklog.wire.protocol.messages.fetch import (
     PartitionData,
 )
 
-#: The epoch of a request that asks for a session, and of one that wants none or ends its own.
+#: The epoch of a request that asks for a session, and of a request that has none or ends its own.
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
-#: Partitions that are added to a session, or taken out of it, at once.
-PIECE_PARTITIONS = 250
+#: Partitions that are added to a session, or removed from it, at once.
+SLICE_PARTITIONS = 250
 TopicT = TypeVar("TopicT", FetchTopic, ForgottenTopic)
 #: Topic, by name or id, and number.
 PartitionKey: TypeAlias = tuple[str | UUID | None, int]
-#: Who reads and how: replica id (-1: a client) and isolation level.  It bounds what can be read.
+#: Replica id (-1 for a consumer) and isolation level of a fetch: they bound what can be read.
 View: TypeAlias = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
-class FetchedPartition:
-    """What one fetch wants of one partition; in a session, also what its client knows already."""
+class CachedPartition:
+    """A partition as a request names it; in a session, also what the client knows of it."""
 
     topic: str
     topic_id: UUID | None
@@ -44,31 +45,34 @@ class FetchedPartition:
     session: "FetchSession | None" = None
     high_watermark: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
-    #: Whose changes make it due.
+    #: The partition whose changes make this one due.
     watched: TopicPartition | None = None
 
-    def is_news(self, data: PartitionData) -> bool:
-        """Whether an answer must hold this; remembers it as told."""
+    def update_response(self, data: PartitionData) -> bool:
+        """Note ``data`` as known to the client.  Return whether an answer must contain it."""
         if data.error_code:
-            # When the error is gone, that is news.
+            # The end of the error will be news.
             self.high_watermark = NO_OFFSET
             return True
-        told = self.high_watermark, self.log_start_offset
+        known = self.high_watermark, self.log_start_offset
         self.high_watermark, self.log_start_offset = data.high_watermark, data.log_start_offset
         return (
             bool(data.records)
-            or told != (data.high_watermark, data.log_start_offset)
+            or known != (data.high_watermark, data.log_start_offset)
             or data.diverging_epoch.epoch >= 0
             or data.preferred_read_replica >= 0
         )
 
-    def knows_less_than(self, data: PartitionData) -> bool:
-        """Whether a high watermark is known to be higher than this follower has it."""
+    def lacks_high_watermark_of(self, data: PartitionData) -> bool:
+        """Whether the follower is known to have a lower high watermark than ``data``."""
         return NO_OFFSET < self.high_watermark < data.high_watermark
 
-    def want(self, wanted: FetchPartition) -> None:
-        """Another request names it; a follower says which high watermark it has (KIP-1166), and
-        where its log starts: it may not have taken what it was told."""
+    def update_request(self, wanted: FetchPartition) -> None:
+        """Another request names the partition.
+
+        A follower says which high watermark it has (KIP-1166) and where its log starts, because it
+        may not have applied an answer.
+        """
         self.wanted = wanted
         if wanted.log_start_offset != NO_OFFSET:
             self.log_start_offset = wanted.log_start_offset
@@ -76,23 +80,23 @@ class FetchedPartition:
             self.high_watermark = wanted.high_watermark
 
 
-def wanted_partitions(topics: Iterable[FetchTopic]) -> Iterator[FetchedPartition]:
+def requested_partitions(topics: Iterable[FetchTopic]) -> Iterator[CachedPartition]:
     """The partitions of a request, in its order."""
     for topic in topics:
         for part in topic.partitions:
-            fetched = FetchedPartition(topic.topic, topic.topic_id, part)
-            fetched.want(part)
+            fetched = CachedPartition(topic.topic, topic.topic_id, part)
+            fetched.update_request(part)
             yield fetched
 
 
-def in_pieces(topics: Iterable[TopicT]) -> Iterator[TopicT]:
-    """The same topics in the same order, with at most ``PIECE_PARTITIONS`` partitions in each."""
+def in_small_topics(topics: Iterable[TopicT]) -> Iterator[TopicT]:
+    """The same topics in the same order, with at most ``SLICE_PARTITIONS`` partitions in each."""
     for topic in topics:
-        if len(topic.partitions) <= PIECE_PARTITIONS:
+        if len(topic.partitions) <= SLICE_PARTITIONS:
             yield topic
             continue
-        for start in range(0, len(topic.partitions), PIECE_PARTITIONS):
-            piece = topic.partitions[start : start + PIECE_PARTITIONS]
+        for start in range(0, len(topic.partitions), SLICE_PARTITIONS):
+            piece = topic.partitions[start : start + SLICE_PARTITIONS]
             yield replace(topic, partitions=piece)
 
 
@@ -101,7 +105,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSession:
-    """Mutable; changed by ``FetchSessionCache`` and by whoever answers its fetches."""
+    """A mutable session, changed by ``FetchSessionCache`` and by the handler of its fetches."""
 
     __slots__ = (
         "being_updated",
@@ -120,20 +124,20 @@ class FetchSession:
 
     def __init__(self, session_id: int, view: View, *, by_id: bool, now_ms: int) -> None:
         self.session_id = session_id
-        #: The one that the next request must have.
+        #: The epoch that the next request must have.
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.privileged = view[0] >= 0
-        #: As of the last request.
+        #: The view of the last request.
         self.view = view
         self.by_id = by_id
         self.created_ms = now_ms
         self.last_used_ms = now_ms
-        self.partitions: dict[PartitionKey, FetchedPartition] = {}
-        self.due: dict[FetchedPartition, None] = {}
-        #: Whether a fetch is parked that this session's changes can end.
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
+        self.due: dict[CachedPartition, None] = {}
+        #: Whether a delayed fetch waits for changes of this session.
         self.waiting = False
         self.closed = False
-        #: Whether a request that names many partitions is being worked on.
+        #: Whether a request that names many partitions is being applied in slices.
         self.being_updated = False
 
     def __len__(self) -> int:
@@ -146,19 +150,19 @@ class FetchSession:
     def _key(self, topic: str, topic_id: UUID | None, number: int) -> PartitionKey:
         return (topic_id if self.by_id else topic), number
 
-    def want(self, part: FetchedPartition) -> None:
-        """Add a partition, or change what is wanted of it."""
+    def add(self, part: CachedPartition) -> None:
+        """Add a partition, or update it from another request; it is due."""
         key = self._key(part.topic, part.topic_id, part.wanted.partition)
         held = self.partitions.get(key)
         if held is None:
             part.session = self
             held = self.partitions[key] = part
         else:
-            held.want(part.wanted)
+            held.update_request(part.wanted)
         self.due[held] = None
 
-    def forget(self, topics: Iterable[ForgottenTopic]) -> list[FetchedPartition]:
-        """Remove partitions; those that were there."""
+    def forget(self, topics: Iterable[ForgottenTopic]) -> list[CachedPartition]:
+        """Remove partitions, and return those that the session had."""
         forgotten = []
         for topic in topics:
             for number in topic.partitions:
@@ -168,14 +172,14 @@ class FetchSession:
                     forgotten.append(part)
         return forgotten
 
-    def look_through(self, view: View) -> None:
-        """Another view than before makes every partition due."""
+    def change_view(self, view: View) -> None:
+        """Read with this view from now on.  A changed view makes every partition due."""
         if self.view != view:
             self.view = view
             self.due.update(dict.fromkeys(self.partitions.values()))
 
-    def answered(self, part: FetchedPartition, data: PartitionData, *, drained: bool) -> None:
-        """What a look found is in an answer; ``drained`` says that there is nothing more."""
+    def answered(self, part: CachedPartition, data: PartitionData, *, drained: bool) -> None:
+        """A result was answered.  ``drained`` means that the client has read all records."""
         if drained:
             self.due.pop(part, None)
         elif data.records:

@@ -1,10 +1,10 @@
-"""The fetch sessions of a broker (KIP-227).
+"""The cache of a broker's fetch sessions (KIP-227).
 
-Owns: ids and epochs, which sessions there are, and who watches which partition.  Must not know
-clocks, where random numbers come from, logs, or who sends answers.
+Owns: ids and epochs, which sessions exist, and which sessions watch which partition.  Must not know
+clocks, where random numbers come from, logs, or how answers are sent.
 
-A fetch with a session costs what has changed: partitions that have nothing to tell are watched,
-and ``changed`` makes them due again.
+A fetch with a session costs only what has changed: partitions without news are watched, and
+``changed`` makes them due again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,29 +15,29 @@ from sparklog.executors.fetch_sessions.eviction import SessionEviction
 from sparklog.executors.fetch_sessions.session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    FetchedPartition,
+    CachedPartition,
     FetchSession,
     View,
-    in_pieces,
+    in_small_topics,
     next_epoch,
-    wanted_partitions,
+    requested_partitions,
 )
 from sparklog.slices import Slices
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
 
-#: Partitions of all sessions together, because each takes memory.
+#: Partitions of all sessions together, because each of them takes memory.
 PARTITIONS_MAX = 250_000
 #: Units of adding a partition to a session.
 PARTITION_UNITS = 2
-#: What wakes a fetch: a partition, or a change of anything in its session.
-Awaited: TypeAlias = TopicPartition | FetchSession
-#: What says "no session" in requests and answers.
+#: The key of a delayed fetch: a partition, or a session, any of whose partitions may change.
+FetchKey: TypeAlias = TopicPartition | FetchSession
+#: The session id of requests and answers without session.
 NO_SESSION = 0
 
 
 class FetchSessionCache:
-    """``new_id`` gives random positive numbers of 31 bits."""
+    """``slots`` gives the most sessions; ``new_id`` gives random positive numbers of 31 bits."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FetchSessionCache:
         self._partitions_max = partitions_max
         self._eviction = eviction or SessionEviction()
         self._sessions: dict[int, FetchSession] = {}
-        self._watching: dict[TopicPartition, dict[FetchedPartition, None]] = {}
+        self._watching: dict[TopicPartition, dict[CachedPartition, None]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -64,7 +64,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def as_json(self) -> dict[str, int]:
-        """What NodeStatus shows."""
+        """The metrics for NodeStatus."""
         return {
             "fetch_sessions": len(self._sessions),
             "fetch_session_partitions": self.partitions_held,
@@ -75,10 +75,11 @@ class FetchSessionCache:
     # requests
 
     def resume(self, request: FetchRequest, *, by_id: bool, now_ms: int) -> FetchSession | None:
-        """The session of an incremental request, changed as the request says.
+        """The session of an incremental request, with the changes of the request.
 
-        None for requests that are whole in themselves; such a request, and one that leaves its
-        session without partitions, ends the session that it names.  Raises KafkaError.
+        Returns None for a request that names all its partitions.  Such a request, and a request
+        that leaves its session without partitions, ends the session that it names.  Raises
+        KafkaError when the request does not fit its session.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             named = self._sessions.get(request.session_id)
@@ -94,7 +95,7 @@ class FetchSessionCache:
     def resume_in_slices(
         self, request: FetchRequest, *, by_id: bool, now_ms: int
     ) -> Slices[FetchSession | None]:
-        """``resume`` for a request that names many partitions."""
+        """``resume``, in slices, for a request that names many partitions."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return self.resume(request, by_id=by_id, now_ms=now_ms)
         session = self._sessions.get(request.session_id)
@@ -103,11 +104,11 @@ class FetchSessionCache:
         # No other request of this epoch may begin between the slices.
         session.being_updated = True
         try:
-            for topic in in_pieces(request.topics):
+            for topic in in_small_topics(request.topics):
                 self._update(session, (topic,), ())
                 yield PARTITION_UNITS * (1 + len(topic.partitions))
                 _check_not_closed(session)
-            for forgotten in in_pieces(request.forgotten_topics_data):
+            for forgotten in in_small_topics(request.forgotten_topics_data):
                 self._update(session, (), (forgotten,))
                 yield PARTITION_UNITS * (1 + len(forgotten.partitions))
                 _check_not_closed(session)
@@ -127,40 +128,40 @@ class FetchSessionCache:
                 f"{self._partitions_max} partitions",
             )
         session.epoch = next_epoch(session.epoch)
-        self._eviction.used(session, now_ms)
+        self._eviction.touch(session, now_ms)
         self.incremental_fetches += 1
         return session
 
     def open(
-        self, parts: Sequence[FetchedPartition], view: View, *, by_id: bool, now_ms: int
+        self, parts: Sequence[CachedPartition], view: View, *, by_id: bool, now_ms: int
     ) -> FetchSession | None:
-        """A session for the partitions of a request that was whole in itself, all of them due.
+        """A new session for these partitions, all of which are due.
 
-        None when there is no room for it; then the client goes on without.
+        Returns None when there is no room; the client goes on without session then.
         """
         if not parts or not self._make_room(view[0] >= 0, len(parts), now_ms):
             return None
         session = FetchSession(self._unused_id(), view, by_id=by_id, now_ms=now_ms)
         self._sessions[session.session_id] = session
         self.add(session, parts)
-        self._eviction.used(session, now_ms)
+        self._eviction.touch(session, now_ms)
         return session
 
     def has_room(self, partitions: int) -> bool:
-        """Whether sessions may hold so many more partitions."""
+        """Whether the sessions may hold ``partitions`` more partitions."""
         return self.partitions_held + partitions <= self._partitions_max
 
-    def add(self, session: FetchSession, parts: Iterable[FetchedPartition]) -> None:
-        """Put partitions into a session that is open; they are due."""
+    def add(self, session: FetchSession, parts: Iterable[CachedPartition]) -> None:
+        """Add partitions to an open session; they are due."""
         before = len(session)
         for part in parts:
-            session.want(part)
+            session.add(part)
         self.partitions_held += len(session) - before
 
     def close(self, session: FetchSession) -> None:
-        """Forget a session; a fetch of it that waits is still answered."""
+        """Close a session; its delayed fetch, if there is one, is still answered."""
         del self._sessions[session.session_id]
-        self._eviction.gone(session)
+        self._eviction.remove(session)
         self.partitions_held -= len(session)
         session.closed = True
         if not session.waiting:
@@ -168,8 +169,9 @@ class FetchSessionCache:
 
     # changes
 
-    def watch(self, part: FetchedPartition, topic_partition: TopicPartition) -> None:
-        """The next change of a partition makes ``part`` due; each one while a fetch waits."""
+    def watch(self, part: CachedPartition, topic_partition: TopicPartition) -> None:
+        """Let the next change of the partition make ``part`` due, or each change while a fetch of
+        the session waits."""
         if part.watched == topic_partition:
             return
         if part.watched is not None:
@@ -180,12 +182,12 @@ class FetchSessionCache:
     def changed(
         self, topic_partition: TopicPartition, *, followers_only: bool = False
     ) -> Sequence[FetchSession]:
-        """A partition has something to tell; the sessions of which a fetch waits for that."""
+        """A partition has news.  Return the sessions of which a delayed fetch waits for it."""
         watching = self._watching.get(topic_partition)
         if watching is None:
             return ()
         waiting: list[FetchSession] = []
-        told: list[FetchedPartition] = []
+        unwatched: list[CachedPartition] = []
         for part in watching:
             session = part.session
             assert session is not None
@@ -195,12 +197,12 @@ class FetchSessionCache:
             if session.waiting:
                 waiting.append(session)
             else:
-                told.append(part)
-        self._unwatch(told)
+                unwatched.append(part)
+        self._unwatch(unwatched)
         return waiting
 
-    def wait_over(self, session: FetchSession) -> None:
-        """The fetch that waited was answered, or nobody takes the answer."""
+    def end_wait(self, session: FetchSession) -> None:
+        """The session's delayed fetch has ended, answered or not."""
         session.waiting = False
         if session.closed:
             self._unwatch(session.partitions.values())
@@ -214,7 +216,7 @@ class FetchSessionCache:
         for part in held:
             session = part.session
             assert session is not None
-            # Whatever is not looked at anyway must be told about.
+            # A partition that is not due must be watched.
             assert part in session.due or part.watched is not None
             assert not session.waiting or part.watched is not None
 
@@ -225,8 +227,8 @@ class FetchSessionCache:
         forgotten: Iterable[ForgottenTopic],
     ) -> None:
         before = len(session)
-        for part in wanted_partitions(topics):
-            session.want(part)
+        for part in requested_partitions(topics):
+            session.add(part)
         self._unwatch(session.forget(forgotten))
         self.partitions_held += len(session) - before
 
@@ -235,10 +237,12 @@ class FetchSessionCache:
             len(self._sessions) >= self._slots()
             or self.partitions_held + size > self._partitions_max
         ):
-            victim = self._eviction.victim(privileged=privileged, size=size, now_ms=now_ms)
-            if victim is None:
+            evicted = self._eviction.session_to_evict(
+                privileged=privileged, size=size, now_ms=now_ms
+            )
+            if evicted is None:
                 return False
-            self.close(victim)
+            self.close(evicted)
             self.evictions += 1
         return True
 
@@ -248,7 +252,7 @@ class FetchSessionCache:
             session_id = self._new_id()
         return session_id
 
-    def _unwatch(self, parts: Iterable[FetchedPartition]) -> None:
+    def _unwatch(self, parts: Iterable[CachedPartition]) -> None:
         for part in parts:
             if part.watched is None:
                 continue
@@ -260,7 +264,7 @@ class FetchSessionCache:
 
 
 def _check_not_closed(session: FetchSession) -> None:
-    """Another request may have closed it between two slices."""
+    """Raise KafkaError if another request closed the session between two slices."""
     if session.closed:
         raise KafkaError(
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.session_id} was closed"

@@ -1,5 +1,5 @@
-"""Request handlers of a broker: one file per API, each translates and never decides.
+"""The request handlers of a broker: one module per API, which translates and never decides.
 
-Owns: the translation between messages and the partition table, the producer id blocks or the
-control link.  Must not know sockets or files.
+Owns: the translation between messages and the replica manager, the producer id blocks or the
+controller link.  Must not know sockets or files.
 """

@@ -1,11 +1,11 @@
-"""DeleteRecords (key 21) v0-2: move the log start (KIP-107).
+"""DeleteRecords (key 21) v0-2: move the log start offset (KIP-107).
 
-An answer waits until no replica on a live broker holds the deleted records any more; alone, a
-leader answers at once.  What was not reached in time is REQUEST_TIMED_OUT beside the low watermark
-so far, as in Kafka.  Of a partition that is named several times the last target counts, and it is
-answered once, as in Kafka.
+An answer waits until no replica on a live broker holds the deleted records any more; a leader
+without followers answers at once.  A partition that was not done in time gets REQUEST_TIMED_OUT and
+its low watermark so far, as in Kafka.  When a partition is named several times, its last target
+counts and it is answered once, as in Kafka.
 
-Deviation: the new log start is on the disk before anybody sees it; Kafka writes it down later.
+Deviation: the new log start offset is on the disk before any client sees it; Kafka writes it later.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.purgatory import Owner
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.error_responses import refuse_delete_records
@@ -29,13 +29,13 @@ from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-#: Units of looking at one partition.
+#: Units of planning the deletion in one partition.
 _PARTITION_UNITS: Final = 6
 
 
 @dataclass(slots=True)
 class _Deletion:
-    """One partition of the answer; ``target`` is where its low watermark must come to yet."""
+    """One partition of the answer.  Its low watermark has to reach ``target``."""
 
     topic_partition: TopicPartition
     result: DeleteRecordsPartitionResult
@@ -82,7 +82,7 @@ async def _answer(
     deletions: Mapping[str, Sequence[_Deletion]],
     owner: Owner,
 ) -> Slices[DeleteRecordsResponse]:
-    """``deletions`` by topic."""
+    """The response once all deletions are done or late.  ``deletions`` are by topic."""
     every = [deletion for of_topic in deletions.values() for deletion in of_topic]
     targets = {d.topic_partition: d.target for d in every if d.target is not None}
     try:
@@ -91,12 +91,12 @@ async def _answer(
         )
     except StorageError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    pending = [deletion for deletion in every if not _settle(replica_manager, deletion)]
+    pending = [deletion for deletion in every if not _is_done(replica_manager, deletion)]
     if pending:
-        parked = _ParkedDeletions(replica_manager, pending)
+        delayed = _DelayedDeletions(replica_manager, pending)
         keys = [deletion.topic_partition for deletion in pending]
-        replica_manager.delayed_operations.deleters.park(parked, keys, timeout_s, owner)
-        await parked.done
+        replica_manager.delayed_operations.deletions.watch(delayed, keys, timeout_s, owner)
+        await delayed.done
     return _response(deletions)
 
 
@@ -110,20 +110,20 @@ def _response(deletions: Mapping[str, Sequence[_Deletion]]) -> Slices[DeleteReco
     return DeleteRecordsResponse(topics=tuple(topics))
 
 
-class _ParkedDeletions:
-    """Deletions that other replicas have yet to carry out."""
+class _DelayedDeletions:
+    """A delayed operation: deletions that other replicas still have to carry out."""
 
     def __init__(self, replica_manager: ReplicaManager, pending: Sequence[_Deletion]) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._replica_manager = replica_manager
         self._pending = list(pending)
 
-    def look(self, key: TopicPartition, size: int) -> bool:
+    def try_complete(self, key: TopicPartition, size: int) -> bool:
         del size
         self._pending = [
             deletion
             for deletion in self._pending
-            if deletion.topic_partition != key or not _settle(self._replica_manager, deletion)
+            if deletion.topic_partition != key or not _is_done(self._replica_manager, deletion)
         ]
         if not self._pending:
             self._finish()
@@ -138,7 +138,7 @@ class _ParkedDeletions:
             )
         self._finish()
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         self.done.cancel()
 
     def _finish(self) -> None:
@@ -168,8 +168,8 @@ def _move_starts(replica_manager: ReplicaManager, deletions: Iterable[_Deletion]
             deletion.result, deletion.target = _failed(tp.partition, error), None
 
 
-def _settle(replica_manager: ReplicaManager, deletion: _Deletion) -> bool:
-    """Whether there is nothing to wait for any more."""
+def _is_done(replica_manager: ReplicaManager, deletion: _Deletion) -> bool:
+    """Update the result.  Return whether the deletion need not wait any more."""
     if deletion.target is None:
         return True
     tp = deletion.topic_partition

@@ -1,8 +1,8 @@
-"""DescribeLogDirs (key 35) v1-5: the data directories of this broker, and what lies in them.
+"""DescribeLogDirs (key 35) v1-5: the log directories of this broker, and the logs in them.
 
-Sizes are those of the log files alone, as Kafka counts them.  A directory that does not work is
-answered with KAFKA_STORAGE_ERROR and without partitions.  Deviation: partitions are never moved
-between directories (AlterReplicaLogDirs is not served), so no log is a future one, and directories
+Sizes are those of the log files alone, as Kafka counts them.  A log directory that does not work is
+answered with KAFKA_STORAGE_ERROR and without partitions.  Deviation: logs are never moved between
+log directories (AlterReplicaLogDirs is not served), so no log is a future one, and log directories
 cannot be cordoned.
 """
 
@@ -34,7 +34,7 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         _context: RequestContext, request: DescribeLogDirsRequest
     ) -> Slices[DescribeLogDirsResponse]:
         spaces = [
-            (folder, await run_blocking(_space, folder)) for folder in replica_manager.folders
+            (log_dir, await run_blocking(_space, log_dir)) for log_dir in replica_manager.log_dirs
         ]
         return _response(replica_manager, request, spaces)
 
@@ -54,11 +54,11 @@ def _response(
 ) -> Slices[DescribeLogDirsResponse]:
     wanted = yield from _wanted(request)
     results: list[DescribeLogDirsResult] = []
-    for folder, space in spaces:
-        if folder in replica_manager.folders.working:
-            partitions = replica_manager.partitions_in(folder)
-            results.append((yield from _working(folder, space, partitions, wanted)))
-    failed = [_failed(failure.location) for failure in replica_manager.folders.failed]
+    for log_dir, space in spaces:
+        if log_dir in replica_manager.log_dirs.working:
+            partitions = replica_manager.partitions_in(log_dir)
+            results.append((yield from _working(log_dir, space, partitions, wanted)))
+    failed = [_failed(failure.location) for failure in replica_manager.log_dirs.failed]
     return DescribeLogDirsResponse(results=(*results, *failed))
 
 
@@ -72,15 +72,15 @@ def _wanted(request: DescribeLogDirsRequest) -> Slices[Collection[TopicPartition
     return wanted
 
 
-def _space(folder: BrokerDir) -> tuple[int, int]:
+def _space(log_dir: BrokerDir) -> tuple[int, int]:
     try:
-        return folder.half.space()
+        return log_dir.half.space()
     except StorageError:
         return -1, -1
 
 
 def _working(
-    folder: BrokerDir,
+    log_dir: BrokerDir,
     space: tuple[int, int],
     partitions: Iterable[Partition],
     wanted: Collection[TopicPartition] | None,
@@ -98,7 +98,7 @@ def _working(
     yield spent
     total_bytes, usable_bytes = space
     return DescribeLogDirsResult(
-        log_dir=folder.location,
+        log_dir=log_dir.location,
         topics=tuple(
             DescribeLogDirsTopic(name=name, partitions=tuple(found))
             for name, found in topics.items()

@@ -1,7 +1,7 @@
-"""What a Fetch is answered with, and how the answer becomes bytes.
+"""The answers to Fetch requests, and how they become bytes.
 
-Owns: the messages, of few partitions at once and of many in slices.  Must not know how a partition
-is read, nor how a fetch waits.
+Owns: the messages, for few partitions at once and for many in slices.  Must not know how a
+partition is read, or how a fetch waits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.handlers.fetch_scope import Look
+from sparklog.executors.handlers.fetch_context import ReadResult
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition import PartitionRead
 from sparklog.executors.replica_manager import ReplicaManager
@@ -29,35 +29,36 @@ from sparklog.wire.protocol.messages.fetch import (
     PartitionData,
 )
 
-#: Partitions that one fetch looks at, names or is told at once; more are in slices.
+#: Partitions that one fetch names, reads or answers at once; more are worked on in slices.
 PARTITIONS_AT_ONCE: Final = 200
 NO_RECORDS: Final = b""
 #: Units of refusing one partition.
 _FAILURE_UNITS: Final = 3
 
-#: What the answer says about a look; where it names a leader, the endpoint goes into the mapping.
-Told = Callable[[Look, dict[int, NodeEndpoint]], PartitionData]
+#: Makes the answer about one partition.  The endpoint of a leader that it names goes into the
+#: mapping.
+Describe = Callable[[ReadResult, dict[int, NodeEndpoint]], PartitionData]
 
 
 class FetchAnswer:
-    """An answer, as its partitions become known."""
+    """An answer that is made partition by partition."""
 
-    __slots__ = ("_endpoints", "_told", "_topics")
+    __slots__ = ("_describe", "_endpoints", "_topics")
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, describe: Describe) -> None:
+        self._describe = describe
         self._endpoints: dict[int, NodeEndpoint] = {}
         self._topics: dict[tuple[str, UUID | None], list[PartitionData]] = {}
 
-    def add(self, look: Look) -> None:
-        data = self._told(look, self._endpoints)
-        self._topics.setdefault((look.topic, look.part.topic_id), []).append(data)
+    def add(self, result: ReadResult) -> None:
+        data = self._describe(result, self._endpoints)
+        self._topics.setdefault((result.topic, result.part.topic_id), []).append(data)
 
     def response(self, session_id: int) -> FetchResponse:
-        return self.made(session_id, self._topics, self._endpoints)
+        return self.build(session_id, self._topics, self._endpoints)
 
     @staticmethod
-    def made(
+    def build(
         session_id: int,
         topics: Mapping[tuple[str, UUID | None], Sequence[PartitionData]],
         endpoints: Mapping[int, NodeEndpoint],
@@ -73,12 +74,12 @@ class FetchAnswer:
 
 
 def session_error(code: ErrorCode) -> FetchResponse:
-    """About no partition: the client sends all of them in its next request."""
+    """An answer without partitions: the client names all of them in its next request."""
     return FetchResponse(error_code=int(code))
 
 
 def error_response(request: FetchRequest, error: KafkaError) -> Slices[FetchResponse]:
-    """v4-6 have no error of their own: it goes to every partition."""
+    """An error for the whole request.  Versions 4-6 have no field for it, so partitions get it."""
     responses = yield from in_groups(
         request.topics,
         lambda topic: topic.partitions,
@@ -92,7 +93,11 @@ def error_response(request: FetchRequest, error: KafkaError) -> Slices[FetchResp
 
 
 def failed(number: int, code: ErrorCode) -> PartitionData:
-    """As Kafka: the list is empty where there is no partition, and null where there is one."""
+    """The answer about a partition that cannot be read.
+
+    As in Kafka, the list of aborted transactions is empty for a partition that is unknown here, and
+    null for any other one.
+    """
     nowhere = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return PartitionData(
         partition_index=number,
@@ -116,7 +121,7 @@ def with_hint(
     data: PartitionData,
     endpoints: dict[int, NodeEndpoint],
 ) -> PartitionData:
-    """An error with the leader that it is about; the leader's endpoint goes into the mapping."""
+    """Add the current leader to an error; the leader's endpoint goes into the mapping."""
     hint = leader_hint(replica_manager, topic, data.partition_index, data.error_code)
     if hint is None:
         return data
@@ -142,7 +147,7 @@ def encode(header: RequestHeader, response: FetchResponse) -> Reply | Slices[Rep
 def _encoded_in_slices(version: int, correlation_id: int, response: FetchResponse) -> Slices[Any]:
     try:
         return (yield from encode_fetch_response_in_slices(version, correlation_id, response))
-    except GeneratorExit:  # nobody takes the answer any more
+    except GeneratorExit:  # the client is gone
         for topic in response.responses:
             for data in topic.partitions:
                 release_records(data.records)
@@ -150,7 +155,7 @@ def _encoded_in_slices(version: int, correlation_id: int, response: FetchRespons
 
 
 def release_records(records: Any) -> None:
-    """Let go of records that are not sent."""
+    """Release the region of records that are not sent."""
     if records is not None and not isinstance(records, bytes | memoryview):
         region: Region = records
         region.release()

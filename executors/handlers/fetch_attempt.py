@@ -1,36 +1,42 @@
-"""What one look at all partitions of a Fetch found.
+"""One attempt to answer a fetch: the results of reading all its partitions once.
 
-Owns: the regions of the log that it holds until it is answered or given up.  Must not know how a
-partition is read, nor what the answer looks like.
+Owns: the regions of the log that the attempt holds until it is answered or given up.  Must not know
+how a partition is read, or how the answer looks.
 """
 
 from dataclasses import dataclass, field
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.handlers.fetch_answer import release_records
-from sparklog.executors.handlers.fetch_scope import Look
+from sparklog.executors.handlers.fetch_context import ReadResult
 from sparklog.storage_backends.base import Region
 
-#: Regions in one answer; each may hold a file descriptor until it is sent.
+#: Regions in one answer; each of them may hold a file descriptor until it is sent.
 REGIONS_MAX = 64
-#: Cheaper to copy than to send as a region.
+#: Records up to this size are cheaper to copy than to send as a region.
 _COPIED_BYTES_MAX = 4096
 
 
 @dataclass(slots=True)
 class FetchAttempt:
-    """What one look at all partitions found; regions are released unless it is answered."""
+    """The results of one attempt.  ``release`` its regions unless it is answered."""
 
-    looks: list[Look] = field(default_factory=list)
+    results: list[ReadResult] = field(default_factory=list)
     size: int = 0
     urgent: bool = False
-    stale: bool = False
+    lacks_high_watermark: bool = False
     regions: int = 0
-    #: Of partitions that changed after they were looked at: what came with that.
+    #: Bytes that came to partitions after they were read.
     missed: int = 0
 
+    def add(self, result: ReadResult) -> None:
+        self.results.append(result)
+        self.size += result.size
+        self.urgent = self.urgent or result.urgent
+        self.lacks_high_watermark = self.lacks_high_watermark or result.lacks_high_watermark
+
     def hold(self, region: Region) -> Region | bytes:
-        """The records as they go into the answer."""
+        """The records as they go into the answer: a region, or a copy of its bytes."""
         if region.size > _COPIED_BYTES_MAX and self.regions < REGIONS_MAX:
             self.regions += 1
             return region
@@ -42,5 +48,5 @@ class FetchAttempt:
             region.release()
 
     def release(self) -> None:
-        for look in self.looks:
-            release_records(look.data.records)
+        for result in self.results:
+            release_records(result.data.records)

@@ -1,8 +1,8 @@
-"""What only the controller answers: changes of topics, settings, leaders, replicas and brokers,
-and which replicas move (keys 19, 20, 33, 37, 43, 44, 45, 46, 64).
+"""Requests that only the controller answers (keys 19, 20, 33, 37, 43, 44, 45, 46, 64).
 
-A broker passes them to the controller as they came and its answer back.  While the controller is
-away everything is refused with NOT_CONTROLLER, which clients retry.
+They change topics, settings, leaders, replicas and brokers, or list which replicas move.  A broker
+forwards such a request to the controller unchanged, and returns the controller's answer.  While the
+controller is away the requests are refused with NOT_CONTROLLER, which clients retry.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -70,7 +70,8 @@ def _handler(
     refuse: Callable[[Any, KafkaError], Response | Slices[Response]],
 ) -> ApiHandler:
     def handle(context: RequestContext, _request: Any) -> Awaitable[bytes]:
-        # It was decoded here too: what cannot be decoded must not cost the link to the controller.
+        # The request was decoded here too: one that cannot be decoded would cost the connection to
+        # the controller.
         header = context.header
         start = request_header_bytes(
             header.api_key, header.api_version, header.correlation_id, header.client_id
@@ -90,7 +91,7 @@ def _handler(
 
 
 def _encode(header: RequestHeader, response: bytes | Response) -> Reply | Slices[Reply]:
-    """What the controller has answered, as it came, or a refusal of this node."""
+    """The controller's answer, unchanged, or a refusal of this node."""
     return (response,) if isinstance(response, bytes) else _encoded(header, response)
 
 

@@ -1,6 +1,6 @@
-"""Where to go instead: the leader that an answer names beside NOT_LEADER_OR_FOLLOWER (KIP-951).
+"""Leader hints: the current leader in an answer with NOT_LEADER_OR_FOLLOWER (KIP-951).
 
-Owns: the choice of hint.  Must not know in which message it travels.
+Owns: when an answer gets a hint, and which.  Must not know the messages that carry hints.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ _WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderHint:
+    """The current leader of a partition, and where clients reach it."""
+
     node_id: int
     leader_epoch: int
     endpoint: Endpoint
@@ -22,7 +24,7 @@ class LeaderHint:
 def leader_hint(
     replica_manager: ReplicaManager, topic: str, number: int, code: int
 ) -> LeaderHint | None:
-    """The leader that this broker knows of, when it is another one and the error calls for it."""
+    """The leader in the image, if it is another broker and the error ``code`` calls for a hint."""
     if code not in _WRONG_LEADER:
         return None
     state = replica_manager.image.partition(TopicPartition(topic, number))

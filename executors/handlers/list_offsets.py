@@ -1,8 +1,8 @@
 """ListOffsets (key 2) v1-11: earliest, latest, by timestamp, largest timestamp, local and tiered.
 
-Readers that are not replicas see up to the high watermark, or up to the last stable offset when
-they read committed data alone (KIP-98).  Deviations: nothing is tiered, so
-LATEST_TIERED and EARLIEST_PENDING_UPLOAD find nothing (offset -1).
+Consumers see offsets up to the high watermark, or up to the last stable offset when they read only
+committed data (KIP-98).  Deviations: nothing is tiered, so LATEST_TIERED and
+EARLIEST_PENDING_UPLOAD find nothing (offset -1).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from sparklog.wire.protocol.messages.list_offsets import (
 )
 
 _EARLIEST_PENDING_UPLOAD = -6
-#: The version with which each special timestamp came; others that are negative have no meaning.
+#: The first version of each special timestamp; other negative timestamps have no meaning.
 _SPECIAL_SINCE = {
     OffsetSpec.LATEST: 1,
     OffsetSpec.EARLIEST: 1,
@@ -40,9 +40,9 @@ _SPECIAL_SINCE = {
 }
 
 
-#: Units of finding the answer for one partition.
+#: Units of answering one partition, apart from a search.
 _PARTITION_UNITS: Final = 6
-#: Searches of one request that are under way at once.
+#: Searches of one request that run at the same time.
 _SEARCHES_MAX: Final = 64
 
 _Search: TypeAlias = "partial[Coroutine[Any, Any, ListOffsetsPartitionResponse]]"
@@ -74,14 +74,14 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
 
 @dataclass(slots=True)
 class _Wanted:
-    """A partition of the request; one that is named twice is refused and answered once."""
+    """A partition of the request; if it is named twice, it is refused, and answered once."""
 
     part: ListOffsetsPartition
     is_named_twice: bool = False
 
 
 def _wanted(request: ListOffsetsRequest) -> Slices[dict[str, dict[int, _Wanted]]]:
-    """The partitions by topic and number."""
+    """The partitions of the request by topic and number."""
     wanted: dict[str, dict[int, _Wanted]] = {}
     spent = 0
     for topic in request.topics:
@@ -102,7 +102,7 @@ def _wanted(request: ListOffsetsRequest) -> Slices[dict[str, dict[int, _Wanted]]
 
 
 def _when_found(found: Sequence[tuple[str, Sequence[_Found]]]) -> Handled:
-    """The response at once when nothing has to be waited for."""
+    """The response, at once when no partition needs a search."""
     searches = [each for _, parts in found for each in parts if isinstance(each, partial)]
     return _wait(found, searches) if searches else _response(found, {})
 
@@ -110,7 +110,7 @@ def _when_found(found: Sequence[tuple[str, Sequence[_Found]]]) -> Handled:
 async def _wait(
     found: Sequence[tuple[str, Sequence[_Found]]], searches: Sequence[_Search]
 ) -> Slices[ListOffsetsResponse]:
-    """The response once all searches have ended, a few of them at a time."""
+    """The response once all searches have ended, of which only some run at the same time."""
     results: dict[_Search, ListOffsetsPartitionResponse] = {}
     left = iter(searches)
     async with asyncio.TaskGroup() as group:
@@ -173,7 +173,7 @@ async def _search(
     part: ListOffsetsPartition,
     isolation: Isolation,
 ) -> ListOffsetsPartitionResponse:
-    """Records are looked into, off the loop; the partition may move meanwhile."""
+    """Search the records in a worker thread; the partition may move meanwhile."""
     try:
         search = partition.find_offset(part.timestamp, isolation)
         found = await replica_manager.searches.run(connection, partition.topic_partition, search)

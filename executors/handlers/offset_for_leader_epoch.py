@@ -1,5 +1,6 @@
-"""OffsetForLeaderEpoch (key 23) v2-4: where a leader epoch ended, for truncation and its detection
-(KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch (key 23) v2-4: the end offset of a leader epoch.
+
+Followers use it to truncate, consumers to detect truncation (KIP-101, KIP-279, KIP-320).
 """
 
 from typing import Final
@@ -17,7 +18,7 @@ from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-#: Units of looking at one partition.
+#: Units of answering one partition.
 _PARTITION_UNITS: Final = 6
 
 

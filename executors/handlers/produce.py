@@ -1,15 +1,16 @@
 """Produce (key 0) v3-13, advertised from 0 because librdkafka decides about compression by that.
 
-Appends at receipt, so pipelined requests do not wait for each other's answers; those that repeat
-earlier ones are not decoded again and share their work (``repeated_produce``).  acks=0 is never
-answered; when such an append fails the connection is closed, as Kafka does, so that the client
-looks for the right leader.  acks=1 waits for a flush where the topic's settings promise one,
-acks=all for the high watermark.  Where a topic asks for it (``sparklog.validate.batches``), the
-records are decoded in a worker thread before the append (``record_validation``).
+Batches are appended at receipt, so pipelined requests do not wait for each other's answers.
+Requests that repeat earlier ones are not decoded again and share their work (``repeated_produce``).
+acks=0 is never answered; when such an append fails the connection is closed, as in Kafka, so that
+the client looks for the right leader.  acks=1 waits for a flush where the topic's settings promise
+one, acks=all for the high watermark.  Where a topic asks for it (``sparklog.validate.batches``),
+the records are decoded in a worker thread before the append (``record_validation``).
 
-Deviations: transactional producers are refused (INVALID_TXN_STATE); record_errors is always empty,
-because single records are not looked at.  A partition that a request names twice is refused and
-answered once (INVALID_REQUEST), and neither batch is appended; Kafka appends the last one.
+Deviations: transactional producers are refused (INVALID_TXN_STATE).  The field record_errors is
+always empty, because single records are not checked.  A partition that a request names twice is
+refused and answered once (INVALID_REQUEST), and neither batch is appended; Kafka appends the last
+one.
 
 The batches of a request for many partitions are appended in slices; the requests of the connection
 behind it wait, so that the order of each partition's batches stays that of the requests.
@@ -92,7 +93,7 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
 
 
 def _is_long(version: int, topics: Sequence[TopicProduceData]) -> bool:
-    """Whether a request of several partitions has many, many bytes, or a partition twice."""
+    """Whether a request has very many partitions or bytes, or names a partition twice."""
     count = sum([len(topic.partition_data) for topic in topics])
     if len(topics) + count > PARTITIONS_AT_ONCE:
         return True
@@ -107,10 +108,10 @@ def _append_many(
     request: ProduceRequest,
     refusal: KafkaError | None,
 ) -> Slices[Any]:
-    """Append in slices.  Each partition is answered once, and refused if it is named twice."""
+    """Append in slices.  A partition that is named twice is refused, and answered once."""
     version = context.version
     validated: list[_Validated] = []
-    twice = yield from _named_twice(version, request.topic_data)
+    twice = yield from _repeated_partitions(version, request.topic_data)
     refused_twice = KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
     answered: set[tuple[object, int]] = set()
     topics: list[TopicProduceData] = []
@@ -155,7 +156,7 @@ def _append_many(
 
 
 def _owned(request: ProduceRequest) -> ProduceRequest:
-    """The request with records that stay valid when the frame that they came in does not."""
+    """The request with records that stay valid after the memory of its frame is reused."""
     return replace(
         request,
         topic_data=tuple(
@@ -172,13 +173,13 @@ def _owned(request: ProduceRequest) -> ProduceRequest:
 
 
 def _owned_records(records: Records | None) -> Records | None:
-    """Records of a request of many items are views of a copy already."""
+    """A copy of the records.  Those of a request of many items are views of a copy already."""
     if isinstance(records, memoryview) and not isinstance(records.obj, bytes):
         return bytes(records)
     return records
 
 
-def _named_twice(
+def _repeated_partitions(
     version: int, topics: Sequence[TopicProduceData]
 ) -> Slices[set[tuple[object, int]]]:
     """The partitions that a request names several times."""
@@ -233,19 +234,16 @@ def _append(
             appended = replica_manager.validations.submit(partition, part.records, request.acks)
             validated.append(_Validated(outcome, partition, appended))
             return outcome
-        result = partition.append_as_leader(
-            part.records, acks=request.acks, now_ms=replica_manager.now_ms()
-        )
     except KafkaError as error:
         return produce_answer.refused(replica_manager, TopicPartition(name, part.index), error)
-    if result.size:
-        replica_manager.counters.count_appends(name, 1, result.size)
-    replica_manager.carry_out(result.effects)
-    return produce_answer.appended(replica_manager, partition, result)
+    (result,) = replica_manager.append_records(
+        partition, ((part.records, request.acks),), now_ms=replica_manager.now_ms()
+    )
+    return produce_answer.outcome_of(replica_manager, partition, result)
 
 
 class _Validated(NamedTuple):
-    """An outcome that is known once the records of its batch were decoded."""
+    """An outcome that is known once the records of its batch are decoded."""
 
     outcome: Outcome
     partition: Partition
@@ -257,14 +255,9 @@ async def _answer_validated(
     validated: Sequence[_Validated],
     answer: Callable[[], Any],
 ) -> ProduceResponse | Slices[ProduceResponse] | None:
-    """``answer`` once the batches were validated and appended; their order is kept there."""
+    """Call ``answer`` once the batches are validated and appended, which keeps their order."""
     for outcome, partition, appended in validated:
-        result = await appended
-        outcome.take(
-            produce_answer.refused(replica_manager, outcome.topic_partition, result)
-            if isinstance(result, KafkaError)
-            else produce_answer.appended(replica_manager, partition, result)
-        )
+        outcome.take(produce_answer.outcome_of(replica_manager, partition, await appended))
     handled = answer()
     found: ProduceResponse | None = (
         await handled if isinstance(handled, asyncio.Future) else handled
@@ -273,7 +266,7 @@ async def _answer_validated(
 
 
 def _in_turns(make: Callable[[], Slices[Any]]) -> "asyncio.Future[Any]":
-    """What slices end with, or what that is a future of; other work has its turn in between."""
+    """Run slices to their end, with other work in between.  The future is their final result."""
 
     async def run() -> Any:
         slices = make()
@@ -288,7 +281,7 @@ def _in_turns(make: Callable[[], Slices[Any]]) -> "asyncio.Future[Any]":
 
 
 def _check_compression(version: int, part: PartitionProduceData) -> None:
-    """zstd came with v7; older consumers of the topic would not be told (KIP-110)."""
+    """Refuse zstd before v7: older consumers of the topic could not read it (KIP-110)."""
     records = part.records
     if version >= ZSTD_FROM or not records or len(records) <= _ATTRIBUTES_LOW_BYTE:
         return

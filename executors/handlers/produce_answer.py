@@ -1,16 +1,18 @@
-"""What a Produce request is answered with, once its batches were judged.
+"""The answers to Produce requests whose batches were appended or refused.
 
-Owns: the outcome of each partition, parking until what it rests on is safe, and the messages.  Must
-not know how batches are appended or frames arrive.
+Owns: the outcome of each partition, the delayed produce of a request, and the messages.  Must not
+know how batches are appended or frames arrive.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.handlers.connection_waits import owner_of
+from sparklog.executors.handlers.connection_owner import owner_of
+from sparklog.executors.handlers.delayed_produce import DelayedProduce
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.partition import ACKS_NONE, AckWait, Appended, Partition
 from sparklog.executors.replica_manager import ReplicaManager
@@ -27,7 +29,7 @@ from sparklog.wire.protocol.messages.produce import (
     TopicProduceResponse,
 )
 
-#: Refusals that rest on what is in the log; they say where it starts.
+#: Refusals because of the content of the log; their answers say where the log starts.
 _FOUND_IN_THE_LOG = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_TIMESTAMP,
@@ -36,7 +38,7 @@ _FOUND_IN_THE_LOG = (
 )
 
 
-#: Partitions of a request whose answer is made in slices.
+#: A request with more partitions is answered in slices.
 _MANY: Final = 200
 #: Units of answering one partition.
 _PARTITION_UNITS: Final = 3
@@ -44,7 +46,10 @@ _PARTITION_UNITS: Final = 3
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """One partition of the answer; ``refusal`` stands in for it once ``wait`` is settled."""
+    """One partition of the answer.
+
+    Once ``wait`` is settled, ``refusal`` takes the place of ``response`` if there is one.
+    """
 
     topic_partition: TopicPartition
     response: PartitionProduceResponse
@@ -52,7 +57,7 @@ class Outcome:
     refusal: KafkaError | None = None
 
     def take(self, other: "Outcome") -> None:
-        """Become another outcome of the same partition."""
+        """Take over another outcome of the same partition."""
         self.response, self.wait, self.refusal = other.response, other.wait, other.refusal
 
 
@@ -64,13 +69,20 @@ def refused(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaErr
 
 
 def not_safe(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError) -> Outcome:
-    """The outcome of a batch that was written, when what its answer waited for did not come."""
+    """The outcome of a batch that was appended and did not become safe."""
     return Outcome(tp, _failed(replica_manager, tp, error))
 
 
-def appended(replica_manager: ReplicaManager, partition: Partition, result: Appended) -> Outcome:
-    """The outcome of a batch that was written, or was before, or is refused later."""
+def outcome_of(
+    replica_manager: ReplicaManager, partition: Partition, result: Appended | KafkaError
+) -> Outcome:
+    """The outcome of a batch by its result from ``ReplicaManager.append_records``.
+
+    The batch was refused, or was appended now or before, or is refused once it is safe.
+    """
     tp = partition.topic_partition
+    if isinstance(result, KafkaError):
+        return refused(replica_manager, tp, result)
     if not result.size and result.refusal is None:
         replica_manager.counters.duplicates += 1
     response = PartitionProduceResponse(
@@ -100,10 +112,9 @@ def answer(
         if any(outcome.response.error_code for topic in outcomes for outcome in topic):
             context.connection.finish()
         return None
-    waiting = [outcome for topic in outcomes for outcome in topic if outcome.wait is not None]
-    if not waiting:
+    if not [outcome for topic in outcomes for outcome in topic if outcome.wait is not None]:
         return _response(replica_manager, request, outcomes)
-    return _park(replica_manager, context, without_few_records(request), outcomes, waiting)
+    return _delay(replica_manager, context, without_few_records(request), outcomes)
 
 
 def answer_many(
@@ -112,7 +123,7 @@ def answer_many(
     request: ProduceRequest,
     outcomes: Sequence[Sequence[Outcome]],
 ) -> Slices[Any]:
-    """As ``answer``, in slices, for a request without its records."""
+    """As ``answer``, in slices; ``request`` is without its records."""
     waiting: list[Outcome] = []
     failed: list[Outcome] = []
 
@@ -128,29 +139,24 @@ def answer_many(
             context.connection.finish()
         return None
     if waiting:
-        return _park(replica_manager, context, request, outcomes, waiting)
+        return _delay(replica_manager, context, request, outcomes)
     return (yield from _long_response(replica_manager, request, outcomes))
 
 
-def _park(
+def _delay(
     replica_manager: ReplicaManager,
     context: RequestContext,
     request: ProduceRequest,
     outcomes: Sequence[Sequence[Outcome]],
-    waiting: Sequence[Outcome],
 ) -> "asyncio.Future[ProduceResponse | Slices[ProduceResponse]]":
     """``request`` is without its records."""
-    parked = _ParkedProduce(replica_manager, request, outcomes, waiting)
-    keys = [outcome.topic_partition for outcome in waiting]
-    owner = owner_of(replica_manager, context.connection)
-    replica_manager.delayed_operations.writers.park(
-        parked, keys, max(request.timeout_ms, 1) / 1000, owner
-    )
-    return parked.answer
+    delayed = _DelayedRequest(replica_manager, request, outcomes)
+    delayed.begin_wait(request.timeout_ms, owner_of(replica_manager, context.connection))
+    return delayed.answer
 
 
 def error_response(request: ProduceRequest, error: KafkaError) -> Slices[ProduceResponse | None]:
-    """When handling broke down as a whole."""
+    """The answer when the request failed as a whole."""
     if request.acks == ACKS_NONE:
         return None
     responses = yield from in_groups(
@@ -171,7 +177,7 @@ def error_response(request: ProduceRequest, error: KafkaError) -> Slices[Produce
 
 
 def without_records(request: ProduceRequest) -> ProduceRequest | Slices[ProduceRequest]:
-    """The records are valid only while the request is handled; the answer does not need them."""
+    """The request without its records, which are valid only while the request is handled."""
     topics = request.topic_data
     if len(topics) + sum([len(topic.partition_data) for topic in topics]) > _MANY:
         return _without_many_records(request)
@@ -190,7 +196,7 @@ def _without_many_records(request: ProduceRequest) -> Slices[ProduceRequest]:
 
 
 def without_few_records(request: ProduceRequest) -> ProduceRequest:
-    """As ``without_records``, at once."""
+    """As ``without_records``, at once instead of in slices."""
     return replace(
         request,
         topic_data=tuple([
@@ -244,7 +250,7 @@ def _long_response(
     replica_manager: ReplicaManager, request: ProduceRequest, outcomes: Sequence[Sequence[Outcome]]
 ) -> Slices[ProduceResponse]:
     """As ``_response``, in slices."""
-    #: One failure by each leader that failures name is enough to find all leaders.
+    #: A failure for each leader that failures name, which is enough to find all leaders.
     failures: dict[int, Outcome] = {}
 
     def responded(_: object, outcome: Outcome) -> PartitionProduceResponse:
@@ -269,7 +275,7 @@ def _long_response(
 def _leader_endpoints(
     replica_manager: ReplicaManager, failures: Iterable[Outcome]
 ) -> tuple[NodeEndpoint, ...]:
-    """Where the leaders are that the failures name, each once."""
+    """The endpoints of the leaders that the failures name, each once."""
     endpoints: dict[int, NodeEndpoint] = {}
     for outcome in failures:
         tp = outcome.topic_partition
@@ -280,58 +286,35 @@ def _leader_endpoints(
     return tuple(endpoints.values())
 
 
-class _ParkedProduce:
-    """An answer whose partitions become safe one by one; ``request`` is without its records."""
+class _DelayedRequest(DelayedProduce[Outcome]):
+    """A request that is answered when all its batches are safe; it is without its records."""
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         request: ProduceRequest,
         outcomes: Sequence[Sequence[Outcome]],
-        waiting: Sequence[Outcome],
     ) -> None:
-        loop = asyncio.get_running_loop()
+        super().__init__(replica_manager)
         self.answer: asyncio.Future[ProduceResponse | Slices[ProduceResponse]]
-        self.answer = loop.create_future()
-        self._replica_manager = replica_manager
+        self.answer = asyncio.get_running_loop().create_future()
         self._request = request
         self._outcomes = outcomes
-        self._waiting: dict[TopicPartition, list[Outcome]] = {}
-        for outcome in waiting:
-            self._waiting.setdefault(outcome.topic_partition, []).append(outcome)
+        for outcome in (outcome for topic in outcomes for outcome in topic):
+            if outcome.wait is not None:
+                waiting = self._waiting.setdefault(outcome.topic_partition, deque())
+                waiting.append((outcome.wait, outcome))
 
-    def look(self, key: TopicPartition, size: int) -> bool:
-        del size
-        left = [outcome for outcome in self._waiting.pop(key, ()) if not self._settle(outcome)]
-        if left:
-            self._waiting[key] = left
-        if not self._waiting:
-            self._finish()
-        return not self._waiting
-
-    def expire(self) -> None:
-        for outcome in [outcome for group in self._waiting.values() for outcome in group]:
-            late = KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"the append to {outcome.topic_partition} was not safe in time",
-            )
-            outcome.response = _failed(self._replica_manager, outcome.topic_partition, late)
-        self._finish()
-
-    def drop(self) -> None:
+    def cancel(self) -> None:
+        super().cancel()
         self.answer.cancel()
 
-    def _settle(self, outcome: Outcome) -> bool:
-        tp = outcome.topic_partition
-        assert outcome.wait is not None
-        try:
-            if not self._replica_manager.find(tp.topic, tp.partition).is_settled(outcome.wait):
-                return False
-            if outcome.refusal is not None:
-                raise outcome.refusal
-        except KafkaError as error:
-            outcome.response = _failed(self._replica_manager, tp, error)
-        return True
+    def _complete(self, batch: Outcome) -> None:
+        if batch.refusal is not None:
+            self._refuse(batch, batch.refusal)
+
+    def _refuse(self, batch: Outcome, error: KafkaError) -> None:
+        batch.response = _failed(self._replica_manager, batch.topic_partition, error)
 
     def _finish(self) -> None:
         if self.answer.done():

@@ -1,8 +1,8 @@
-"""Produce requests that repeat earlier ones of their connection but for their batches.
+"""Produce requests that repeat an earlier request of their connection with other batches.
 
-Owns: what a connection is known to repeat (requests of one topic), and handling neighbours as one
-run: nothing is decoded or looked up again, and each partition is written to once.  Must not know
-how an append is judged or what an answer rests on.
+Owns: the requests that a connection repeats (each for one topic), and runs of such requests, in
+which nothing is decoded or looked up again and each partition is written to once.  Must not know
+how an append is decided, or what an answer waits for.
 """
 
 from collections import deque
@@ -13,8 +13,8 @@ from uuid import UUID
 
 from sparklog.errors import KafkaError
 from sparklog.executors.handlers import produce_answer
-from sparklog.executors.handlers.connection_waits import owner_of
-from sparklog.executors.handlers.parked_batches import ParkedBatches
+from sparklog.executors.handlers.connection_owner import owner_of
+from sparklog.executors.handlers.delayed_produce import DelayedRun
 from sparklog.executors.partition import ACKS_ALL, Appended, Partition, SentBatch
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import AnswerWith, RequestContext
@@ -31,22 +31,25 @@ from sparklog.wire.protocol.repeated_produce import (
     TakenPart,
 )
 
-#: Requests of one run, and the batches of all of them.
+#: Requests of one run, and batches of one run.
 RUN_MAX = 256
 RUN_BATCHES_MAX = 500
-#: Kinds of requests that are remembered of one connection.
-KINDS_MAX = 256
-#: Kinds of all connections together at which each connection keeps only its last one.
-ALL_KINDS_MAX = 20_000
-#: Bytes in front of the batches of a request that is remembered; names and client ids are shorter.
+#: Request templates that are kept for one connection.
+TEMPLATES_MAX = 256
+#: Templates of all connections at which each connection keeps only its last template.
+ALL_TEMPLATES_MAX = 20_000
+#: Bytes in front of the batches of a request that is kept; names and client ids are shorter.
 BEFORE_BYTES_MAX = 1024
 
 _STATE_KEY = "produce"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kind:
-    """Requests that differ in correlation id and batches alone, and where these go."""
+class _Template:
+    """A request whose repetitions differ only in correlation id and batches.
+
+    ``partitions`` has the partitions that its repetitions named so far.
+    """
 
     shape: ProduceShape
     version: int
@@ -55,15 +58,15 @@ class _Kind:
     topic_id: UUID
     partitions: dict[int, Partition]
 
-    def asked(self, indexes: Iterable[int]) -> ProduceRequest:
-        """The request of this kind for these partitions, without their records."""
+    def request_for(self, indexes: Iterable[int]) -> ProduceRequest:
+        """The request for these partitions, without their records."""
         (topic,) = self.request.topic_data
         parts = tuple([PartitionProduceData(index=index) for index in indexes])
         return replace(self.request, topic_data=(replace(topic, partition_data=parts),))
 
 
-class _Total:
-    """How many kinds all connections of a broker have."""
+class _TemplateCount:
+    """The number of templates of all connections of a broker."""
 
     __slots__ = ("count",)
 
@@ -71,42 +74,42 @@ class _Total:
         self.count = 0
 
 
-class _Known:
-    """The kinds of one connection, by what stands at the start of their frames."""
+class _ConnectionTemplates:
+    """The templates of one connection, by the bytes at the start of their frames."""
 
-    __slots__ = ("_kinds", "_lengths", "_total")
+    __slots__ = ("_lengths", "_templates", "_total")
 
-    def __init__(self, total: _Total) -> None:
+    def __init__(self, total: _TemplateCount) -> None:
         self._total = total
-        self._kinds: dict[bytes, _Kind] = {}
-        #: Where the start may end; few, because a client's names differ little in length.
+        self._templates: dict[bytes, _Template] = {}
+        #: The lengths of these starts; few, because a client's names differ little in length.
         self._lengths: list[int] = []
 
-    def add(self, kind: _Kind) -> None:
-        kinds_max = KINDS_MAX if self._total.count < ALL_KINDS_MAX else 1
-        if len(self._kinds) >= kinds_max:
+    def add(self, template: _Template) -> None:
+        templates_max = TEMPLATES_MAX if self._total.count < ALL_TEMPLATES_MAX else 1
+        if len(self._templates) >= templates_max:
             self.clear()
-        self._total.count += kind.shape.before not in self._kinds
-        self._kinds[kind.shape.before] = kind
-        if kind.shape.parts_at not in self._lengths:
-            self._lengths.append(kind.shape.parts_at)
+        self._total.count += template.shape.before not in self._templates
+        self._templates[template.shape.before] = template
+        if template.shape.parts_at not in self._lengths:
+            self._lengths.append(template.shape.parts_at)
 
-    def forget(self, kind: _Kind) -> None:
-        if self._kinds.pop(kind.shape.before, None) is not None:
+    def forget(self, template: _Template) -> None:
+        if self._templates.pop(template.shape.before, None) is not None:
             self._total.count -= 1
 
     def clear(self) -> None:
-        self._total.count -= len(self._kinds)
-        self._kinds.clear()
+        self._total.count -= len(self._templates)
+        self._templates.clear()
         self._lengths.clear()
 
-    def find(self, frame: memoryview) -> tuple[_Kind, int, list[SentPart]] | None:
-        """Kind, correlation id and batches of a frame."""
+    def find(self, frame: memoryview) -> tuple[_Template, int, list[SentPart]] | None:
+        """Template, correlation id and batches of a frame; None when no template fits."""
         for length in self._lengths:
-            kind = self._kinds.get(bytes(frame[BEFORE_AT:length]))
-            if kind is not None:
-                found = kind.shape.split(frame)
-                return None if found is None else (kind, *found)
+            template = self._templates.get(bytes(frame[BEFORE_AT:length]))
+            if template is not None:
+                found = template.shape.split(frame)
+                return None if found is None else (template, *found)
         return None
 
 
@@ -115,12 +118,12 @@ class RepeatedProduce:
 
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
-        self._total = _Total()
+        self._total = _TemplateCount()
 
     def learn(self, context: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
-        """Several topics, no answer or a refusal: such requests go their own way."""
+        """Keep a request as a template, unless it has several topics, no answer or a refusal."""
         version = context.version
-        # Older ones need a look at the compression of each batch.
+        # In older versions the compression of each batch has to be checked.
         if version < ZSTD_FROM or request.acks not in (1, ACKS_ALL):
             return
         if request.transactional_id is not None or len(request.topic_data) != 1:
@@ -141,12 +144,12 @@ class RepeatedProduce:
         if shape is None or shape.parts_at > BEFORE_BYTES_MAX:
             return
         topic_id = next(iter(found.values())).topic_id
-        known: _Known | None = context.connection.state.get(_STATE_KEY)
-        if known is None:
-            known = context.connection.state[_STATE_KEY] = _Known(self._total)
-            context.connection.call_on_close(known.clear)
+        templates: _ConnectionTemplates | None = context.connection.state.get(_STATE_KEY)
+        if templates is None:
+            templates = context.connection.state[_STATE_KEY] = _ConnectionTemplates(self._total)
+            context.connection.call_on_close(templates.clear)
         asked = produce_answer.without_few_records(request)
-        known.add(_Kind(shape, version, asked, name, topic_id, found))
+        templates.add(_Template(shape, version, asked, name, topic_id, found))
 
     def handle(
         self,
@@ -156,10 +159,10 @@ class RepeatedProduce:
         answer: AnswerWith,
     ) -> Sequence[Answer] | None:
         """See ``Repeats``."""
-        known: _Known | None = context.connection.state.get(_STATE_KEY)
-        if known is None:
+        templates: _ConnectionTemplates | None = context.connection.state.get(_STATE_KEY)
+        if templates is None:
             return None
-        run = _Run(self._replica_manager, context, known)
+        run = _Run(self._replica_manager, context, templates)
         if not run.add(frame):
             return None
         for _ in range(min(len(frames), RUN_MAX - 1)):
@@ -170,202 +173,209 @@ class RepeatedProduce:
 
 
 @dataclass(slots=True)
-class _Share:
-    """What of a run goes to one partition, and what came of it, batch by batch.
+class _PartitionBatches:
+    """The batches of a run that go to one partition.
 
-    ``members`` says whose each batch is: where in the run its request stands.
+    ``positions`` has for each batch the position of its request in the run.
     """
 
     partition: Partition
     index: int
     batches: list[SentBatch] = field(default_factory=list)
-    members: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
 
 
-class _Several:
-    """The batches of one request for more than one, in its order, and what came of each."""
+class _MultiPartitionRequest:
+    """The batches of one request with several, in its order, and their outcomes."""
 
     __slots__ = ("_results", "shares")
 
-    def __init__(self, shares: Sequence[_Share]) -> None:
+    def __init__(self, shares: Sequence[_PartitionBatches]) -> None:
         self.shares = shares
         self._results: dict[int, deque[Appended | KafkaError]] = {}
 
-    def settle(self, share: _Share, result: Appended | KafkaError) -> None:
-        """The next batch of that share."""
+    def settle(self, share: _PartitionBatches, result: Appended | KafkaError) -> None:
+        """Take the outcome of the next batch of that partition."""
         self._results.setdefault(share.index, deque()).append(result)
 
     def take_results(self) -> list[Appended | KafkaError]:
-        """Of all of them."""
+        """The outcomes of all batches, in the order of the request."""
         return [self._results[share.index].popleft() for share in self.shares]
 
 
 class _Run:
-    """Requests of one connection that arrived together, in order."""
+    """Repeated requests of one connection that arrived together, in their order."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, context: RequestContext, known: _Known
+        self,
+        replica_manager: ReplicaManager,
+        context: RequestContext,
+        templates: _ConnectionTemplates,
     ) -> None:
         self._replica_manager = replica_manager
         self._context = context
-        self._known = known
-        #: Kind, correlation id, and its batches when there are more than one.
-        self._members: list[tuple[_Kind, int, _Several | None]] = []
+        self._templates = templates
+        #: Template and correlation id of each request, and its batches when it has several.
+        self._requests: list[tuple[_Template, int, _MultiPartitionRequest | None]] = []
         self._batches = 0
-        self._shares: dict[Partition, _Share] = {}
-        #: Of each kind and partition, what waits to be safe.
-        self._parked: dict[tuple[_Kind, Partition], ParkedBatches] = {}
+        self._shares: dict[Partition, _PartitionBatches] = {}
+        #: The batches that wait to be safe, by template and partition.
+        self._delayed: dict[tuple[_Template, Partition], DelayedRun] = {}
 
     def add(self, frame: memoryview) -> bool:
-        """Take a request in if its kind is known."""
-        found = self._known.find(frame)
+        """Add a request to the run.  Return whether it repeats a template and fits in."""
+        found = self._templates.find(frame)
         if found is None:
             return False
-        kind, correlation_id, parts = found
-        if kind.version != self._context.version:  # that of all answers of a run
+        template, correlation_id, parts = found
+        if template.version != self._context.version:  # all answers of a run have the same version
             return False
-        if self._members and self._batches + len(parts) > RUN_BATCHES_MAX:
+        if self._requests and self._batches + len(parts) > RUN_BATCHES_MAX:
             return False
         self._batches += len(parts)
-        acks = kind.request.acks
+        acks = template.request.acks
         if len(parts) == 1:  # what most clients send, without a loop
             ((index, records),) = parts
-            partition = kind.partitions.get(index)
+            partition = template.partitions.get(index)
             share = None if partition is None else self._shares.get(partition)
-            share = share or self._share(kind, index)
+            share = share or self._batches_for(template, index)
             if share is None:
                 return False
             share.batches.append((records, acks))
-            share.members.append(len(self._members))
-            self._members.append((kind, correlation_id, None))
+            share.positions.append(len(self._requests))
+            self._requests.append((template, correlation_id, None))
             return True
         if len({index for index, _ in parts}) < len(parts):
             return False  # a partition that is named twice is refused
         shares = []
         for index, _ in parts:
-            share = self._share(kind, index)
+            share = self._batches_for(template, index)
             if share is None:
                 return False
             shares.append(share)
         for share, part in zip(shares, parts, strict=True):
             share.batches.append((part[1], acks))
-            share.members.append(len(self._members))
-        self._members.append((kind, correlation_id, _Several(shares)))
+            share.positions.append(len(self._requests))
+        self._requests.append((template, correlation_id, _MultiPartitionRequest(shares)))
         return True
 
-    def _share(self, kind: _Kind, index: int) -> "_Share | None":
-        """Of a partition of the kind's topic."""
-        partition = kind.partitions.get(index)
+    def _batches_for(self, template: _Template, index: int) -> "_PartitionBatches | None":
+        """The batches for a partition of the template's topic; None when it has to be looked up."""
+        partition = template.partitions.get(index)
         if partition is None:
-            partition = self._replica_manager.get(TopicPartition(kind.topic, index))
+            partition = self._replica_manager.get(TopicPartition(template.topic, index))
             if partition is None:
                 return None
-            kind.partitions[index] = partition
+            template.partitions[index] = partition
         share = self._shares.get(partition)
         if share is None:
             here = self._replica_manager.get(partition.topic_partition)
-            if here is not partition or partition.topic_id != kind.topic_id:
-                self._known.forget(kind)  # closed meanwhile, or another topic of that name
+            if here is not partition or partition.topic_id != template.topic_id:
+                self._templates.forget(
+                    template
+                )  # closed meanwhile, or of another topic of that name
                 return None
             if self._replica_manager.validations.wants(partition):
-                self._known.forget(kind)
+                self._templates.forget(template)
                 return None
-            share = self._shares[partition] = _Share(partition, index)
+            share = self._shares[partition] = _PartitionBatches(partition, index)
         return share
 
     def append(self, answer: AnswerWith) -> list[Answer]:
-        """Write every partition's share; the answers in the order of the requests."""
-        answers: list[Answer] = [None] * len(self._members)
+        """Append the batches of every partition.  Return the answers in the requests' order."""
+        answers: list[Answer] = [None] * len(self._requests)
         now_ms = self._replica_manager.now_ms()
         for partition, share in self._shares.items():
-            if not share.batches:  # of a request that is none of this run, after all
+            if not share.batches:  # its request was not added in the end
                 continue
-            results = partition.append_all_as_leader(share.batches, now_ms=now_ms)
-            self._count(partition.topic_partition, results)
-            for member, result in zip(share.members, results, strict=True):
-                if isinstance(result, Appended) and result.effects:
-                    self._replica_manager.carry_out(result.effects)
-                kind, correlation_id, several = self._members[member]
-                if several is not None:
-                    several.settle(share, result)
+            results = self._replica_manager.append_records(partition, share.batches, now_ms=now_ms)
+            for position, result in zip(share.positions, results, strict=True):
+                template, correlation_id, multi = self._requests[position]
+                if multi is not None:
+                    multi.settle(share, result)
                 elif isinstance(result, Appended) and result.size and result.refusal is None:
-                    answers[member] = self._taken(kind, correlation_id, share, result, answer)
-                else:
-                    answers[member] = self._judged(
-                        kind, correlation_id, (share,), (result,), answer
+                    answers[position] = self._answer_appended(
+                        template, correlation_id, share, result, answer
                     )
-        for member, (kind, correlation_id, several) in enumerate(self._members):
-            if several is not None:
-                answers[member] = self._answer(kind, correlation_id, several, answer)
-        for (kind, _), parked in self._parked.items():
+                else:
+                    answers[position] = self._answer_outcomes(
+                        template, correlation_id, (share,), (result,), answer
+                    )
+        for position, (template, correlation_id, multi) in enumerate(self._requests):
+            if multi is not None:
+                answers[position] = self._answer_multi(template, correlation_id, multi, answer)
+        for (template, _), delayed in self._delayed.items():
             owner = owner_of(self._replica_manager, self._context.connection)
-            parked.park(max(kind.request.timeout_ms, 1) / 1000, owner)
+            delayed.begin_wait(template.request.timeout_ms, owner)
         return answers
 
-    def _taken(
-        self, kind: _Kind, correlation_id: int, share: _Share, result: Appended, answer: AnswerWith
+    def _answer_appended(
+        self,
+        template: _Template,
+        correlation_id: int,
+        share: _PartitionBatches,
+        result: Appended,
+        answer: AnswerWith,
     ) -> Answer:
-        """The answer to a request whose only batch was written, now or once it is safe."""
-        given = kind.shape.answer_one(
+        """The answer to a request whose only batch was appended, now or once it is safe."""
+        encoded = template.shape.answer_one(
             correlation_id, share.index, 0, result.base_offset, result.log_append_time,
             result.log_start_offset,
         )  # fmt: skip
         if result.wait is None:
-            return (given,)
-        return self._parked_of(kind, share.partition, answer).add(
-            result.wait, correlation_id, given
-        )
+            return (encoded,)
+        delayed = self._delayed_of(template, share.partition, answer)
+        return delayed.add(result.wait, correlation_id, encoded)
 
-    def _answer(
-        self, kind: _Kind, correlation_id: int, several: _Several, answer: AnswerWith
+    def _answer_multi(
+        self,
+        template: _Template,
+        correlation_id: int,
+        multi: _MultiPartitionRequest,
+        answer: AnswerWith,
     ) -> Answer:
-        """The answer to a request of more batches than one."""
-        results = several.take_results()
+        """The answer to a request with several batches."""
+        results = multi.take_results()
         taken: list[TakenPart] = [
             (share.index, 0, result.base_offset, result.log_append_time, result.log_start_offset)
-            for share, result in zip(several.shares, results, strict=True)
+            for share, result in zip(multi.shares, results, strict=True)
             if isinstance(result, Appended) and result.size
             and result.refusal is None and result.wait is None
         ]  # fmt: skip
         if len(taken) == len(results):
-            return (kind.shape.answer(correlation_id, taken),)
-        return self._judged(kind, correlation_id, several.shares, results, answer)
+            return (template.shape.answer(correlation_id, taken),)
+        return self._answer_outcomes(template, correlation_id, multi.shares, results, answer)
 
-    def _parked_of(self, kind: _Kind, partition: Partition, answer: AnswerWith) -> ParkedBatches:
-        parked = self._parked.get((kind, partition))
-        if parked is None:
+    def _delayed_of(
+        self, template: _Template, partition: Partition, answer: AnswerWith
+    ) -> DelayedRun:
+        delayed = self._delayed.get((template, partition))
+        if delayed is None:
             tp = partition.topic_partition
-            # Not by a method: a run holds what was received.
-            asked = kind.asked([tp.partition])
+            # A bound method would keep the run, and with it the received bytes.
+            asked = template.request_for([tp.partition])
             refuse = partial(_refuse, self._replica_manager, self._context, tp, asked, answer)
-            parked = self._parked[kind, partition] = ParkedBatches(
+            delayed = self._delayed[template, partition] = DelayedRun(
                 self._replica_manager, tp, refuse
             )
-        return parked
+        return delayed
 
-    def _count(self, tp: TopicPartition, results: Sequence[Appended | KafkaError]) -> None:
-        sizes = [result.size for result in results if isinstance(result, Appended) and result.size]
-        if sizes:
-            self._replica_manager.counters.count_appends(tp.topic, len(sizes), sum(sizes))
-
-    def _judged(
+    def _answer_outcomes(
         self,
-        kind: _Kind,
+        template: _Template,
         correlation_id: int,
-        shares: Sequence[_Share],
+        shares: Sequence[_PartitionBatches],
         results: Sequence[Appended | KafkaError],
         answer: AnswerWith,
     ) -> Answer:
-        """The answer to a request whose batches were not all simply taken."""
+        """The answer to a request of which a batch is a duplicate, is refused, or waits."""
         replica_manager = self._replica_manager
         outcomes = [
-            produce_answer.refused(replica_manager, share.partition.topic_partition, result)
-            if isinstance(result, KafkaError)
-            else produce_answer.appended(replica_manager, share.partition, result)
+            produce_answer.outcome_of(replica_manager, share.partition, result)
             for share, result in zip(shares, results, strict=True)
         ]
         context = _context_of(self._context, correlation_id)
-        request = kind.asked([outcome.topic_partition.partition for outcome in outcomes])
+        request = template.request_for([outcome.topic_partition.partition for outcome in outcomes])
         handled = produce_answer.answer(replica_manager, context, request, [outcomes])
         return answer(context.header, request, handled)
 
@@ -379,7 +389,7 @@ def _refuse(
     correlation_id: int,
     error: KafkaError,
 ) -> Reply:
-    """The answer to a batch that was written and did not become safe."""
+    """The answer to a batch that was appended and did not become safe."""
     outcome = produce_answer.not_safe(replica_manager, tp, error)
     context = _context_of(context, correlation_id)
     handled = produce_answer.answer(replica_manager, context, request, [[outcome]])
@@ -389,7 +399,7 @@ def _refuse(
 
 
 def _context_of(context: RequestContext, correlation_id: int) -> RequestContext:
-    """Of another request of the same run."""
+    """The context of another request of the same run."""
     asked = context.header
     header = RequestHeader(
         api_key=asked.api_key,

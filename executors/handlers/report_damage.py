@@ -1,6 +1,7 @@
-"""ReportDamage (key 20013): a member got a damaged batch from this broker, which is to check it.
+"""ReportDamage (key 20013): a member got a damaged batch from this broker.
 
-Answered at once; the check comes when it is its turn, and at most so often for a segment.
+The request is answered at once.  The broker checks the segment later, and each segment only now and
+then.
 """
 
 from sparklog.errors import ErrorCode, KafkaError

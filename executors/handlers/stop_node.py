@@ -1,4 +1,4 @@
-"""StopNode (key 20008): a clean stop, asked for by a member.  Answered before it begins."""
+"""StopNode (key 20008): a member asks for a clean stop, which begins after the answer."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
-"""Answers that wait for something to change: delayed fetches, parked acknowledgements, deletions.
+"""The purgatory: delayed operations that wait for a change of a key, or for their deadline.
 
-Owns: who waits for which key, how long, and for whom.  A waiter is asked whenever one of its keys
-is woken, told when its time is up, and dropped when nobody is left to take its answer; it is
-forgotten as soon as one of these has ended it.  Must not know what is waited for.
+Owns: which operation waits for which keys, for how long, and for which connection.  An operation is
+tried again whenever one of its keys has changed.  It expires at its deadline, and is cancelled when
+its owner has closed.  Each of these ends the wait once.  Must not know what an operation waits for.
 """
 
 from collections.abc import Hashable, Iterable
@@ -14,75 +14,81 @@ from sparklog.executors.purgatory.timer import Timer, Timers
 KeyT = TypeVar("KeyT", bound=Hashable)
 KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
-#: Waiters at once; one more is expired at once, which answers it with what there is.
-WAITERS_MAX = 100_000
-#: Keys of all waiters together, because each takes memory; a waiter with more is expired at once.
+#: Operations that wait at the same time; a further operation expires at once.
+OPERATIONS_MAX = 100_000
+#: Keys of all operations together, because each key takes memory; an operation that would exceed
+#: the limit expires at once.
 KEYS_MAX = 250_000
 
 
-class Waiter(Protocol[KeyT_contra]):
-    """A delayed operation.  None of the methods may raise."""
+class DelayedOperation(Protocol[KeyT_contra]):
+    """A request whose answer waits.  None of the methods may raise."""
 
-    def look(self, key: KeyT_contra, size: int) -> bool:
-        """``key`` changed (``size``: bytes that came with it); True when this has answered."""
+    def try_complete(self, key: KeyT_contra, size: int) -> bool:
+        """``key`` has changed.  Return whether the operation has answered.
+
+        ``size`` is the number of bytes that came with the change, 0 for a change of another kind.
+        """
 
     def expire(self) -> None:
-        """Answer now, with what there is."""
+        """Answer now, with what there is: the deadline has passed."""
 
-    def drop(self) -> None:
-        """Nobody takes the answer any more."""
+    def cancel(self) -> None:
+        """End without an answer: the client's connection is closed."""
 
 
-class _Parked(Generic[KeyT]):
-    __slots__ = ("keys", "owner", "purgatory", "timer", "waiter")
+class _Watched(Generic[KeyT]):
+    """An operation that waits; ``timer`` is None before and after the wait."""
+
+    __slots__ = ("keys", "operation", "owner", "purgatory", "timer")
 
     def __init__(
         self,
         purgatory: "Purgatory[KeyT]",
-        waiter: Waiter[KeyT],
+        operation: DelayedOperation[KeyT],
         keys: tuple[KeyT, ...],
         owner: "Owner | None",
     ) -> None:
         self.purgatory = purgatory
-        self.waiter = waiter
+        self.operation = operation
         self.keys = keys
         self.owner = owner
         self.timer: Timer | None = None
 
 
 class Owner:
-    """Whom answers are for.  Its waiters are dropped when it leaves."""
+    """The client for which operations wait.  They are cancelled when it closes."""
 
     def __init__(self) -> None:
-        self.left = False
-        self._parked: dict[_Parked[Any], None] = {}
+        self.closed = False
+        self._watched: dict[_Watched[Any], None] = {}
 
     def __len__(self) -> int:
-        return len(self._parked)
+        return len(self._watched)
 
-    def leave(self) -> None:
-        """Drop everything that waits for this owner, or that will."""
-        self.left = True
-        for parked in list(self._parked):
-            parked.purgatory.drop(parked)
+    def close(self) -> None:
+        """Cancel the operations of this owner, and those that are still to come."""
+        self.closed = True
+        for watched in list(self._watched):
+            watched.purgatory.cancel(watched)
 
-    def hurry(self, purgatory: "Purgatory[Any]") -> None:
-        """Expire what waits for this owner in one purgatory."""
-        for parked in list(self._parked):
-            if parked.purgatory is purgatory:
-                purgatory.expire(parked)
+    def expire(self, purgatory: "Purgatory[Any]") -> None:
+        """Expire the operations of this owner in one purgatory."""
+        for watched in list(self._watched):
+            if watched.purgatory is purgatory:
+                purgatory.expire(watched)
 
 
 class Purgatory(Generic[KeyT]):
-    """Waiters by key."""
+    """Operations by the keys that they wait for."""
 
     def __init__(
-        self, timers: Timers, *, waiters_max: int = WAITERS_MAX, keys_max: int = KEYS_MAX
+        self, timers: Timers, *, operations_max: int = OPERATIONS_MAX, keys_max: int = KEYS_MAX
     ) -> None:
         self._timers = timers
-        self._waiters_max = waiters_max
+        self._operations_max = operations_max
         self._keys_max = keys_max
-        self._by_key: dict[KeyT, dict[_Parked[KeyT], None]] = {}
+        self._by_key: dict[KeyT, dict[_Watched[KeyT], None]] = {}
         self._count = 0
         self._keys = 0
         self._closed = False
@@ -90,82 +96,86 @@ class Purgatory(Generic[KeyT]):
     def __len__(self) -> int:
         return self._count
 
-    def park(
+    def watch(
         self,
-        waiter: Waiter[KeyT],
+        operation: DelayedOperation[KeyT],
         keys: Iterable[KeyT],
         timeout_s: float,
         owner: Owner | None = None,
     ) -> None:
-        """Ask ``waiter`` again when one of ``keys`` is woken, at the latest after ``timeout_s``."""
-        if self._closed or self._count >= self._waiters_max or timeout_s <= 0:
-            waiter.expire()
-            return
-        if owner is not None and owner.left:
-            waiter.drop()
-            return
-        parked = _Parked(self, waiter, tuple(keys), owner)
-        if self._keys + len(parked.keys) > self._keys_max:
-            waiter.expire()
-            return
-        self._keys += len(parked.keys)
-        for key in parked.keys:
-            self._by_key.setdefault(key, {})[parked] = None
-        self._count += 1
-        parked.timer = self._timers.call_later(timeout_s, partial(self.expire, parked))
-        if owner is not None:
-            owner._parked[parked] = None
+        """Let ``operation`` wait for a change of one of ``keys``, at most ``timeout_s`` seconds.
 
-    def wake(self, key: KeyT, size: int = 0) -> None:
-        """Ask everybody who waits for ``key``."""
+        The operation expires at once when there is no room for it, and is cancelled at once when
+        ``owner`` has closed.
+        """
+        if self._closed or self._count >= self._operations_max or timeout_s <= 0:
+            operation.expire()
+            return
+        if owner is not None and owner.closed:
+            operation.cancel()
+            return
+        watched = _Watched(self, operation, tuple(keys), owner)
+        if self._keys + len(watched.keys) > self._keys_max:
+            operation.expire()
+            return
+        self._keys += len(watched.keys)
+        for key in watched.keys:
+            self._by_key.setdefault(key, {})[watched] = None
+        self._count += 1
+        watched.timer = self._timers.call_later(timeout_s, partial(self.expire, watched))
+        if owner is not None:
+            owner._watched[watched] = None
+
+    def check_and_complete(self, key: KeyT, size: int = 0) -> None:
+        """``key`` has changed, by ``size`` bytes: try the operations that wait for it."""
         group = self._by_key.get(key)
         if group is None:
             return
-        for parked in list(group):
-            if parked.timer is not None and parked.waiter.look(key, size):
-                self._forget(parked)
+        for watched in list(group):
+            if watched.timer is not None and watched.operation.try_complete(key, size):
+                self._forget(watched)
 
-    def wake_all(self) -> None:
-        """Ask everybody, about each of their keys."""
+    def check_and_complete_all(self) -> None:
+        """Try every operation, with each of its keys."""
         for key in list(self._by_key):
-            self.wake(key)
+            self.check_and_complete(key)
 
     def close(self) -> None:
-        """Expire everybody; whoever comes later is expired at once."""
+        """Expire every operation; later operations expire at once."""
         self._closed = True
         while self._by_key:
             self.expire(next(iter(next(iter(self._by_key.values())))))
 
-    def expire(self, parked: _Parked[KeyT]) -> None:
-        """Its time is up, unless it was ended in the same turn of the loop."""
-        if self._forget(parked):
-            parked.waiter.expire()
+    def expire(self, watched: _Watched[KeyT]) -> None:
+        """The deadline has passed.  The operation may have ended in the same turn of the loop."""
+        if self._forget(watched):
+            watched.operation.expire()
 
-    def drop(self, parked: _Parked[KeyT]) -> None:
-        if self._forget(parked):
-            parked.waiter.drop()
+    def cancel(self, watched: _Watched[KeyT]) -> None:
+        if self._forget(watched):
+            watched.operation.cancel()
 
     def check_invariants(self) -> None:
-        waiting = {parked for group in self._by_key.values() for parked in group}
+        waiting = {watched for group in self._by_key.values() for watched in group}
         assert all(self._by_key.values())
         assert len(waiting) == self._count
-        assert sum(len(parked.keys) for parked in waiting) == self._keys
-        assert all(parked.timer is not None for parked in waiting)
-        assert all(p.owner is None or p in p.owner._parked for p in waiting)
+        assert sum(len(watched.keys) for watched in waiting) == self._keys
+        assert all(watched.timer is not None for watched in waiting)
+        assert all(p.owner is None or p in p.owner._watched for p in waiting)
 
-    def _forget(self, parked: _Parked[KeyT]) -> bool:
-        """False when it was forgotten before."""
-        if parked.timer is None:
+    def _forget(self, watched: _Watched[KeyT]) -> bool:
+        """End the wait.  Return False when it had ended before."""
+        if watched.timer is None:
             return False
-        self._timers.cancel(parked.timer)
-        parked.timer = None
+        self._timers.cancel(watched.timer)
+        watched.timer = None
         self._count -= 1
-        self._keys -= len(parked.keys)
-        if parked.owner is not None:
-            del parked.owner._parked[parked]
-        for key in set(parked.keys):
+        self._keys -= len(watched.keys)
+        if watched.owner is not None:
+            del watched.owner._watched[watched]
+        for key in set(watched.keys):
             group = self._by_key[key]
-            del group[parked]
+            del group[watched]
             if not group:
                 del self._by_key[key]
         return True

@@ -1,7 +1,7 @@
-"""One timer of the event loop for everything in a broker that waits with a deadline.
+"""One timer of the event loop for all deadlines of a broker.
 
 Owns: the timing wheel's clock (the loop's), and the one timer, armed for the next deadline only.
-Must not know what waits.
+Must not know what the deadlines are for.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from sparklog.executors.purgatory.timing_wheel import TimingWheel, WheelEntry
 
 Timer: TypeAlias = WheelEntry[Callable[[], None]]
 
-#: A timer may be so late.
+#: How late a timer may be, apart from the loop itself.
 TICK_MS = 1
 
 
 class Timers:
-    """Callbacks at deadlines, on one loop.  While nothing waits the loop has no timer."""
+    """Callbacks at deadlines, on one loop.  Without deadlines the loop has no timer."""
 
     def __init__(self) -> None:
         self._wheel: TimingWheel[Callable[[], None]] | None = None
@@ -30,11 +30,11 @@ class Timers:
 
     @property
     def armed(self) -> bool:
-        """Whether the loop holds a timer of ours."""
+        """Whether the loop holds the timer of this object."""
         return self._handle is not None
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` once, never early."""
+        """Call ``callback`` once, in ``delay_s`` seconds or a little later, never earlier."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         if self._wheel is None:
@@ -45,7 +45,7 @@ class Timers:
         return timer
 
     def cancel(self, timer: Timer) -> None:
-        """Nothing happens when its time has come already."""
+        """Cancel a timer; one that has fired stays fired."""
         assert self._wheel is not None
         if self._wheel.cancel(timer) and not self._wheel and self._handle is not None:
             self._handle.cancel()
@@ -64,7 +64,7 @@ class Timers:
         wheel, loop = self._wheel, asyncio.get_running_loop()
         assert wheel is not None
         self._handle = None
-        # The loop fires up to its clock's resolution early; then it is the armed time all the same.
+        # The loop fires up to its clock's resolution early; that counts as the armed time.
         due = wheel.advance(max(int(loop.time() * 1000), self._armed_ms))
         for timer in due:
             loop.call_soon(timer.value)

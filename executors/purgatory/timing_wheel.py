@@ -3,10 +3,10 @@
 Owns: which entries are due.  Must not know clocks, loops or what an entry is for.
 
 Adding and cancelling cost the same however many entries there are.  An entry lies in a bucket that
-spans one tick; what is farther away than a wheel reaches lies in the wheel above, whose tick is the
-whole span of the one below, and comes down when its bucket's time has come (as in Kafka's
-``TimingWheel``, whose buckets wait in a queue of their own, too).  An entry is never due early:
-deadlines are rounded up to a tick.
+spans one tick.  An entry farther away than a wheel reaches lies in the wheel above, whose tick is
+the whole span of the wheel below; it comes down when the time of its bucket has come.  That is as
+in Kafka's ``TimingWheel``, whose buckets wait in a queue of their own, too.  An entry is never due
+early: deadlines are rounded up to a tick.
 """
 
 import heapq
@@ -16,7 +16,7 @@ ValueT = TypeVar("ValueT")
 
 
 class WheelEntry(Generic[ValueT]):
-    """Something with a deadline; ``waiting`` until it was due or cancelled."""
+    """A value with a deadline.  It is ``waiting`` until it is due or cancelled."""
 
     __slots__ = ("_bucket", "deadline_ms", "value")
 
@@ -40,9 +40,10 @@ class TimingWheel(Generic[ValueT]):
         self._ticks = ticks
         self._now_ms = now_ms
         self._count = 0
-        #: By wheel (0 is the finest) and number of its tick since the clock's zero.
+        #: Entries by wheel (0 is the finest) and number of its tick since the clock's zero.
         self._buckets: dict[tuple[int, int], dict[WheelEntry[ValueT], None]] = {}
-        #: When each bucket's time comes, soonest first; emptied buckets are dropped at the top.
+        #: The time of each bucket, its wheel and its tick, as a heap.  Emptied buckets are removed
+        #: when they come to the top.
         self._order: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
@@ -50,7 +51,7 @@ class TimingWheel(Generic[ValueT]):
 
     @property
     def next_ms(self) -> int | None:
-        """When ``advance`` has something to do; None when nothing waits."""
+        """When ``advance`` has something to do; None when no entry waits."""
         order = self._order
         while order:
             at_ms, wheel, tick = order[0]
@@ -61,7 +62,7 @@ class TimingWheel(Generic[ValueT]):
         return None
 
     def add(self, value: ValueT, deadline_ms: int) -> WheelEntry[ValueT]:
-        """A deadline that has passed is due at the next ``advance``."""
+        """Add a value; one whose deadline has passed is due at the next ``advance``."""
         rounded_ms = -(-deadline_ms // self._tick_ms) * self._tick_ms
         entry = WheelEntry(value, rounded_ms)
         self._place(entry)
@@ -69,7 +70,7 @@ class TimingWheel(Generic[ValueT]):
         return entry
 
     def cancel(self, entry: WheelEntry[ValueT]) -> bool:
-        """False when it was due or cancelled before."""
+        """Cancel an entry.  Return False when it was due or cancelled before."""
         if entry._bucket is None:
             return False
         del entry._bucket[entry]
@@ -78,7 +79,7 @@ class TimingWheel(Generic[ValueT]):
         return True
 
     def advance(self, now_ms: int) -> list[WheelEntry[ValueT]]:
-        """What is due at ``now_ms``, soonest first; it is no longer in the wheel."""
+        """Take out and return the entries that are due at ``now_ms``, soonest first."""
         self._now_ms = max(self._now_ms, now_ms)
         due: list[WheelEntry[ValueT]] = []
         while self._order and self._order[0][0] <= now_ms:
@@ -90,7 +91,7 @@ class TimingWheel(Generic[ValueT]):
                 else:
                     self._place(entry)
         self._count -= len(due)
-        # Buckets of upper wheels hold entries in the order of their coming.
+        # Buckets of upper wheels hold entries in the order in which they were added.
         due.sort(key=_deadline)
         return due
 

@@ -12,11 +12,11 @@ from sparklog.executors.replica_manager.log_maintenance import (
     purge_deleted,
     synchronous,
 )
+from sparklog.executors.replica_manager.log_reads import LogReads
 from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.executors.replica_manager.record_validation import QUEUED_BYTES_MAX
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
-from sparklog.executors.replica_manager.replica_selector import closest_replica
 
 __all__ = [
     "QUEUED_BYTES_MAX",
@@ -24,9 +24,9 @@ __all__ = [
     "SEARCHES_MAX",
     "BrokerMetrics",
     "LogEndReports",
+    "LogReads",
     "ReplicaManager",
     "clean_up",
-    "closest_replica",
     "expire_producers",
     "offline_replicas",
     "purge_deleted",

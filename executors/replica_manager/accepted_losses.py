@@ -1,9 +1,9 @@
-"""Lost logs that somebody gave up for good, so that their partitions go on with empty ones.
+"""Lost logs that the operator gives up, so that their partitions go on with empty logs.
 
 Owns: which losses the setting ``lost.logs.accept`` still covers.  Must not know what a loss is.
 
-Naming a partition in the setting accepts one loss.  What was used is written down, so that the
-next loss of the same partition is not accepted because the name was forgotten in the setting.  A
+Naming a partition in the setting accepts one loss.  The accepted losses are written down, so that
+a later loss of the same partition is not accepted only because its name was left in the setting.  A
 partition that is taken out of the setting may be named again.
 """
 
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 class AcceptedLosses:
-    """Of one broker folder.  What is asked of it blocks."""
+    """The accepted losses of one log directory.  Its methods block."""
 
-    def __init__(self, folder: BrokerDir) -> None:
-        self._half = folder.half
-        self._path = f"{folder.path}/{ACCEPTED_LOSSES}"
+    def __init__(self, log_dir: BrokerDir) -> None:
+        self._half = log_dir.half
+        self._path = f"{log_dir.path}/{ACCEPTED_LOSSES}"
 
     def use(self, topic_partition: TopicPartition, setting: str) -> bool:
-        """Whether the setting accepts this loss; it will not accept another one.
+        """Whether the setting accepts this loss; it will not accept the next one.
 
         Raises StorageError, and then nothing is accepted.
         """

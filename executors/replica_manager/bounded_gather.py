@@ -1,6 +1,6 @@
-"""The same work on many items, some at a time.
+"""The same work on many items, a bounded number of them at the same time.
 
-Owns: how many are under way.  Must not know the work.
+Owns: how many items are worked on.  Must not know the work.
 """
 
 import asyncio
@@ -14,7 +14,10 @@ R = TypeVar("R")
 async def bounded_gather(
     work: Callable[[T], Awaitable[R]], items: Iterable[T], together: int
 ) -> list[R]:
-    """What the work gives for every item, in their order.  Raises what the work raises."""
+    """The results of ``work`` for all items, in their order.  Raises what ``work`` raises.
+
+    At most ``together`` items are worked on at the same time.
+    """
     places = asyncio.Semaphore(together)
 
     async def one(item: T) -> R:

@@ -1,7 +1,7 @@
-"""The settings that a broker goes by now: what it was started with, and what was changed since.
+"""The dynamic configuration: the settings of a broker's start, and the changes since.
 
 Owns: the broker's settings and those of its topics, each resolved once per change.  Must not know
-who uses them.
+which code uses them.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from sparklog.service.settings import changed_config
 
 
 class DynamicConfig:
-    """Of one broker.  ``broker`` is another object after every change."""
+    """The settings of one broker.  ``broker`` is another object after every change."""
 
     def __init__(self, node_id: int, settings: Mapping[str, str]) -> None:
         self._node_id = node_id
@@ -21,7 +21,7 @@ class DynamicConfig:
         self._topics: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
 
     def follow(self, image: ClusterImage) -> None:
-        """Take what the image says of this broker."""
+        """Take over the settings that the image has for this broker."""
         overrides = image.broker_overrides(self._node_id)
         if overrides != self._overrides:
             self._overrides = overrides

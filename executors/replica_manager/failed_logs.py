@@ -1,12 +1,12 @@
-"""Replicas of this broker whose logs do not work: why, and which of them may be copied anew.
+"""The failed logs of this broker: why each failed, and when a lost log may be replaced.
 
-Owns: the reasons, and the rule when what is left of a log may be put aside.  Must not know files,
+Owns: the reasons, and the rule when the rest of a lost log may be renamed.  Must not know files,
 threads or the network.
 
-A log whose files vanished or changed, or that is damaged, is *lost*: the controller is told so, and
+A log whose files vanished or changed, or that is damaged, is *lost*.  The controller is told, and
 takes the replica out of every set from which leaders come, if another replica can lead.  Once the
-cluster image shows that this was done after the loss, nothing depends on the remains any more, and
-the broker copies the leader's log.  Where no other replica can lead, nothing is put aside.
+cluster image shows that this was done after the loss, nothing depends on the rest of the log any
+more, and the broker copies the leader's log.  Where no other replica can lead, the rest is kept.
 """
 
 import logging
@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 class FailedLog:
     """Why a replica does not work.
 
-    ``lost``: another replica's log is to be copied.  ``leader_epoch`` is the highest that this
-    broker knew when the log failed.
+    ``lost`` means that the log of another replica is to be copied.  ``leader_epoch`` is the highest
+    leader epoch that this broker knew when the log failed.
     """
 
     topic_id: UUID
@@ -47,7 +47,7 @@ def means_loss(error: SparklogError) -> bool:
 
 
 class FailedLogs:
-    """Of one broker, by partition."""
+    """The failed logs of one broker, by partition."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -72,7 +72,7 @@ class FailedLogs:
         error: SparklogError,
         state: PartitionImage | None,
     ) -> None:
-        """A later failure replaces an earlier one.  ``state`` is what the image says now."""
+        """Note a failure, in place of an earlier one.  ``state`` is the partition in the image."""
         self._failed[topic_partition] = FailedLog(
             topic_id=topic_id,
             error=error,
@@ -83,20 +83,20 @@ class FailedLogs:
         logger.error("%s is offline: %s%s", topic_partition, error, remedy)
 
     def remove(self, topic_partition: TopicPartition) -> FailedLog | None:
-        """The replica works again, or is not here any more."""
+        """Forget the failure: the replica works again, or is not here any more."""
         return self._failed.pop(topic_partition, None)
 
     def errors(self) -> dict[TopicPartition, SparklogError]:
-        """Why each of them does not work."""
+        """The failures by partition."""
         return {tp: failed.error for tp, failed in self._failed.items()}
 
-    def due(self, image: ClusterImage) -> list[TopicPartition]:
-        """Lost logs whose remains may be put aside now."""
+    def replaceable(self, image: ClusterImage) -> list[TopicPartition]:
+        """The lost logs that may be replaced by copies now."""
         states = ((tp, image.partition(tp)) for tp in self._failed)
         return [tp for tp, state in states if state is not None and self.may_copy(tp, state)]
 
-    def sole(self, image: ClusterImage) -> list[TopicPartition]:
-        """Lost logs of which no other broker has a replica."""
+    def without_other_replica(self, image: ClusterImage) -> list[TopicPartition]:
+        """The lost logs of partitions of which no other broker has a replica."""
         states = ((tp, image.partition(tp)) for tp, failed in self._failed.items() if failed.lost)
         own = (self._node_id,)
         return [tp for tp, state in states if state is not None and state.replicas == own]
@@ -105,17 +105,19 @@ class FailedLogs:
         failed = self._failed.get(topic_partition)
         return failed is not None and failed.lost
 
-    def takes(self, topic_partition: TopicPartition, error: SparklogError) -> bool:
-        """Whether this failure counts: the first one does, and a loss, of which an earlier failure
-        was the first sign."""
+    def is_news(self, topic_partition: TopicPartition, error: SparklogError) -> bool:
+        """Whether this failure is to be noted.
+
+        The first failure of a log is, and a loss after a failure that was its first sign.
+        """
         failed = self._failed.get(topic_partition)
         return failed is None or (means_loss(error) and not failed.lost)
 
     def may_copy(self, topic_partition: TopicPartition, state: PartitionImage) -> bool:
         """Whether the controller has given up this replica's log, and another replica leads.
 
-        A leader epoch that began before the loss does not tell: its leader may still count what
-        this replica had fetched, and take it into the ISR.
+        A leader epoch that began before the loss does not prove it: its leader may still count
+        what this replica had fetched, and take it into the ISR.
         """
         failed = self._failed.get(topic_partition)
         if failed is None or not failed.lost or state.leader in (NO_NODE, self._node_id):
@@ -125,7 +127,7 @@ class FailedLogs:
 
 
 def _remedy(topic_partition: TopicPartition, state: PartitionImage | None, node_id: int) -> str:
-    """What follows from the loss of this replica's log, for whoever runs the broker."""
+    """What the operator can do about the loss of this replica's log."""
     if state is None:
         return ""
     if state.replicas == (node_id,):

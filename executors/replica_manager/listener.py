@@ -1,4 +1,4 @@
-"""What the table of partitions tells whoever makes its replicas follow and stay in sync.
+"""The events that the replica manager reports to replication.
 
 Owns: the names of these events.  Must not know what is done about them.
 """
@@ -12,38 +12,49 @@ from sparklog.types import TopicPartition
 
 
 class ReplicationListener(Protocol):
-    """What is called never blocks or raises."""
+    """Replication, as the replica manager sees it.  No method blocks for long or raises."""
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
-        """A partition has taken another state, or resigned."""
+        """The partition has taken another state than ``before``, or resigned."""
 
-    async def let_go(self, topic_partition: TopicPartition) -> None:
-        """A partition is about to be closed: nothing is done to its log afterwards."""
+    async def stop_fetching(self, topic_partition: TopicPartition) -> None:
+        """Fetch nothing for this partition any more: its log is about to be closed."""
 
     def propose(self, topic_partition: TopicPartition) -> None:
-        """A leader wants other in-sync replicas."""
+        """The leader here wants another ISR."""
 
     def resume(self, topic_partition: TopicPartition) -> None:
-        """A follower can fetch, which could not."""
+        """The follower here can fetch again."""
 
     def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
-        """A segment may be damaged."""
+        """A segment of the partition's log may be damaged."""
 
 
-class NoReplicationListener:
-    """For a table that stands alone."""
+class ReplicationEvents:
+    """Hands each event to the listener that was connected; without one, events are dropped."""
+
+    def __init__(self) -> None:
+        self._listener: ReplicationListener | None = None
+
+    def connect(self, listener: ReplicationListener) -> None:
+        self._listener = listener
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
-        del partition, before
+        if self._listener is not None:
+            self._listener.role_changed(partition, before)
 
-    async def let_go(self, topic_partition: TopicPartition) -> None:
-        del topic_partition
+    async def stop_fetching(self, topic_partition: TopicPartition) -> None:
+        if self._listener is not None:
+            await self._listener.stop_fetching(topic_partition)
 
     def propose(self, topic_partition: TopicPartition) -> None:
-        del topic_partition
+        if self._listener is not None:
+            self._listener.propose(topic_partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
-        del topic_partition
+        if self._listener is not None:
+            self._listener.resume(topic_partition)
 
     def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
-        del topic_partition, suspicion
+        if self._listener is not None:
+            self._listener.check_damage(topic_partition, suspicion)

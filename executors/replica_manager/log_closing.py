@@ -1,6 +1,6 @@
-"""Closing one partition's log when the broker stops.
+"""Closing the log of one partition when the broker stops.
 
-Owns: what counts as a clean end of a log.  Must not know which logs are closed, or when.
+Owns: when a log counts as cleanly closed.  Must not know which logs are closed, or when.
 """
 
 import logging

@@ -1,10 +1,10 @@
-"""What a broker tells the control plane about its logs, for elections.
+"""Reports of a broker about its logs to the control plane, for elections.
 
-Owns: which logs do not work; how far those of partitions without a leader reach, and when that is
-told again.  Must not know who is elected, or why.
+Owns: which logs do not work, where the logs of partitions without a leader end, and when a log end
+is reported again.  Must not know which replica is elected, or why.
 
-Log ends are told whenever there is something new to tell, and repeated now and then, because the
-control plane keeps them in memory only.  Logs that do not work are part of every heartbeat.
+Log ends are reported when they are new, and repeated now and then, because the control plane keeps
+them in memory only.  Logs that do not work are part of every heartbeat.
 """
 
 import asyncio
@@ -24,34 +24,34 @@ logger = logging.getLogger(__name__)
 
 
 class LogEndReports:
-    """``tell`` raises ConnectError or KafkaError when the control plane did not take it."""
+    """``send`` raises ConnectError or KafkaError when the control plane did not take the report."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, tell: Callable[[tuple[LogEnd, ...]], Awaitable[None]]
+        self, replica_manager: ReplicaManager, send: Callable[[tuple[LogEnd, ...]], Awaitable[None]]
     ) -> None:
         self._replica_manager = replica_manager
-        self._tell = tell
+        self._send = send
         self._changed = asyncio.Event()
-        #: What this controller knows of this registration.
-        self._told: set[LogEnd] = set()
-        self._told_as: object = None
+        #: The log ends that the controller has from this registration of the broker.
+        self._reported: set[LogEnd] = set()
+        self._reported_as: object = None
 
-    def look(self) -> None:
+    def image_changed(self) -> None:
         """The image has changed, or this broker has registered anew."""
         self._changed.set()
 
     async def run(self) -> None:
-        """For ever."""
+        """Report until cancelled."""
         loop = asyncio.get_running_loop()
         repeat_at = loop.time() + REPEAT_S
         while True:
             if loop.time() >= repeat_at:
-                self._told.clear()
+                self._reported.clear()
                 repeat_at = loop.time() + REPEAT_S
             done = await self._report()
             pause_s: float | None = RETRY_S
             if done:
-                pause_s = max(repeat_at - loop.time(), 0) if self._told else None
+                pause_s = max(repeat_at - loop.time(), 0) if self._reported else None
             # Not wait_for, which takes no notice of a cancellation when the event is set as well.
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -59,27 +59,26 @@ class LogEndReports:
             self._changed.clear()
 
     async def _report(self) -> bool:
-        """Tell what is new; whether there is nothing left to tell."""
+        """Report the log ends that are new.  Return whether nothing is left to report."""
         ends, image = log_ends(self._replica_manager), self._replica_manager.image
-        told_as = image.controller_epoch, image.broker(self._replica_manager.node_id)
-        if told_as != self._told_as:
-            self._told, self._told_as = set(), told_as
-        self._told &= ends
-        news = ends - self._told
+        reported_as = image.controller_epoch, image.broker(self._replica_manager.node_id)
+        if reported_as != self._reported_as:
+            self._reported, self._reported_as = set(), reported_as
+        self._reported &= ends
+        news = ends - self._reported
         if not news:
             return True
         try:
-            await self._tell(tuple(sorted(news, key=_by_partition)))
+            await self._send(tuple(sorted(news, key=_by_partition)))
         except (ConnectError, KafkaError) as error:
             logger.info("log ends of %d partitions not reported: %s", len(news), error)
             return False
-        self._told |= news
+        self._reported |= news
         return True
 
 
 def log_ends(replica_manager: ReplicaManager) -> set[LogEnd]:
-    """Of partitions whose role says that nobody leads: nothing is appended to them any more in its
-    epoch."""
+    """The log ends of partitions whose role has no leader: their epoch appends nothing more."""
     ends: set[LogEnd] = set()
     for tp in replica_manager.image.partitions_led_by(NO_NODE):
         partition = replica_manager.get(tp)

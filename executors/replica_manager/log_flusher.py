@@ -1,7 +1,7 @@
 """Group commit: flushes logs in worker threads, never on the loop.
 
-Owns: at most one flush under way and at most one timer per partition.  What is appended while a
-flush runs is covered by the next one.  Must not know why a flush is wanted.
+Owns: at most one running flush and at most one timer per partition.  Records that are appended
+while a flush runs are covered by the next flush.  Must not know why a flush is wanted.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class LogFlusher:
     """Carries out ``FlushLog``; hands the effects of a finished flush to ``carry_out``.
 
-    ``on_trouble`` is told of flushes that failed; their logs are offline.
+    ``on_failed_flush`` is called with each partition whose log a failed flush took offline.
     """
 
     def __init__(
@@ -29,17 +29,17 @@ class LogFlusher:
         now_ms: Callable[[], int],
         carry_out: Callable[[Sequence[Effect]], None],
         timers: Timers,
-        on_trouble: Callable[[TopicPartition], None] = lambda _: None,
+        on_failed_flush: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
         self._now_ms = now_ms
         self._timers = timers
-        self._on_trouble = on_trouble
+        self._on_failed_flush = on_failed_flush
         self._carry_out = carry_out
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._planned: dict[TopicPartition, tuple[int, Timer]] = {}
 
     def plan(self, partition: Partition, at_ms: int) -> None:
-        """Flush at ``at_ms``, unless a flush is planned for an earlier time or under way."""
+        """Flush at ``at_ms``, unless a flush is planned for an earlier time or running."""
         tp = partition.topic_partition
         if tp in self._running:
             return
@@ -57,7 +57,7 @@ class LogFlusher:
         self._planned[tp] = (at_ms, timer)
 
     async def settle(self, partition: Partition) -> None:
-        """No flush of this partition is planned or under way afterwards."""
+        """Cancel the planned flush of this partition and wait for the running one."""
         tp = partition.topic_partition
         while tp in self._running or tp in self._planned:
             planned = self._planned.pop(tp, None)
@@ -82,7 +82,7 @@ class LogFlusher:
                 try:
                     await run_blocking(job.run)
                 except Exception as error:
-                    # Whatever it was: what the disk holds is unknown, and acks must not wait on.
+                    # After any error the content of the disk is unknown, and acks must not wait on.
                     logger.error("%s goes offline: %s", partition.topic_partition, error)
                     if not isinstance(error, StorageError):
                         error = StorageError(repr(error))
@@ -90,8 +90,8 @@ class LogFlusher:
                 else:
                     log.finish_flush(job, self._now_ms())
                 if log.offline is not None:
-                    self._on_trouble(partition.topic_partition)
+                    self._on_failed_flush(partition.topic_partition)
         finally:
             del self._running[partition.topic_partition]
-        # Without a job too: the loop's timers do not run by the clock that the deadline is told in.
+        # Also without a job: the loop's timers run by another clock than the deadline's.
         self._carry_out(partition.flushed(self._now_ms()))

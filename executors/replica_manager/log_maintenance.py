@@ -1,6 +1,6 @@
-"""Work on all logs of a broker that comes back from time to time.
+"""Periodic work on all logs of a broker: retention, producer expiry, deleted files.
 
-Owns: what is done to each partition, and that the trouble of one does not keep it from the others.
+Owns: what is done to each partition, and that an error in one partition does not stop the others.
 Must not know how often it is done.
 """
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def clean_up(replica_manager: ReplicaManager) -> None:
-    """Retention, for every partition."""
+    """Apply retention to every partition."""
     now_ms = replica_manager.now_ms()
     for partition in replica_manager:
         if partition.log.offline is not None:
@@ -28,14 +28,14 @@ def clean_up(replica_manager: ReplicaManager) -> None:
         except SparklogError as error:
             logger.error("retention of %s failed: %s", partition.topic_partition, error)
         if partition.log.log_start_offset != log_start_offset:
-            replica_manager.delayed_operations.wake_everybody(partition.topic_partition)
+            replica_manager.delayed_operations.wake_all(partition.topic_partition)
 
 
 def expire_producers(replica_manager: ReplicaManager) -> None:
     """Forget the producers that have been idle for too long, in every partition."""
     now_ms = replica_manager.now_ms()
     for partition in replica_manager:
-        if partition.log.truncating:  # the producers are another thread's
+        if partition.log.truncating:  # another thread works on the producer state
             continue
         partition.producers.expire(now_ms, replica_manager.broker_config.producer_id_expiration_ms)
 
@@ -56,7 +56,7 @@ def _purge(logs: Iterable[Log], now_ms: int) -> None:
 
 
 def synchronous(action: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-    """For whoever awaits periodic work."""
+    """Make a synchronous action awaitable."""
 
     async def run() -> None:
         action()

@@ -1,7 +1,7 @@
-"""Work on logs that blocks in parts: the parts run in worker threads, one log's one after another.
+"""Blocking work on logs in worker threads, one work at a time for each log.
 
-Owns: whose turn it is, and the writing of statistics, for one log of the broker at a time.  Must
-not know what the work is for.
+Owns: the order of the work on one log, and the writing of statistics, for one log of the broker at
+a time.  Must not know what the work is for.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from sparklog.executors.log import Log, Measuring, Steps, T
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
-#: Measuring rests so many times as long as it works: requests come first.
-RESTS = 3
+#: Measuring pauses this many times as long as it works: requests come first.
+PAUSE_FACTOR = 3
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Turns:
-    """Who wants to work on one log."""
+    """The works on one log that run or wait."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -42,9 +42,9 @@ class LogWorkers:
         steps: Steps[T],
         gate: asyncio.Semaphore | None = None,
     ) -> T:
-        """What ``steps`` come to; they begin when the work before them has ended.
+        """Run ``steps`` once the earlier work on this log has ended, and return their result.
 
-        Each blocking part waits for ``gate``, which bounds how many run at once.
+        Each blocking part waits for ``gate``, which bounds how many parts run at once.
         """
         turns = self._turns.setdefault(topic_partition, _Turns())
         turns.users += 1
@@ -57,14 +57,14 @@ class LogWorkers:
                 del self._turns[topic_partition]
 
     def measure(self, log: Log) -> None:
-        """Write the statistics that ``log`` owes; returns at once."""
+        """Begin to write the statistics that ``log`` lacks; returns at once."""
         tp = log.topic_partition
         if tp not in self._measuring:
             task = asyncio.get_running_loop().create_task(self._measure(log))
             self._measuring[tp] = task
 
     async def settle(self, topic_partition: TopicPartition) -> None:
-        """Nothing runs on this log any more, and nothing has been begun and not ended."""
+        """Stop measuring this log, and wait until all other work on it has ended."""
         measuring = self._measuring.get(topic_partition)
         if measuring is not None:
             measuring.cancel()
@@ -92,7 +92,7 @@ class LogWorkers:
             more = await run_blocking(measuring.go_on)
             if not more:
                 break
-            await asyncio.sleep(RESTS * (loop.time() - began))
+            await asyncio.sleep(PAUSE_FACTOR * (loop.time() - began))
         await self.run(log.topic_partition, log.statistics.take(measuring))
 
 

@@ -1,7 +1,7 @@
-"""Replicas of this broker that were lost: their remains are put aside, and removed in the end.
+"""Lost logs of this broker: their folders are renamed, and removed once a copy is in sync.
 
-Owns: which remains there are, and that a lost log is forgotten in the checkpoints before its folder
-gets another name.  Must not know when a replica counts as lost, nor how its copy is made.
+Owns: which of these folders (the remains) there are, and that the checkpoints forget a lost log
+before its folder is renamed.  Must not know when a log counts as lost, or how its copy is made.
 """
 
 import asyncio
@@ -28,92 +28,94 @@ logger = logging.getLogger(__name__)
 
 
 class LostReplicas:
-    """Of one broker.  ``close`` it."""
+    """The lost replicas of one broker.  ``close`` it."""
 
-    def __init__(self, node_id: int, folders: LogDirs, checkpoints: LogCheckpoints) -> None:
+    def __init__(self, node_id: int, log_dirs: LogDirs, checkpoints: LogCheckpoints) -> None:
         self._node_id = node_id
-        self._folders = folders
+        self._log_dirs = log_dirs
         self._checkpoints = checkpoints
-        #: Where remains lie, by topic id and partition.
+        #: The log directories with remains, by topic id and partition.
         self._remains: dict[tuple[UUID, int], BrokerDir] = {}
         self._removals: set[asyncio.Task[None]] = set()
-        for folder in folders:
-            for name in folder.partition_names:
+        for log_dir in log_dirs:
+            for name in log_dir.partition_names:
                 found = parse_lost(name)
                 if found is not None:
-                    self._remains[found] = folder
+                    self._remains[found] = log_dir
 
     async def accepted(
         self, lost: Iterable[TopicPartition], config: BrokerConfig
     ) -> dict[TopicPartition, int]:
-        """Of these lost logs, which have no other replica, those whose records
-        ``lost.logs.accept`` gives up, and up to where the checkpoints say that they had some."""
+        """The losses that ``lost.logs.accept`` accepts, of lost logs without another replica.
+
+        Returns for each partition the offset up to which the checkpoints know of records.
+        """
         found: dict[TopicPartition, int] = {}
         for tp in lost:
-            folder = self._folder(tp)
-            if folder is None:
+            log_dir = self._working_log_dir(tp)
+            if log_dir is None:
                 continue
             try:
-                if await run_blocking(AcceptedLosses(folder).use, tp, config.lost_logs_accept):
-                    points, starts = folder.recovery_points, folder.log_starts
+                if await run_blocking(AcceptedLosses(log_dir).use, tp, config.lost_logs_accept):
+                    points, starts = log_dir.recovery_points, log_dir.log_starts
                     found[tp] = max(points.get(tp, 0), starts.get(tp, 0))
                     logger.error("%s goes on with an empty log: its loss is accepted", tp)
             except StorageError as error:
                 logger.error("the loss of %s is not accepted: %s", tp, error)
         return found
 
-    async def put_aside(self, tp: TopicPartition, topic_id: UUID, begin_at: int = 0) -> bool:
-        """Make room for a new log of this partition, which is not open; whether there is room now.
+    async def make_room(self, tp: TopicPartition, topic_id: UUID, begin_at: int = 0) -> bool:
+        """Rename the folder of a lost log, which is not open, so that a new log can be made.
 
-        The new log begins at ``begin_at``.  A crash between the two steps leaves a log that is in
-        no ISR, which follows as any other.
+        The new log begins at offset ``begin_at``.  Returns whether there is room now.  A crash
+        between the two steps leaves a log that is in no ISR, which follows as any other.
         """
-        folder = self._folder(tp)
-        if folder is None:
+        log_dir = self._working_log_dir(tp)
+        if log_dir is None:
             return False
-        self._folders.forget(tp)
+        self._log_dirs.forget(tp)
         if begin_at:
-            folder.log_starts[tp] = begin_at
+            log_dir.log_starts[tp] = begin_at
         try:
             await self._checkpoints.write()
-            await run_blocking(put_aside, folder, tp, topic_id)
+            await run_blocking(put_aside, log_dir, tp, topic_id)
         except StorageError as error:
             logger.error("%s stays offline: its folder cannot be put aside: %s", tp, error)
-            self._folders.remember(tp, folder)
+            self._log_dirs.remember(tp, log_dir)
             return False
-        self._remains[topic_id, tp.partition] = folder
-        # ``begin_at`` and the losses that were accepted are written down in this folder.
-        self._folders.remember(tp, folder)
+        self._remains[topic_id, tp.partition] = log_dir
+        # ``begin_at`` and the accepted losses are written down in this log directory.
+        self._log_dirs.remember(tp, log_dir)
         logger.warning("%s begins anew: what was left of its log is put aside", tp)
         return True
 
-    def _folder(self, tp: TopicPartition) -> BrokerDir | None:
-        folder = self._folders.find(tp) or self._folders.held(tp)
-        return folder if folder in self._folders.working else None
+    def _working_log_dir(self, tp: TopicPartition) -> BrokerDir | None:
+        log_dir = self._log_dirs.find(tp) or self._log_dirs.held(tp)
+        return log_dir if log_dir in self._log_dirs.working else None
 
     def role_changed(self, partition: Partition) -> None:
-        """Remains are removed when their replica is in sync again, beside others that are."""
+        """Remove the remains of a replica that is in sync again, if another one is in sync too."""
         state, key = partition.state, (partition.topic_id, partition.topic_partition.partition)
         if key not in self._remains or state is None:
             return
         if self._node_id in state.isr and len(state.isr) > 1:
-            folder = self._remains[key]
+            log_dir = self._remains[key]
             removal = asyncio.get_running_loop().create_task(
-                self.remove_remains(folder, partition.topic_partition, partition.topic_id)
+                self.remove_remains(log_dir, partition.topic_partition, partition.topic_id)
             )
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 
-    async def remove_remains(self, folder: BrokerDir, tp: TopicPartition, topic_id: UUID) -> None:
-        """Remove what was put aside of a replica, if anything was."""
+    async def remove_remains(self, log_dir: BrokerDir, tp: TopicPartition, topic_id: UUID) -> None:
+        """Remove the remains of a replica, if there are any."""
         if self._remains.pop((topic_id, tp.partition), None) is None:
             return
         try:
-            await run_blocking(remove_remains, folder, tp, topic_id)
+            await run_blocking(remove_remains, log_dir, tp, topic_id)
         except StorageError as error:
             logger.error("what was put aside of %s stays: %s", tp, error)
 
     async def close(self) -> None:
-        """No removal is under way afterwards."""
+        """Wait for the removals that are under way."""
         if self._removals:
             await asyncio.wait(self._removals)

@@ -1,6 +1,6 @@
-"""What a broker has done since it started, for NodeStatus.
+"""The metrics of a broker since its start, for NodeStatus.
 
-Owns: the numbers and their JSON shape.  Must not know who counts or who asks.
+Owns: the counters and their JSON shape.  Must not know which code counts, or who reads the numbers.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from sparklog.executors.log import RecoveryReport
 
 
 class BrokerMetrics:
-    """Counters that only grow; sizes are bytes of record batches as they travel."""
+    """Counters that only grow.  Sizes are bytes of record batches as clients send them."""
 
     def __init__(self) -> None:
         self.bytes_in: Counter[str] = Counter()
@@ -49,18 +49,18 @@ class BrokerMetrics:
         self.bytes_truncated += report.bytes_truncated
 
     def forget_topic(self, topic: str) -> None:
-        """A deleted topic leaves no row behind."""
-        for replica_manager in (self.bytes_in, self.bytes_out, self.batches_in):
-            replica_manager.pop(topic, None)
+        """Remove the counters of a deleted topic."""
+        for counter in (self.bytes_in, self.bytes_out, self.batches_in):
+            counter.pop(topic, None)
 
     def as_json(self) -> dict[str, Any]:
-        tables: Mapping[str, Counter[str]] = {
+        by_topic: Mapping[str, Counter[str]] = {
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "batches_in": self.batches_in,
         }
         numbers = {name: value for name, value in vars(self).items() if isinstance(value, int)}
         return {
-            **{name: dict(replica_manager) for name, replica_manager in tables.items()},
+            **{name: dict(counter) for name, counter in by_topic.items()},
             **numbers,
         }

@@ -1,4 +1,4 @@
-"""Searches of clients for offsets by timestamp: how many run at once, and how many wait.
+"""Searches for offsets by timestamp: how many run at the same time, and how many wait.
 
 Owns: the bounds, which keep worker threads free for flushes and one client from delaying others.
 Must not know how a log is searched.
@@ -42,7 +42,7 @@ class OffsetSearches:
         topic_partition: TopicPartition,
         search: Steps[OffsetTimestamp | None],
     ) -> OffsetTimestamp | None:
-        """What the search finds.  Raises REQUEST_TIMED_OUT at once when too many wait."""
+        """The result of the search.  Raises REQUEST_TIMED_OUT at once when too many wait."""
         if self._count >= SEARCHES_MAX:
             search.close()
             raise KafkaError(

@@ -23,12 +23,12 @@ from sparklog.wire.records.batch import Buffer
 if TYPE_CHECKING:
     from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 
-#: The value of the setting that asks for it.
+#: The value of the setting that asks for the validation.
 RECORDS: Final = "records"
 #: Batches whose records are decoded at the same time.
 VALIDATIONS_AT_ONCE: Final = 2
-#: Bytes of batches that wait, of all partitions; further batches are refused (retriable).  A batch
-#: that has more waits alone: it would be refused for ever.
+#: Bytes of batches that wait, of all partitions; further batches are refused (retriable).  A larger
+#: batch is taken when no other waits: it would be refused for ever.
 QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class _Queue:
 
 
 class RecordValidations:
-    """The batches of one broker that wait until their records were decoded."""
+    """The batches of one broker that wait until their records are decoded."""
 
     def __init__(self, replica_manager: "ReplicaManager") -> None:
         self._replica_manager = replica_manager
@@ -58,15 +58,15 @@ class RecordValidations:
         self._gate = asyncio.Semaphore(VALIDATIONS_AT_ONCE)
 
     def wants(self, partition: Partition) -> bool:
-        """Whether a batch for the partition has to go through ``submit``."""
+        """Whether the batches for this partition have to go through ``submit``."""
         return partition.config.sparklog_validate_batches == RECORDS or partition in self._queues
 
     def submit(
         self, partition: Partition, records: Buffer | None, acks: int
     ) -> "asyncio.Future[Outcome]":
-        """Append the batch once its records are known to be sound; what came of it.
+        """Append the batch once its records are decoded.  The future is the batch's outcome.
 
-        The bytes are copied.  Effects and counters of the append are seen to.
+        The bytes are copied.  Effects are carried out and the append is counted.
         """
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         copied = b"" if records is None else bytes(records)
@@ -87,13 +87,13 @@ class RecordValidations:
         return outcome
 
     async def settle(self, partition: Partition) -> None:
-        """Refuse what waits: the partition is about to be closed."""
+        """Refuse the batches that wait: the partition is about to be closed."""
         queue = self._queues.get(partition)
         if queue is None or queue.work is None:
             return
         queue.work.cancel()
         await asyncio.wait([queue.work])
-        self._end(partition, queue)  # work that was cancelled before it began has not done it
+        self._end(partition, queue)  # a task that was cancelled before it began has not done so
 
     async def _work_through(self, partition: Partition) -> None:
         queue = self._queues[partition]
@@ -109,7 +109,7 @@ class RecordValidations:
             self._end(partition, queue)
 
     def _end(self, partition: Partition, queue: _Queue) -> None:
-        """Refuse what the queue still holds, and forget the queue."""
+        """Refuse the batches that the queue still holds, and forget the queue."""
         if self._queues.get(partition) is queue:
             del self._queues[partition]
         while queue.batches:
@@ -122,22 +122,19 @@ class RecordValidations:
         try:
             if replica_manager.find(*tp) is not partition:
                 raise _gone(partition)
-            appended = partition.append_as_leader(
-                queued.records, acks=queued.acks, now_ms=replica_manager.now_ms()
+            (outcome,) = replica_manager.append_records(
+                partition, ((queued.records, queued.acks),), now_ms=replica_manager.now_ms()
             )
         except KafkaError as refusal:
             return refusal
         except Exception as error:
             logger.exception("a batch for %s was not appended", tp)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-        if appended.size:
-            replica_manager.counters.count_appends(tp.topic, 1, appended.size)
-        replica_manager.carry_out(appended.effects)
-        return appended
+        return outcome
 
 
 def _refusal(records: bytes, config: TopicConfig) -> KafkaError | None:
-    """Why the records must not be appended.  What is wrong with the header the append will tell."""
+    """Why the records must not be appended.  The append itself refuses a wrong header."""
     from sparklog.wire.records.batch_check import check_records
 
     try:

@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one that stands where it stands (KIP-392).
+"""The preferred read replica of a consumer: a replica in the consumer's rack (KIP-392).
 
 Owns: the choice, Kafka's RackAwareReplicaSelector.  Must not know how replicas are read.
 """
@@ -12,9 +12,9 @@ from sparklog.types import NO_NODE
 def closest_replica(
     rack: str, leader_id: int, ends: Iterable[tuple[int, int]], image: ClusterImage
 ) -> int:
-    """The follower in ``rack`` that has most, of those in ``ends`` (broker id and log end).
+    """The follower in ``rack`` with the highest log end.  ``ends`` has broker ids and log ends.
 
-    NO_NODE when there is none, or when the leader is there itself.
+    NO_NODE when the rack has no such follower, or has the leader itself.
     """
     leader = image.broker(leader_id)
     if leader is not None and leader.place == rack:

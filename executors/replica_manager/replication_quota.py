@@ -1,10 +1,10 @@
-"""How fast replicas that are throttled may be copied (KIP-73).
+"""Replication quotas: how fast throttled replicas may be copied (KIP-73).
 
 Owns: which replicas of a topic are throttled, and the rate of one direction: what a leader sends to
 followers, or what a follower fetches.  Must not know clocks, requests or logs.
 
-Only replicas that are not in sync are held back, else a throttle would cost availability; but
-whatever a throttled replica copies is counted.
+Only replicas that are not in sync are held back, because a throttle must not cost availability.
+All bytes that a throttled replica copies are counted.
 """
 
 from collections.abc import Callable, Collection
@@ -14,12 +14,12 @@ from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.metadata import PartitionImage
 from sparklog.types import TopicPartition
 
-#: What may be saved up for a burst.
+#: Unused quota is kept for a burst up to this time.
 BURST_MS: Final = 1_000
-#: In a topic's list: each of its replicas.
+#: Stands for all replicas in a topic's list.
 ALL_REPLICAS: Final = "*"
-#: How long a replica is held back at most before the rate, which may be another, is asked again.
-LOOK_MS: Final = 1_000
+#: Longest time that a replica is held back before the rate, which may have changed, is read again.
+RATE_CHECK_MS: Final = 1_000
 
 
 def is_throttled(listed: Collection[str], partition: int, broker_id: int) -> bool:
@@ -29,7 +29,7 @@ def is_throttled(listed: Collection[str], partition: int, broker_id: int) -> boo
 
 
 class ReplicationQuota:
-    """A bucket that fills with ``rate`` bytes a second, and may be overdrawn once."""
+    """A token bucket that fills with ``rate`` bytes per second, and may be overdrawn once."""
 
     def __init__(self, rate: int, now_ms: int) -> None:
         self.rate = rate
@@ -37,7 +37,7 @@ class ReplicationQuota:
         self._filled_ms = now_ms
 
     def set_rate(self, rate: int, now_ms: int) -> None:
-        """A new rate holds from now on; a debt is paid at it, and what was saved is kept to it."""
+        """Apply a new rate from now on: a debt is paid at it, and savings are limited to it."""
         if rate == self.rate:
             return
         self._fill(now_ms)
@@ -45,17 +45,17 @@ class ReplicationQuota:
         self._left_millibytes = min(self._left_millibytes, rate * BURST_MS)
 
     def spend(self, size: int, now_ms: int) -> None:
-        """Count bytes that were copied."""
+        """Count ``size`` bytes that were copied."""
         self._fill(now_ms)
         self._left_millibytes -= size * 1000
 
     def is_spent(self, now_ms: int) -> bool:
-        """Whether nothing may be copied now."""
+        """Whether the quota is used up: nothing may be copied now."""
         self._fill(now_ms)
         return self._left_millibytes <= 0
 
     def wait_ms(self, now_ms: int) -> int | None:
-        """How long the quota stays spent; None: until the rate changes."""
+        """How long the quota stays used up; None when that is until the rate changes."""
         self._fill(now_ms)
         if self._left_millibytes > 0:
             return 0
@@ -70,7 +70,7 @@ class ReplicationQuota:
 
 
 class Throttled(Protocol):
-    """What is asked of a replica."""
+    """The part of a replica that a throttle needs."""
 
     config: TopicConfig
 
@@ -82,7 +82,7 @@ class Throttled(Protocol):
 
 
 class ReplicationThrottle:
-    """Both directions of one broker, whose settings may change."""
+    """The quotas of both directions of one broker, whose settings may change."""
 
     def __init__(self, broker_id: int, config: Callable[[], BrokerConfig]) -> None:
         self._broker_id = broker_id
@@ -91,27 +91,27 @@ class ReplicationThrottle:
         self._fetches = ReplicationQuota(config().follower_replication_throttled_rate, 0)
 
     def holds_back(self, replica: Throttled, follower: int, now_ms: int) -> bool:
-        """Whether a follower gets no records of a partition that is led here."""
+        """Whether the follower gets no records now of this partition, which is led here."""
         if not self._sends_throttled(replica) or _is_in_sync(replica, follower):
             return False
         self._sends.set_rate(self._config().leader_replication_throttled_rate, now_ms)
         return self._sends.is_spent(now_ms)
 
     def sent(self, replica: Throttled, size: int, now_ms: int) -> None:
-        """A follower got records of a partition that is led here."""
+        """A follower got ``size`` bytes of records of this partition, which is led here."""
         if self._sends_throttled(replica):
             self._sends.spend(size, now_ms)
 
     def wait_ms(self, replica: Throttled, now_ms: int) -> int:
-        """How long a follower here is not to ask for records; 0 when it may now."""
+        """How long the follower here must not fetch records; 0 when it may fetch now."""
         if not self._fetches_throttled(replica) or _is_in_sync(replica, self._broker_id):
             return 0
         self._fetches.set_rate(self._config().follower_replication_throttled_rate, now_ms)
         wait_ms = self._fetches.wait_ms(now_ms)
-        return LOOK_MS if wait_ms is None else min(wait_ms, LOOK_MS)
+        return RATE_CHECK_MS if wait_ms is None else min(wait_ms, RATE_CHECK_MS)
 
     def fetched(self, replica: Throttled, size: int, now_ms: int) -> None:
-        """A follower here got records."""
+        """The follower here got ``size`` bytes of records."""
         if self._fetches_throttled(replica):
             self._fetches.spend(size, now_ms)
 

@@ -1,8 +1,8 @@
-"""Trouble with the disk, said in the broker's log.
+"""Storage errors of requests, logged by the broker.
 
-Owns: how often it is said.  Must not know what went wrong.
+Owns: how often an error is logged.  Must not know what went wrong.
 
-Clients show the code of an error and hardly ever its message; whoever runs the broker needs the
+Clients show the code of an error and hardly ever its message.  The operator of the broker needs the
 message, but not once per retry of every producer.
 """
 
@@ -14,33 +14,33 @@ from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: The same partition complains once in this time.
+#: The errors of one partition are logged once in this time.
 PERIOD_MS = 10_000
 _PARTITIONS_MAX = 10_000
 
 
 class StorageErrors:
-    """``now_ms`` is the time of day; ``on_trouble`` is told every time."""
+    """``now_ms`` is the time of day; ``on_error`` is called with the partition of every error."""
 
     def __init__(
         self,
         now_ms: Callable[[], int],
-        on_trouble: Callable[[TopicPartition], None] = lambda _: None,
+        on_error: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
         self._now_ms = now_ms
-        self._on_trouble = on_trouble
-        self._said_ms: dict[TopicPartition, int] = {}
+        self._on_error = on_error
+        self._logged_ms: dict[TopicPartition, int] = {}
 
     def report_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """Log an error that storage is at fault for; others are between client and broker."""
+        """Log a storage error; other errors concern only the client."""
         if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             return
-        self._on_trouble(topic_partition)
+        self._on_error(topic_partition)
         now_ms = self._now_ms()
-        said_ms = self._said_ms.get(topic_partition)
-        if said_ms is not None and now_ms - said_ms < PERIOD_MS:
+        logged_ms = self._logged_ms.get(topic_partition)
+        if logged_ms is not None and now_ms - logged_ms < PERIOD_MS:
             return
-        if len(self._said_ms) >= _PARTITIONS_MAX:
-            self._said_ms.clear()
-        self._said_ms[topic_partition] = now_ms
+        if len(self._logged_ms) >= _PARTITIONS_MAX:
+            self._logged_ms.clear()
+        self._logged_ms[topic_partition] = now_ms
         logger.error("%s: %s", topic_partition, error.message)

@@ -1,8 +1,8 @@
 """Truncations of followers' logs, in worker threads.
 
-Owns: the order of it: the log stands still, its lower recovery point is written down, flushes end,
-and only then it is cut; a crash at any point leaves a log that opens.  Must not know when or where
-a log is cut.
+Owns: the order of the steps.  The log takes no appends, its lower recovery point is written down,
+flushes end, and only then the log is truncated.  A crash at any point leaves a log that opens.
+Must not know when, or to which offset, a log is truncated.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Truncations:
-    """Of one broker; effects go to ``carry_out``, also those of a truncation that failed."""
+    """The truncations of one broker; their effects go to ``carry_out``, also after a failure."""
 
     def __init__(
         self,
@@ -43,9 +43,10 @@ class Truncations:
     async def cut(
         self, partition: Partition, diverging: EpochEnd, *, leader_epoch: int
     ) -> Truncated | None:
-        """Cut a follower's log where it leaves that of the leader of this epoch.
+        """Truncate a follower's log to where it diverges from the log of this epoch's leader.
 
-        None: there is nothing to cut, or another role came first.  Raises StorageError, KafkaError.
+        Returns None when there is nothing to truncate, or another role came first.  Raises
+        StorageError or KafkaError.
         """
         if not partition.begin_truncation(diverging, leader_epoch=leader_epoch):
             return None
@@ -54,19 +55,19 @@ class Truncations:
     async def start_over(
         self, partition: Partition, offset: int, *, leader_epoch: int
     ) -> Truncated | None:
-        """Drop a follower's log; it goes on at ``offset``.  As ``cut``."""
+        """Empty a follower's log, which goes on at ``offset``.  Returns and raises as ``cut``."""
         if not partition.begin_start_over(offset, leader_epoch=leader_epoch):
             return None
         return await self._run(partition)
 
     async def settle(self, topic_partition: TopicPartition) -> None:
-        """Nothing is being cut any more of this log."""
+        """Wait for the truncation of this log, if one is running."""
         running = self._running.get(topic_partition)
         if running is not None:
             await asyncio.wait([running])
 
     def _run(self, partition: Partition) -> Awaitable[Truncated]:
-        """To the end, even when nobody waits for it any more: a thread is at work on the log."""
+        """Truncate to the end, even when the caller is cancelled: a thread works on the log."""
         tp = partition.topic_partition
         task = asyncio.get_running_loop().create_task(self._truncate(partition))
         self._running[tp] = task
@@ -80,7 +81,7 @@ class Truncations:
         return asyncio.shield(task)
 
     async def repair(self, partition: Partition, leader_epoch: int) -> None:
-        """Cut what a crash made of a log's last writes, when the cluster is at this epoch."""
+        """Truncate the torn writes of a crash, when the partition is at this leader epoch."""
         if partition.begin_repair(leader_epoch):
             tp = partition.topic_partition
             logger.warning("%s holds what no leader wrote: a torn write is cut off", tp)
@@ -105,7 +106,7 @@ class Truncations:
         return truncated
 
     def _write_down(self) -> Awaitable[None]:
-        """The next write of all recovery points, which everybody shares who waits for it."""
+        """The next write of all recovery points, which all truncations that need it share."""
         if self._next_write is None:
             self._next_write = asyncio.get_running_loop().create_task(self._write_next())
         return asyncio.shield(self._next_write)

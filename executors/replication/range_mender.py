@@ -86,7 +86,7 @@ class RangeMender:
                         broker_id,
                     )  # fmt: skip
                     self._replica_manager.counters.damaged_ranges_mended += 1
-                    self._replica_manager.delayed_operations.wake_everybody(tp)
+                    self._replica_manager.delayed_operations.wake_all(tp)
                     return True
         if rest is None or not self._is_there(partition, segment, rest):
             return True

@@ -58,7 +58,7 @@ class Replication:
         self._fetchers = FetcherManager(tools)
         self._sender = AlterPartitionSender(alter_partitions, self._isr_answered)
         self._scrubber = LogScrubber(replica_manager, RangeMender(tools))
-        replica_manager.replicating = self
+        replica_manager.replication_events.connect(self)
 
     async def run(self) -> None:
         """For ever; raises what broke it."""
@@ -93,7 +93,7 @@ class Replication:
         self._count(partition, before)
         self._fetchers.look_at(partition)
 
-    async def let_go(self, topic_partition: TopicPartition) -> None:
+    async def stop_fetching(self, topic_partition: TopicPartition) -> None:
         await self._fetchers.let_go(topic_partition)
 
     def propose(self, topic_partition: TopicPartition) -> None:

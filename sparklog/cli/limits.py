@@ -14,7 +14,7 @@ from sparklog.driver.control_plane import (
     REQUEST_PARTITIONS_MAX,
     TOPIC_PARTITIONS_MAX,
 )
-from sparklog.executors.handlers.fetch import WAIT_MS_MAX
+from sparklog.executors.handlers.delayed_fetch import WAIT_MS_MAX
 from sparklog.executors.log import SEARCH_BYTES_MAX
 from sparklog.executors.replica_manager import QUEUED_BYTES_MAX, SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.metadata.topic_names import NAME_LENGTH_MAX

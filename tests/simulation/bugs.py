@@ -17,7 +17,7 @@ import sparklog.executors.log.durable_log as durable_log_module
 import sparklog.executors.log.log as log_module
 import sparklog.executors.log.recovery as recovery_module
 import sparklog.executors.log_dirs.stray_dirs as stray_folders_module
-import sparklog.executors.replica_manager.replica_manager as partitions_module
+import sparklog.executors.replica_manager.log_manager as log_manager_module
 from sparklog.driver.control_plane.group_commit import GroupCommitter, OnOutcome
 from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalConflict
 from sparklog.errors import KafkaError, StorageError
@@ -239,7 +239,7 @@ def deletion_leaves_the_records() -> list[Patch]:
             return topic_id
 
     return [
-        (partitions_module, "delete_folder", lambda *_: None),
+        (log_manager_module, "delete_folder", lambda *_: None),
         (stray_folders_module, "find_strays", lambda *_: []),
         (log_module, "claim_folder", claim_folder),
     ]

@@ -56,7 +56,7 @@ def _images(scene: Scene) -> Iterator[NodeImage]:
             yield NodeImage(node="a controller", image=control.image)
     for broker in scene.brokers:
         name = f"broker {broker.options.broker_id}"
-        yield NodeImage(node=name, image=broker._registration.image)
+        yield NodeImage(node=name, image=broker._lifecycle.image)
 
 
 def _folders(disk: HostDisk, broker_id: int) -> dict[str, UUID | None]:

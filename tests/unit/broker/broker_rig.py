@@ -168,7 +168,7 @@ class Rig:
         await asyncio.gather(task, return_exceptions=True)
         assert broker._server is not None
         await broker._server.close(0)
-        broker._registration.close()
+        broker._lifecycle.close()
         await broker.replication.close()
 
     async def with_topic(self, partitions: int = 1, **configs: str) -> tuple["Client", UUID]:

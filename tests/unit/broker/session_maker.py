@@ -6,9 +6,9 @@ from uuid import UUID
 
 from sparklog.executors.fetch_sessions.eviction import SessionEviction
 from sparklog.executors.fetch_sessions.session import (
-    FetchedPartition,
+    CachedPartition,
     FetchSession,
-    wanted_partitions,
+    requested_partitions,
 )
 from sparklog.executors.fetch_sessions.session_cache import FetchSessionCache
 from sparklog.types import NO_NODE
@@ -42,8 +42,8 @@ def forgotten(*numbers: int, topic: str = "t") -> tuple[ForgottenTopic, ...]:
     return (ForgottenTopic(topic=topic, partitions=numbers),)
 
 
-def parts(count: int) -> Sequence[FetchedPartition]:
-    return list(wanted_partitions(topics(*range(count))))
+def parts(count: int) -> Sequence[CachedPartition]:
+    return list(requested_partitions(topics(*range(count))))
 
 
 def opened(

@@ -48,7 +48,7 @@ def open_table(disk: MemoryBackend | None = None) -> ReplicaManager:
     )
     return ReplicaManager(
         node_id=NODE,
-        folders=LogDirs([folder]),
+        log_dirs=LogDirs([folder]),
         settings={},
         counters=BrokerMetrics(),
         now_ms=lambda: 0,
@@ -164,7 +164,7 @@ def test_no_role_is_taken_where_the_disk_has_failed_during_a_repair() -> None:
             replica_manager.report_error(
                 partition.topic_partition, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
             )
-            await replica_manager.disks_gone.wait()
+            await replica_manager.failures.disks_gone.wait()
 
         with patch.object(replica_manager.truncations, "repair", repair):
             await replica_manager.apply(image, lead=True)

@@ -8,7 +8,7 @@ import pytest
 from broker_rig import Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError
-from sparklog.executors import broker as broker_module
+from sparklog.executors import broker_stop
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.log_dirs.broker_dir import BrokerStartError, MetaProperties
@@ -156,7 +156,7 @@ def test_a_topic_that_is_deleted_and_created_again_starts_empty() -> None:
         await rig.leads(1)
         await client.produce("t", batch(b"a"))
         waiting = asyncio.create_task((await rig.client()).fetch("t", 1, max_wait_ms=20_000))
-        await until(lambda: len(broker.replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(broker.replica_manager.delayed_operations.consumer_fetches) == 1)
         deleted = await client.ask(
             DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
         )
@@ -270,7 +270,7 @@ def test_damage_below_the_recovery_point_takes_one_partition_offline() -> None:
 def test_a_broker_is_not_heard_of_any_more_when_closing_its_logs_stands_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_module, "STALLED_S", 0.2)
+    monkeypatch.setattr(broker_stop, "STALLED_S", 0.2)
 
     async def test(rig: Rig) -> None:
         await rig.with_topic()
@@ -393,7 +393,7 @@ def test_an_unclean_stop_is_not_forgotten_by_a_start_that_failed() -> None:
         await rig.stop_control()
         broker = Broker(rig.options(new=False))
         starting = asyncio.create_task(broker.start())
-        await until(lambda: broker._folders is not None)
+        await until(lambda: broker._log_dirs is not None)
         broker.ask_to_stop("test")
         with pytest.raises(BrokerStartError):
             await starting
@@ -409,7 +409,7 @@ def test_a_broker_whose_id_is_taken_while_it_starts_gives_up(
 
     async def test(rig: Rig) -> None:
         broker = Broker(rig.options())
-        registration = broker._registration
+        registration = broker._lifecycle
         register_once = registration._register_once
 
         async def lose_the_id() -> None:

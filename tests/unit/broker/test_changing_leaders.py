@@ -154,7 +154,7 @@ def test_a_broker_that_ends_while_there_are_news_ends(steps: int) -> None:
         running = asyncio.create_task(reports.run())
         for _ in range(10):
             await asyncio.sleep(0)
-        reports.look()
+        reports.image_changed()
         for _ in range(steps):
             await asyncio.sleep(0)
         running.cancel()

@@ -77,7 +77,7 @@ def test_a_fetch_waits_for_enough_bytes() -> None:
         waiting = asyncio.create_task(
             reader.fetch_all("t", (part(0), part(1)), min_bytes=2 * size, max_wait_ms=20_000)
         )
-        readers = rig.brokers[1].replica_manager.delayed_operations.readers
+        readers = rig.brokers[1].replica_manager.delayed_operations.consumer_fetches
         await until(lambda: len(readers) == 1)
         await client.produce("t", batch(b"a"), partition=1)
         assert not waiting.done()

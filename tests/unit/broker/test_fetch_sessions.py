@@ -7,10 +7,10 @@ from session_maker import CLIENT, FOLLOWER, forgotten, opened, sessions, topics,
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.fetch_sessions.session import (
-    FetchedPartition,
+    CachedPartition,
     FetchSession,
     next_epoch,
-    wanted_partitions,
+    requested_partitions,
 )
 from sparklog.executors.fetch_sessions.session_cache import FetchSessionCache
 from sparklog.types import MAX_INT32, TopicPartition
@@ -35,12 +35,12 @@ def opened_and_drained(
     return session
 
 
-def drain(cache: FetchSessionCache, part: FetchedPartition) -> None:
+def drain(cache: FetchSessionCache, part: CachedPartition) -> None:
     """As an answer does that says that there is nothing (more)."""
     assert part.session is not None
     cache.watch(part, tp(part.wanted.partition))
     part.session.answered(part, NOTHING, drained=True)
-    part.is_news(NOTHING)
+    part.update_response(NOTHING)
 
 
 def due(session: FetchSession) -> list[int]:
@@ -133,9 +133,9 @@ def test_a_session_that_grows_beyond_the_limit_ends() -> None:
 
 def test_another_view_makes_everything_due() -> None:
     session = opened_and_drained(sessions(), 3)
-    session.look_through(CLIENT)
+    session.change_view(CLIENT)
     assert due(session) == []
-    session.look_through((-1, 1))
+    session.change_view((-1, 1))
     assert due(session) == [0, 1, 2]
 
 
@@ -153,10 +153,17 @@ def test_news_are_records_marks_that_moved_and_errors() -> None:
     (part,) = (opened(sessions(), 1, 0) or pytest.fail("no session")).due
     moved = PartitionData(high_watermark=6, log_start_offset=0, records=b"")
     cut = PartitionData(high_watermark=6, log_start_offset=2, records=b"")
-    told = [part.is_news(data) for data in (NOTHING, NOTHING, RECORDS, moved, moved, cut, cut)]
+    told = [
+        part.update_response(data) for data in (NOTHING, NOTHING, RECORDS, moved, moved, cut, cut)
+    ]
     assert told == [True, False, True, True, False, True, False]
     # Errors are told as long as they last; that one is over is news.
-    assert [part.is_news(data) for data in (ERROR, ERROR, cut, cut)] == [True, True, True, False]
+    assert [part.update_response(data) for data in (ERROR, ERROR, cut, cut)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_fetch_that_waits_hears_of_every_change() -> None:
@@ -166,7 +173,7 @@ def test_a_fetch_that_waits_hears_of_every_change() -> None:
     assert [list(cache.changed(tp(0))) for _ in range(2)] == [[waiting], [waiting]]
     cache.check_invariants()
     assert (due(waiting), due(other)) == ([0], [0])
-    cache.wait_over(waiting)
+    cache.end_wait(waiting)
     assert [list(cache.changed(tp(n))) for n in (0, 1, 0)] == [[], [], []]
     assert due(waiting) == [0, 1]
     cache.check_invariants()
@@ -178,7 +185,7 @@ def test_a_closed_session_is_heard_of_while_its_fetch_waits() -> None:
     session.waiting = True
     cache.close(session)
     assert list(cache.changed(tp(0))) == [session]
-    cache.wait_over(session)
+    cache.end_wait(session)
     assert list(cache.changed(tp(0))) == []
     assert cache._watching == {}
 
@@ -196,7 +203,7 @@ def test_ids_and_names_do_not_mix() -> None:
     cache = sessions()
     one, other = UUID(int=1), UUID(int=2)
     request = FetchRequest(topics=(*topics(0, topic=one), *topics(0, topic=other)))
-    session = cache.open(list(wanted_partitions(request.topics)), CLIENT, by_id=True, now_ms=0)
+    session = cache.open(list(requested_partitions(request.topics)), CLIENT, by_id=True, now_ms=0)
     assert session is not None
     assert list(session.partitions) == [(one, 0), (other, 0)]
     used(cache, session, 0, topics=topics(0, topic=one, offset=9))

@@ -43,13 +43,13 @@ def test_a_fetch_does_not_outlive_its_connection(reset: bool) -> None:
         await rig.with_topic()
         replica_manager = rig.brokers[1].replica_manager
         sock = await send(rig, waiting_fetch())
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         assert replica_manager.delayed_operations.timers.armed
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         sock.close()
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 0)
-        replica_manager.delayed_operations.readers.check_invariants()
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 0)
+        replica_manager.delayed_operations.consumer_fetches.check_invariants()
         server = rig.brokers[1]._server
         assert server is not None
         await until(lambda: len(server.connections) == 1)
@@ -63,7 +63,7 @@ def test_a_client_that_closed_its_half_is_answered_at_once() -> None:
         await rig.with_topic()
         replica_manager = rig.brokers[1].replica_manager
         sock = await send(rig, waiting_fetch())
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         sock.shutdown(socket.SHUT_WR)
         loop = asyncio.get_running_loop()
         answer = b""
@@ -90,10 +90,10 @@ def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do()
         request = produce_request("t", batch(b"a"), 0, -1, LONG_MS)
         frame = b"".join(bytes(p) for p in encode_produce_request(11, 3, "gone", request))
         sock = await send(rig, frame)
-        await until(lambda: len(replica_manager.delayed_operations.writers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.produces) == 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         sock.close()
-        await until(lambda: len(replica_manager.delayed_operations.writers) == 0)
+        await until(lambda: len(replica_manager.delayed_operations.produces) == 0)
         assert not replica_manager.delayed_operations.timers.armed
         assert partition.log.log_end_offset == 1
         late = await client.produce("t", batch(b"b"), timeout_ms=20)

@@ -294,10 +294,12 @@ def test_when_a_disk_fails_its_replicas_go_offline_and_the_others_go_on() -> Non
         waiting = asyncio.create_task(
             client_of_its_own(rig, lambda c: c.fetch("t", 1, partition=there, max_wait_ms=20_000))
         )
-        await until(lambda: len(rig.brokers[1].replica_manager.delayed_operations.readers) == 1)
+        await until(
+            lambda: len(rig.brokers[1].replica_manager.delayed_operations.consumer_fetches) == 1
+        )
         further.break_down()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == STORAGE
-        await until(lambda: bool(rig.brokers[1].replica_manager.folders.failed))
+        await until(lambda: bool(rig.brokers[1].replica_manager.log_dirs.failed))
         assert (await waiting)[0] == STORAGE
         assert (await client.produce("t", batch(b"3"), partition=there)).error_code == STORAGE
         assert (await client.fetch("t", partition=there))[0] == STORAGE
@@ -331,8 +333,8 @@ def test_a_disk_that_is_full_or_read_only_has_not_failed(fault: dict[str, Any]) 
         for name, value in fault.items():
             setattr(further.backend().faults, name, value)
         assert (await client.produce("t", batch(b"1"), partition=there)).error_code == STORAGE
-        await rig.brokers[1].replica_manager._disks.close()
-        assert rig.brokers[1].replica_manager.folders.failed == []
+        await rig.brokers[1].replica_manager.failures.disk_watch.close()
+        assert rig.brokers[1].replica_manager.log_dirs.failed == []
         further.backend().faults.clear()
         assert (await client.produce("t", batch(b"2"), partition=there)).error_code == 0
         assert await client.fetch("t", partition=there) == (0, [b"2"])
@@ -348,8 +350,8 @@ def test_one_bad_flush_takes_its_partition_offline_and_not_the_disk() -> None:
         bad, good = (int(name[2:]) for name in where(await log_dirs(client))[1][1])
         further.backend().faults.fail_next(operation="flush", under=f"t-{bad}/")
         assert (await client.produce("t", batch(b"1"), partition=bad)).error_code == STORAGE
-        await rig.brokers[1].replica_manager._disks.close()
-        assert rig.brokers[1].replica_manager.folders.failed == []
+        await rig.brokers[1].replica_manager.failures.disk_watch.close()
+        assert rig.brokers[1].replica_manager.log_dirs.failed == []
         assert (await client.produce("t", batch(b"1"), partition=good)).error_code == 0
 
     with_disks(test)

@@ -197,10 +197,10 @@ def test_the_log_after_an_accepted_loss_lies_in_the_same_data_directory() -> Non
         await rig.leads(3)
         replica_manager = rig.brokers[1].replica_manager
         homes = {
-            tp: replica_manager.folders.find(tp) for tp in replica_manager.image.partitions_of(1)
+            tp: replica_manager.log_dirs.find(tp) for tp in replica_manager.image.partitions_of(1)
         }
         # One of two in the second directory; beside one in the first, where a new one would go.
-        second = replica_manager.folders.working[1]
+        second = replica_manager.log_dirs.working[1]
         tp, _ = (tp for tp, home in homes.items() if home is second)
         for number in range(7):
             await client.produce("t", batch(b"%d" % number), partition=tp.partition)
@@ -210,7 +210,7 @@ def test_the_log_after_an_accepted_loss_lies_in_the_same_data_directory() -> Non
         await until(
             lambda: replica_manager.failed.get(tp) is None and replica_manager.get(tp) is not None
         )
-        assert replica_manager.folders.find(tp) is homes[tp]
+        assert replica_manager.log_dirs.find(tp) is homes[tp]
         await rig.leads(3)
         answer = await client.produce("t", batch(b"new"), partition=tp.partition)
         assert (answer.error_code, answer.base_offset) == (0, 7)
@@ -227,7 +227,7 @@ async def lose(rig: Rig, further: Disks, tp: TopicPartition) -> None:
     """Delete a partition's folder, on whichever disk, and have the broker look."""
     for disk in (rig.disk, further.backend()):
         disk.remove_folder(f"broker-1/{tp}")
-    rig.brokers[1].replica_manager.log_watch.suspect(tp)
+    rig.brokers[1].replica_manager.failures.log_watch.suspect(tp)
 
 
 @pytest.mark.parametrize("damage", [folder_deleted, folder_emptied, file_deleted], ids=name_of)
@@ -383,7 +383,7 @@ def test_a_data_directory_that_vanished_whole_is_not_made_anew() -> None:
     async def test(rig: Rig) -> None:
         await rig.with_topic()
         rig.disk.remove_folder("broker-1")
-        await until(lambda: not rig.brokers[1].replica_manager.folders.working)
+        await until(lambda: not rig.brokers[1].replica_manager.log_dirs.working)
         assert not rig.disk.exists("broker-1/t-0")
 
     with pytest.raises(StorageError, match="every data directory has failed"):
@@ -397,7 +397,7 @@ def test_idle_partitions_are_looked_at_in_turn_a_few_at_a_time() -> None:
         rig.disk.faults.slow = lambda operation, path: (
             looked.append(path) if operation == "list" else None
         )
-        watch = rig.brokers[1].replica_manager.log_watch
+        watch = rig.brokers[1].replica_manager.failures.log_watch
         rounds = []
         for _ in range(4):
             await watch.look_around()

@@ -283,7 +283,7 @@ def test_an_ack_that_cannot_come_times_out() -> None:
         late = await client.produce("t", batch(b"a"), timeout_ms=20)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
         waiting = asyncio.create_task(client.produce("t", batch(b"b"), timeout_ms=20_000))
-        await until(lambda: len(rig.brokers[1].replica_manager.delayed_operations.writers) == 1)
+        await until(lambda: len(rig.brokers[1].replica_manager.delayed_operations.produces) == 1)
         rig.brokers[1].replica_manager.carry_out(partition.record_follower(2, 2))
         assert (await waiting).base_offset == 1
 

@@ -19,7 +19,7 @@ from produced import (
 
 from sparklog.errors import ErrorCode, FrameError
 from sparklog.executors.handlers import repeated_produce as produce_repeats
-from sparklog.executors.handlers.repeated_produce import BEFORE_BYTES_MAX, KINDS_MAX
+from sparklog.executors.handlers.repeated_produce import BEFORE_BYTES_MAX, TEMPLATES_MAX
 from sparklog.transport import Parked, PendingResponse
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -252,13 +252,13 @@ def test_what_a_connection_is_known_for_is_bounded() -> None:
         broker = rig.brokers[1]
         assert broker._server is not None
         connection = next(iter(broker._server.connections))
-        count = 2 * KINDS_MAX + 10
+        count = 2 * TEMPLATES_MAX + 10
         for n in range(count):
             request = replace(produce_request("t", batch(b"%d" % n), 0, 1), timeout_ms=1000 + n)
             parts = encode_produce_request(VERSION, n, "me", request)
             (answer,) = receive(rig, [memoryview(bytearray(b"".join(parts)))])
             assert result(answer)[1].base_offset == n
-        assert len(connection.state["produce"]._kinds) <= KINDS_MAX
+        assert len(connection.state["produce"]._templates) <= TEMPLATES_MAX
         _, values = await client.fetch("t")
         assert values == [b"%d" % n for n in range(count)]
 
@@ -268,7 +268,7 @@ def test_what_a_connection_is_known_for_is_bounded() -> None:
 def test_kinds_of_all_connections_are_bounded_and_end_with_their_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(produce_repeats, "ALL_KINDS_MAX", 5)
+    monkeypatch.setattr(produce_repeats, "ALL_TEMPLATES_MAX", 5)
 
     async def test(rig: Rig) -> None:
         await rig.with_topic(1)
@@ -280,7 +280,7 @@ def test_kinds_of_all_connections_are_bounded_and_end_with_their_connections(
             request = replace(produce_request("t", batch(b"%d" % n), 0, 1), timeout_ms=1000 + n)
             parts = encode_produce_request(VERSION, n, client_id, request)
             receive(rig, [memoryview(bytearray(b"".join(parts)))])
-            held.append(len(connection.state["produce"]._kinds))
+            held.append(len(connection.state["produce"]._templates))
         assert held == [1, 2, 3, 4, 5, 1, 2, 2]
         total = connection.state["produce"]._total
         assert total.count == 2
@@ -319,7 +319,7 @@ def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
         partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         answers = receive(rig, [frame(n, batch(b"%d" % n), acks=-1) for n in range(3)])
         assert (
-            len(replica_manager.delayed_operations.writers) == 2
+            len(replica_manager.delayed_operations.produces) == 2
         )  # the first of its kind, and the run behind it
         late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
         replica_manager.carry_out(partition.record_follower(2, 2))
@@ -330,6 +330,6 @@ def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
             (1, 0, 1),
             (2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
         ]
-        assert len(replica_manager.delayed_operations.writers) == 0
+        assert len(replica_manager.delayed_operations.produces) == 0
 
     run(test)

@@ -134,7 +134,7 @@ def test_several_partitions_are_answered_once_all_of_them_are_safe() -> None:
             (2, [(0, 0, 2), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]),
             (3, [(0, 0, 3), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]),
         ]
-        assert len(replica_manager.delayed_operations.writers) == 0
+        assert len(replica_manager.delayed_operations.produces) == 0
 
     run(test)
 

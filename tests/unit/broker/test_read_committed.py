@@ -143,7 +143,7 @@ def test_a_delayed_fetch_of_committed_data_wakes_for_the_whole_transaction() -> 
         asked = asyncio.create_task(
             fetched(client, 0, COMMITTED, min_bytes=2000, max_wait_ms=20_000)
         )
-        while not len(writer.replica_manager.delayed_operations.readers):
+        while not len(writer.replica_manager.delayed_operations.consumer_fetches):
             await asyncio.sleep(0.005)
         writer.end(1, COMMIT)
         data = await asyncio.wait_for(asked, 18)

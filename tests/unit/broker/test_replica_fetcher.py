@@ -126,7 +126,7 @@ class FollowerProgress:
         )
         replica_manager = ReplicaManager(
             node_id=NODE,
-            folders=LogDirs([folder]),
+            log_dirs=LogDirs([folder]),
             settings={"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "50"},
             counters=BrokerMetrics(),
             now_ms=lambda: NOW,

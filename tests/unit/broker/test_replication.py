@@ -145,7 +145,7 @@ def test_what_an_old_leader_alone_had_is_truncated_when_it_follows() -> None:
         assert (await client.produce("t", batch(b"a"))).error_code == 0
         await same_logs(rig, IDS)
         for i in others:
-            await rig.brokers[i].replication.let_go(TP)
+            await rig.brokers[i].replication.stop_fetching(TP)
         # Nobody copies this one, and the leader dies with it.
         assert (await client.produce("t", batch(b"lost"), acks=1)).error_code == 0
         await rig.crash_broker(leader)
@@ -312,7 +312,7 @@ def test_a_reader_at_a_follower_waits_for_its_high_watermark() -> None:
         follower = next(i for i in IDS if i != leader)
         client, reader = await rig.client(leader), await rig.client(follower)
         waiting = asyncio.create_task(reader.fetch("t", 0, max_wait_ms=20_000))
-        readers = rig.brokers[follower].replica_manager.delayed_operations.readers
+        readers = rig.brokers[follower].replica_manager.delayed_operations.consumer_fetches
         await until(lambda: len(readers) == 1)
         await client.produce("t", batch(b"a"))
         assert await waiting == (0, [b"a"])

@@ -101,27 +101,27 @@ class Plainly:
         self.values: dict[FetchSession, tuple[bool, int, int]] = {}
         self.for_all: set[FetchSession] = set()
 
-    def used(self, session: FetchSession, now_ms: int) -> None:
+    def touch(self, session: FetchSession, now_ms: int) -> None:
         self.values.pop(session, None)
         self.values[session] = value_of(session)
         if now_ms - session.created_ms > IDLE_MS:
             self.for_all.add(session)
 
-    def gone(self, session: FetchSession) -> None:
+    def remove(self, session: FetchSession) -> None:
         self.values.pop(session, None)
         self.for_all.discard(session)
 
-    def victim(self, privileged: bool, size: int, now_ms: int) -> FetchSession | None:
+    def session_to_evict(self, privileged: bool, size: int, now_ms: int) -> FetchSession | None:
         if not self.values:
             return None
         stale = min(self.values, key=lambda s: s.last_used_ms)
         if now_ms - stale.last_used_ms > IDLE_MS:
             return stale
         allowed = [s for s in self.values if s in self.for_all or (privileged and not s.privileged)]
-        cheapest = min(allowed, key=self.values.__getitem__, default=None)
-        if cheapest is None or (privileged, size, 0) < self.values[cheapest]:
+        least_valuable = min(allowed, key=self.values.__getitem__, default=None)
+        if least_valuable is None or (privileged, size, 0) < self.values[least_valuable]:
             return None
-        return cheapest
+        return least_valuable
 
 
 def test_it_does_what_a_plain_list_does() -> None:
@@ -137,18 +137,18 @@ def test_it_does_what_a_plain_list_does() -> None:
             live.append(FetchSession(step + 1, view, by_id=False, now_ms=now_ms))
         elif action < 0.4 and live:
             gone = live.pop(chance.randrange(len(live)))
-            eviction.gone(gone)
-            plain.gone(gone)
+            eviction.remove(gone)
+            plain.remove(gone)
         if live:
             session = chance.choice(live[-1:] if action < 0.3 else live)
             for number in range(chance.randrange(4)):
                 session.partitions["t", number] = None  # type: ignore[assignment]
             for each in (eviction, plain):
                 session.last_used_ms = now_ms
-                each.used(session, now_ms)
+                each.touch(session, now_ms)
         privileged, size = chance.random() < 0.5, chance.randrange(6)
-        found = eviction.victim(privileged=privileged, size=size, now_ms=now_ms)
-        assert found is plain.victim(privileged, size, now_ms)
+        found = eviction.session_to_evict(privileged=privileged, size=size, now_ms=now_ms)
+        assert found is plain.session_to_evict(privileged, size, now_ms)
         chosen += found is not None
     assert chosen > 1000
 

@@ -150,7 +150,7 @@ def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
         replica_manager = rig.brokers[1].replica_manager
         await client.produce("t", batch(b"a"), partition=2)
         waiting = asyncio.create_task(reader.fetch(min_bytes=4 * size, max_wait_ms=LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         for number in (0, 0, 1):
             replica_manager.delayed_operations.sessions.check_invariants()
             assert not waiting.done()
@@ -161,7 +161,7 @@ def test_a_fetch_waits_for_enough_bytes_of_the_whole_session() -> None:
             (1, 0, 1, 0, [b"b"]),
         ]
         assert (
-            len(replica_manager.delayed_operations.readers),
+            len(replica_manager.delayed_operations.consumer_fetches),
             replica_manager.delayed_operations.timers.armed,
         ) == (0, False)
         replica_manager.delayed_operations.sessions.check_invariants()
@@ -218,11 +218,11 @@ def test_a_fetch_that_was_overtaken_is_told_so() -> None:
         session_id = reader.session_id
         replica_manager = rig.brokers[1].replica_manager
         first = asyncio.create_task(reader.ask({}, session=(session_id, 1), max_wait_ms=LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         other = Reader(await rig.client(), "t")
         second = asyncio.create_task(other.ask({}, session=(session_id, 2), max_wait_ms=LONG_MS))
         assert await first == FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         producer = await rig.client()
         await producer.produce("t", batch(b"a"))
         assert found_in(await second) == [(0, 0, 1, 0, [b"a"])]
@@ -238,10 +238,10 @@ def test_a_session_outlives_its_connection() -> None:
         await gone.fetch({0: 0})
         replica_manager = rig.brokers[1].replica_manager
         waiting = asyncio.create_task(gone.ask({}, max_wait_ms=LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         gone.client.connection.close()
         await asyncio.gather(waiting, return_exceptions=True)
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 0)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 0)
         replica_manager.delayed_operations.sessions.check_invariants()
         await client.produce("t", batch(b"a"))
         again = Reader(client, "t")
@@ -299,7 +299,7 @@ def test_a_topic_that_goes_is_told(by_id: bool) -> None:
         await reader.fetch({0: 0})
         replica_manager = rig.brokers[1].replica_manager
         waiting = asyncio.create_task(reader.fetch(max_wait_ms=LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         delete = DeleteTopicState(topic_id=None, name="t")
         await client.ask(DeleteTopicsRequest(topics=(delete,), timeout_ms=5000))
         gone = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -342,7 +342,7 @@ def test_a_partition_that_goes_offline_is_told_to_whom_it_was_quiet() -> None:
         await reader.fetch({0: 0, 1: 0})
         replica_manager = rig.brokers[1].replica_manager
         waiting = asyncio.create_task(reader.fetch(max_wait_ms=LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.readers) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.consumer_fetches) == 1)
         (partition,) = [p for p in replica_manager if p.topic_partition.partition == 1]
         partition.log.offline = StorageError("the disk is gone")
         produced = await client.produce("t", batch(b"a"), partition=1)

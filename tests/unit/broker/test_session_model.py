@@ -87,7 +87,7 @@ async def open_table() -> ReplicaManager:
     ids = itertools.count(1)
     replica_manager = ReplicaManager(
         node_id=NODE,
-        folders=LogDirs([folder]),
+        log_dirs=LogDirs([folder]),
         settings={"max.incremental.fetch.session.cache.slots": "2"},
         counters=BrokerMetrics(),
         now_ms=lambda: NOW,
@@ -294,8 +294,8 @@ class Story:
         del number
         client = self.client
         if client.waiting is not None:
-            for parked in list(client.peer.state["waits"]._parked):
-                self.replica_manager.delayed_operations.readers.expire(parked)
+            for parked in list(client.peer.state["delayed operations"]._watched):
+                self.replica_manager.delayed_operations.consumer_fetches.expire(parked)
             self.check_waiting()
 
     # checks
@@ -356,7 +356,7 @@ class Story:
     def check(self) -> None:
         self.check_waiting()
         self.replica_manager.delayed_operations.sessions.check_invariants()
-        self.replica_manager.delayed_operations.readers.check_invariants()
+        self.replica_manager.delayed_operations.consumer_fetches.check_invariants()
 
     def drain(self) -> None:
         """In the end everything that can be read is, by answers with room for one batch."""

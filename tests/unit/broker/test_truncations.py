@@ -34,7 +34,7 @@ class FollowerProgress:
         self.folder = folder
         self.replica_manager = ReplicaManager(
             node_id=NODE,
-            folders=LogDirs([folder]),
+            log_dirs=LogDirs([folder]),
             settings={"log.open.files.max": "16"},
             counters=BrokerMetrics(),
             now_ms=lambda: NOW,

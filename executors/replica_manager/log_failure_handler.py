@@ -1,0 +1,97 @@
+"""What a broker does about a log, or a log directory, that does not work any more.
+
+Owns: which suspicion is looked into how, and taking replicas offline.  Must not know how a log is
+opened again, or what the controller does about the loss.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from sparklog.errors import SparklogError, StorageError
+from sparklog.executors.log import FileCache
+from sparklog.executors.log_dirs import BrokerDir, DiskWatch, LogDirs, LogWatch
+from sparklog.executors.partition import Partition
+from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
+from sparklog.executors.replica_manager.hosted_partitions import HostedPartitions
+from sparklog.types import TopicPartition
+
+
+class LogFailureHandler:
+    """The failures of one broker's logs and log directories.
+
+    ``on_failure`` is called when a log has failed: the controller is to know at once.
+    ``close_partition`` closes a partition that is not hosted any more.
+    """
+
+    def __init__(
+        self,
+        partitions: HostedPartitions,
+        log_dirs: LogDirs,
+        files: FileCache,
+        delayed_operations: DelayedOperations,
+        *,
+        close_partition: Callable[[Partition], Awaitable[None]],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+        self._delayed_operations = delayed_operations
+        self._close_partition = close_partition
+        self._on_failure = on_failure
+        #: Set when no log directory works any more.
+        self.disks_gone = asyncio.Event()
+        self.disk_watch = DiskWatch(self._fail_log_dir)
+        self.log_watch = LogWatch(
+            partitions.get,
+            partitions.names,
+            files,
+            on_loss=self.fail_log,
+            on_trouble=self.suspect_disk,
+        )
+
+    def note(self, topic_partition: TopicPartition, topic_id: UUID, error: SparklogError) -> None:
+        """The log of this replica, which is not open or is about to be closed, has failed."""
+        state = self._partitions.image.partition(topic_partition)
+        self._partitions.failed.add(topic_partition, topic_id, error, state)
+        self._on_failure()
+
+    def fail_log(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        """Take this open replica offline: its log works no more.
+
+        Requests are refused and the controller is told.  The leader's log is copied where ``error``
+        means that this log is lost.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is None or not self._partitions.failed.is_news(topic_partition, error):
+            return
+        self.log_watch.suspect(topic_partition)
+        partition.log.fail(error)
+        self.note(topic_partition, partition.topic_id, error)
+        self.suspect_disk(topic_partition)
+        asyncio.get_running_loop().call_soon(self._delayed_operations.wake_all, topic_partition)
+
+    def suspect(self, topic_partition: TopicPartition) -> None:
+        """An operation on this log met a storage error: find out what has failed."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None and partition.log.offline is not None:
+            self.fail_log(topic_partition, partition.log.offline)
+        else:
+            self.log_watch.suspect(topic_partition)
+            self.suspect_disk(topic_partition)
+
+    def suspect_disk(self, topic_partition: TopicPartition) -> None:
+        """Probe the disk of the log directory that holds this log."""
+        log_dir = self._log_dirs.find(topic_partition)
+        if log_dir in self._log_dirs.working:
+            self.disk_watch.suspect(log_dir)
+
+    async def _fail_log_dir(self, log_dir: BrokerDir, error: StorageError) -> None:
+        """The replicas in this log directory go offline, the others go on."""
+        removed = [self._partitions.remove(tp) for tp in self._log_dirs.fail(log_dir, error)]
+        for partition in filter(None, removed):
+            self.note(partition.topic_partition, partition.topic_id, error)
+        for partition in filter(None, removed):
+            await self._close_partition(partition)
+        if not self._log_dirs.working:
+            self.disks_gone.set()

@@ -1,0 +1,137 @@
+"""Reads of the logs for one fetch, of a consumer or of a follower.
+
+Owns: which replica the fetch may read, which one it should read, when a follower is throttled, and
+what the leader learns of a follower's fetch.  Must not know request schemas or how a fetch waits.
+"""
+
+from typing import TypeAlias
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.partition import Partition, PartitionRead
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager.replica_selector import closest_replica
+from sparklog.types import NO_NODE, Isolation, TopicPartition
+
+#: The partition, what was read from it, and the preferred read replica: the broker that the
+#: consumer should read from instead.  NO_NODE stands for this one; otherwise no records are read.
+LogReadResult: TypeAlias = tuple[Partition, PartitionRead, int]
+
+
+class LogReads:
+    """The reads of one fetch.
+
+    ``replica_id`` and ``replica_epoch`` are those of the follower that fetches, -1 for a consumer.
+    ``rack`` is the consumer's, empty when it does not say.  With ``only_leader`` followers refuse.
+    """
+
+    __slots__ = (
+        "_rack",
+        "_replica_epoch",
+        "_replica_manager",
+        "by_follower",
+        "isolation",
+        "only_leader",
+        "replica_id",
+    )
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        *,
+        replica_id: int,
+        replica_epoch: int,
+        rack: str,
+        isolation: Isolation,
+        only_leader: bool,
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._replica_epoch = replica_epoch
+        self._rack = rack
+        self.replica_id = replica_id
+        self.by_follower = replica_id >= 0
+        self.isolation = isolation
+        self.only_leader = only_leader
+
+    def read(
+        self,
+        topic: str,
+        number: int,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        current_leader_epoch: int,
+        last_fetched_epoch: int,
+        min_one: bool,
+    ) -> LogReadResult:
+        """Read a partition, at least one whole batch with ``min_one``.
+
+        Raises what Kafka answers when this fetch cannot read the partition here.
+        """
+        partition = self._replica_manager.find(topic, number)
+        preferred, throttled = NO_NODE, False
+        if self.by_follower:
+            self._check_follower(partition)
+            throttled = self._is_throttled(partition)
+        elif self._rack:
+            preferred = self._preferred_read_replica(partition, fetch_offset)
+        gets_records = preferred == NO_NODE and not throttled
+        read = partition.read(
+            fetch_offset,
+            max(max_bytes, 0) if gets_records else 0,
+            current_leader_epoch=current_leader_epoch,
+            replica_id=self.replica_id,
+            last_fetched_epoch=last_fetched_epoch,
+            isolation=self.isolation,
+            min_one=min_one and gets_records,
+            only_leader=self.only_leader,
+        )
+        return partition, read, preferred
+
+    def record_follower(
+        self, partition: Partition, fetch_offset: int, log_start_offset: int
+    ) -> None:
+        """Let the leader know how far the follower that fetches has come."""
+        replica_manager = self._replica_manager
+        replica_manager.carry_out(
+            partition.record_follower(
+                self.replica_id,
+                fetch_offset,
+                log_start_offset,
+                broker_epoch=self._replica_epoch,
+                now_ms=replica_manager.monotonic_ms(),
+            )
+        )
+
+    def count_sent(self, topic: str, number: int, size: int) -> None:
+        """Records of a partition, ``size`` bytes, go into the answer."""
+        replica_manager = self._replica_manager
+        if self.by_follower:
+            replica_manager.counters.replication_bytes_out += size
+            partition = replica_manager.get(TopicPartition(topic, number))
+            if partition is not None:
+                replica_manager.throttle.sent(partition, size, replica_manager.monotonic_ms())
+        else:
+            replica_manager.counters.bytes_out[topic] += size
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        replica_manager = self._replica_manager
+        return replica_manager.throttle.holds_back(
+            partition, self.replica_id, replica_manager.monotonic_ms()
+        )
+
+    def _preferred_read_replica(self, partition: Partition, fetch_offset: int) -> int:
+        if self.only_leader or not partition.is_leader:
+            return NO_NODE
+        ends = partition.followers_with(fetch_offset)
+        if not ends:
+            return NO_NODE
+        replica_manager = self._replica_manager
+        return closest_replica(self._rack, replica_manager.node_id, ends, replica_manager.image)
+
+    def _check_follower(self, partition: Partition) -> None:
+        replica_id, state = self.replica_id, partition.state
+        if partition.is_leader and state is not None and replica_id not in state.replicas:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} has no replica of {partition.topic_partition}",
+            )
