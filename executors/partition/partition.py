@@ -14,29 +14,23 @@ from uuid import UUID
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Log, Steps
-from sparklog.executors.partition.append_draft import AppendDraft
 from sparklog.executors.partition.follower_role import FollowerRole
 from sparklog.executors.partition.isr import IsrState, LiveEpoch
+from sparklog.executors.partition.leader_role import LeaderRole
 from sparklog.executors.partition.outcomes import (
-    ACKS_ALL,
-    ACKS_NONE,
     AckWait,
     Appended,
     Effect,
     EpochEnd,
     FetchPosition,
     IsrProposal,
-    ProposeIsr,
     SentBatch,
     Truncated,
-    WakeDeleters,
-    WakeFollowers,
     WakeWriters,
     WriteStatistics,
 )
 from sparklog.executors.partition.producer_state import ProducerStateManager, TransactionEnd
-from sparklog.executors.partition.replica import DISK_ERRORS
-from sparklog.executors.partition.replica_reads import ReadableReplica
+from sparklog.executors.partition.replica import DISK_ERRORS, Replica
 from sparklog.metadata import PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET, TopicPartition
 from sparklog.wire.records.batch import Buffer
@@ -50,7 +44,7 @@ def _nobody_knows(broker_id: int) -> int:
     return NO_BROKER_EPOCH
 
 
-class Partition(ReadableReplica):
+class Partition(Replica):
     """One replica, leading or following as ``take_role`` says."""
 
     def __init__(
@@ -74,7 +68,7 @@ class Partition(ReadableReplica):
             producers=producers,
             config=config,
         )
-        self._insync = IsrState(node_id, lag_time_max_ms, live_epoch)
+        self._leader = LeaderRole(self, IsrState(node_id, lag_time_max_ms, live_epoch))
         self._follower = FollowerRole(self)
         #: A role that came while the log was being truncated.
         self._next_role: tuple[PartitionImage, int] | None = None
@@ -101,22 +95,20 @@ class Partition(ReadableReplica):
             state.leader_epoch,
         )
         if not changed:
-            return self._take_isr(state)
-        self._insync.stop()
+            return self._leader.commit_isr(state) if self.is_leader else []
+        self._leader.stop()
         if self.log.offline is None:
             if self.is_leader:
-                self.epoch_start_offset = self.log.log_end_offset
-                self.log.assign_leader_epoch(state.leader_epoch)
-                self._insync.lead(state, self.config.min_insync_replicas, now_ms)
+                self._leader.begin(state, now_ms)
             else:
                 self._follower.begin()
-        effects = self._advance_high_watermark() if self.is_leader else []
+        effects = self._leader.advance_high_watermark() if self.is_leader else []
         return [*effects, *self.wake_all(), *self._follower.resume()]
 
     def resign(self) -> list[Effect]:
         """Forget the role: nothing is served until the next ``take_role``."""
         self.state = self._next_role = None
-        self._insync.stop()
+        self._leader.stop()
         return self.wake_all()
 
     def configure(self, config: TopicConfig, now_ms: int) -> list[Effect]:
@@ -125,20 +117,8 @@ class Partition(ReadableReplica):
         self.log.reconfigure(config)
         effects: list[Effect] = []
         if self.is_leader and self.state is not None:
-            effects += self._take_isr(self.state)
+            effects += self._leader.commit_isr(self.state)
         return [*effects, *self.plan_flush(now_ms)]
-
-    def _take_isr(self, state: PartitionImage) -> list[Effect]:
-        """The same leader in the same epoch, but the ISR or the number wanted may be another."""
-        insync = self._insync
-        if not self.is_leader:
-            return []
-        refused = insync.too_few
-        insync.commit(state, self.config.min_insync_replicas)
-        effects = self._advance_high_watermark()
-        if insync.too_few and not refused:
-            effects.append(WakeWriters(topic_partition=self.topic_partition))
-        return effects
 
     # append
 
@@ -166,24 +146,7 @@ class Partition(ReadableReplica):
         To each comes what would have come to it alone, but that a write that fails fails for all.
         A KafkaError says that nothing was changed for that batch.  Effects are among the outcomes.
         """
-        try:
-            self.require_leader()
-        except KafkaError as refusal:
-            return [refusal] * len(sent)
-        outcomes: list[Appended | KafkaError] = []
-        draft = self._draft(now_ms, in_transaction)
-        for records, acks in sent:
-            if records is not None and not draft.has_room(len(records)):
-                outcomes += self._write(draft, now_ms)
-                draft = self._draft(now_ms, in_transaction)
-            try:
-                if acks == ACKS_ALL and self._insync.too_few:
-                    raise self._not_enough_replicas()
-            except KafkaError as refusal:
-                draft.refuse(refusal)
-            else:
-                draft.take(records, acks)
-        return outcomes + self._write(draft, now_ms)
+        return self._leader.append_all(sent, now_ms=now_ms, in_transaction=in_transaction)
 
     def end_transaction(self, end: TransactionEnd, *, now_ms: int) -> Appended:
         """Append the marker that a coordinator asks for; the answer waits as one to acks=all.
@@ -191,30 +154,11 @@ class Partition(ReadableReplica):
         Raises KafkaError, and nothing was changed: NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
-        self.require_leader()
-        if self._insync.too_few:
-            raise self._not_enough_replicas()
-        draft = self._draft(now_ms, in_transaction=True)
-        draft.take_end(end)
-        (outcome,) = self._write(draft, now_ms)
-        if isinstance(outcome, KafkaError):
-            raise outcome
-        return outcome
+        return self._leader.end_transaction(end, now_ms=now_ms)
 
     def is_settled(self, wait: AckWait) -> bool:
         """Whether what an answer waits for has come.  Raises KafkaError when it cannot come."""
-        self.require_online()
-        if self.leader_epoch != wait.leader_epoch or not self.is_leader:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.topic_partition} moved before the append was safe",
-            )
-        if not wait.replicated:
-            return self.log.recovery_point >= wait.end_offset
-        if self.high_watermark < wait.end_offset and self._insync.too_few:
-            # The high watermark stands still now; who asked must not take that for a slow broker.
-            raise self._not_enough_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        return self.high_watermark >= wait.end_offset
+        return self._leader.is_settled(wait)
 
     def flushed(self, now_ms: int) -> list[Effect]:
         """A flush ended: the recovery point has moved, or the log has gone offline."""
@@ -222,7 +166,7 @@ class Partition(ReadableReplica):
             return self.wake_all()
         if self.log.truncating:
             return []
-        effects = self._advance_high_watermark() if self.is_leader else []
+        effects = self._leader.advance_high_watermark() if self.is_leader else []
         woken = any(isinstance(effect, WakeWriters) for effect in effects)
         if not woken:
             effects.append(WakeWriters(topic_partition=self.topic_partition))
@@ -319,49 +263,22 @@ class Partition(ReadableReplica):
 
         Not to be told of one whose log diverges.  ``broker_epoch``: of the process that fetches.
         """
-        if not self.is_leader:
-            return []
-        end = self.log.log_end_offset
-        started = self._insync.record(
-            replica_id,
-            offset,
-            log_start_offset,
-            broker_epoch=broker_epoch,
-            leader_end=end,
-            now_ms=now_ms,
+        return self._leader.record_follower(
+            replica_id, offset, log_start_offset, broker_epoch=broker_epoch, now_ms=now_ms
         )
-        effects = self._advance_high_watermark()
-        if started:
-            effects.append(WakeDeleters(topic_partition=self.topic_partition))
-        if self._insync.consider_joining(replica_id, self._joining_end, now_ms):
-            effects.append(ProposeIsr(topic_partition=self.topic_partition))
-        return effects
 
     def followers_with(self, offset: int) -> list[tuple[int, int]]:
         """In-sync followers that have ``offset``, or will have it next, and where each one ends."""
-        isr = self.state.isr if self.state else ()
-        return [
-            (replica_id, follower.end_offset)
-            for replica_id, follower in self._insync.followers.items()
-            if replica_id in isr and follower.log_start_offset <= offset <= follower.end_offset
-        ]
+        return self._leader.followers_with(offset)
 
     def check_lag(self, now_ms: int) -> list[Effect]:
         """Who may have to leave the ISR, or may join it because its broker is alive again, and
         who is no longer waited for."""
-        if not self.is_leader or self.log.offline is not None:
-            return []
-        end = self.log.log_end_offset
-        proposes = self._insync.consider_all(end, self._joining_end, now_ms)
-        # Who was about to join may have been waited for in vain; no fetch and no append tells it.
-        effects = self._advance_high_watermark()
-        if proposes:
-            effects.append(ProposeIsr(topic_partition=self.topic_partition))
-        return effects
+        return self._leader.check_lag(now_ms)
 
     def isr_proposal(self) -> IsrProposal | None:
         """What to ask the controller for; the same again until it is answered or overtaken."""
-        return self._insync.proposal
+        return self._leader.isr_proposal
 
     def isr_answered(
         self,
@@ -378,11 +295,11 @@ class Partition(ReadableReplica):
         """
         effects: list[Effect] = []
         if error is not ErrorCode.NONE:
-            self._insync.refused(proposal, error, now_ms)
+            self._leader.isr_refused(proposal, error, now_ms)
         elif state is not None and self.state and set(self.state.isr) <= set(state.isr):
             effects += self.take_role(state, now_ms)
         if self.is_leader:
-            effects += self._advance_high_watermark()
+            effects += self._leader.advance_high_watermark()
         return [*effects, *self.check_lag(now_ms)]
 
     # cleaning
@@ -392,10 +309,7 @@ class Partition(ReadableReplica):
 
         Raises NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR.
         """
-        self.require_leader()
-        assert self.state is not None
-        others = (i for i in self.state.replicas if i != self.node_id and is_alive(i))
-        return min([self.log.log_start_offset, *self._insync.starts(others)])
+        return self._leader.low_watermark(is_alive)
 
     def deletion_target(self, offset: int) -> int:
         """Up to where a client may delete; -1 means the high watermark.  Raises KafkaError."""
@@ -423,71 +337,5 @@ class Partition(ReadableReplica):
         assert log.log_start_offset <= self.last_stable_offset
         assert self.last_stable_offset <= self.high_watermark <= log.log_end_offset
         assert log.recovery_point <= log.log_end_offset
-        self._insync.check_invariants()
+        self._leader.check_invariants()
         self.producers.check_invariants()
-
-    @property
-    def _joining_end(self) -> int:
-        """What a follower must have to join: all that is committed, and the begin of this epoch."""
-        return max(self.high_watermark, self.epoch_start_offset)
-
-    def _not_enough_replicas(self, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> KafkaError:
-        return KafkaError(
-            code,
-            f"{self.topic_partition} has {self._insync.size} in-sync replicas, "
-            f"min.insync.replicas asks for {self._insync.needed}",
-        )
-
-    def _draft(self, now_ms: int, in_transaction: bool) -> AppendDraft:
-        return AppendDraft(
-            self.producers,
-            self.config,
-            end_offset=self.log.log_end_offset,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            in_transaction=in_transaction,
-        )
-
-    def _write(self, draft: AppendDraft, now_ms: int) -> list[Appended | KafkaError]:
-        effects: tuple[Effect, ...] = ()
-        if draft.headers:
-            try:
-                self.log.append(draft.buffers, draft.headers, now_ms, draft.aborted)
-            except DISK_ERRORS as error:
-                failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                return [v if isinstance(v, KafkaError) else failure for _, _, v in draft.verdicts]
-            for accepted in draft.accepted:
-                self.producers.apply(accepted)
-            if draft.ended is not None:
-                self.producers.apply_end(draft.ended)
-            self.appended(draft.size)
-            effects = (*self.promise_flush(now_ms), *self._advance_high_watermark())
-            if self._insync.has_followers:
-                followers = WakeFollowers(topic_partition=self.topic_partition, size=draft.size)
-                effects = (*effects, followers)
-        return draft.outcomes(
-            self._wait_for,
-            effects,
-            log_start_offset=self.log.log_start_offset,
-            flush_owed=self.flush_owed,
-        )
-
-    def _wait_for(self, acks: int, end_offset: int) -> AckWait | None:
-        if acks == ACKS_NONE:
-            return None
-        replicated = acks == ACKS_ALL
-        if not replicated:
-            end_offset = min(end_offset, self._flush_promised)
-        if end_offset <= (self.high_watermark if replicated else self.log.recovery_point):
-            return None
-        return AckWait(end_offset=end_offset, leader_epoch=self.leader_epoch, replicated=replicated)
-
-    def _advance_high_watermark(self) -> list[Effect]:
-        """The smallest log end of the ISR; stands still while the ISR is too small (KIP-966)."""
-        insync = self._insync
-        if insync.too_few or self.log.offline is not None:
-            return []
-        reached = self.own_end
-        if insync.has_followers:
-            reached = insync.bound(reached, self.log.log_end_offset)
-        return self.move_high_watermark(reached)

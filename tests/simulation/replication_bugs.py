@@ -9,15 +9,16 @@ from planting import Patch, bug
 
 import sparklog.driver.control_plane.controller.elections as elections
 import sparklog.driver.control_plane.controller.partition_changes as partition_changes
-import sparklog.executors.partition.replica_reads as readable_module
+import sparklog.executors.partition.replica as replica_module
 from sparklog.driver.control_plane.controller.elections import Rules, Settled
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.partition.follower_progress import FollowerProgress
 from sparklog.executors.partition.follower_role import FollowerRole
 from sparklog.executors.partition.isr import IsrState
+from sparklog.executors.partition.leader_role import LeaderRole
 from sparklog.executors.partition.outcomes import AckWait, Effect
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.partition.replica_reads import ReadableReplica
+from sparklog.executors.partition.replica import Replica
 from sparklog.executors.replica_manager.failed_logs import FailedLogs
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import PartitionImage
@@ -31,12 +32,12 @@ _NOBODY_IS_ABOUT_TO_JOIN: Patch = (FollowerProgress, "is_about_to_join", lambda 
 @bug
 def acknowledge_before_replication() -> list[Patch]:
     """An answer that is to wait for all in-sync replicas waits for the leader."""
-    real = Partition._wait_for
+    real = LeaderRole._wait_for
 
-    def wait_for(self: Partition, acks: int, end_offset: int) -> AckWait | None:
+    def wait_for(self: LeaderRole, acks: int, end_offset: int) -> AckWait | None:
         return real(self, min(abs(acks), 1), end_offset)
 
-    return [(Partition, "_wait_for", wait_for)]
+    return [(LeaderRole, "_wait_for", wait_for)]
 
 
 @bug
@@ -125,13 +126,13 @@ def commit_all_that_a_new_leader_has() -> list[Patch]:
 @bug
 def tell_the_latest_offset_too_early() -> list[Patch]:
     """A new leader tells its high watermark before that has caught up (KIP-207)."""
-    return [(ReadableReplica, "_require_known_end", lambda self: None)]
+    return [(Replica, "_require_known_end", lambda self: None)]
 
 
 @bug
 def trust_the_fetch_offset() -> list[Patch]:
     """Nobody looks whether a follower's log is the leader's, only whether it is long enough."""
-    return [(readable_module, "find_divergence", lambda *_: None)]
+    return [(replica_module, "find_divergence", lambda *_: None)]
 
 
 @bug
@@ -215,9 +216,9 @@ def _owed(partition: Partition) -> bool:
 @bug
 def serve_what_a_follower_has() -> list[Patch]:
     """Who reads from a follower gets its whole log."""
-    real = ReadableReplica.readable_end
+    real = Replica.readable_end
 
-    def readable_end(self: ReadableReplica, isolation: Isolation) -> int:
+    def readable_end(self: Replica, isolation: Isolation) -> int:
         return real(self, isolation) if self.is_leader else self.log.log_end_offset
 
-    return [(ReadableReplica, "readable_end", readable_end)]
+    return [(Replica, "readable_end", readable_end)]
