@@ -33,10 +33,10 @@ def keep_damaged(segment: Segment, handle: FileHandle, end_offset: int, damage: 
         position = found[-1].position if found else segment.size
         raise CorruptLogError(handle.path, position, damage)
     segment.damaged = found
-    builder = IndexBuilder(segment.base_offset, segment.interval)
+    builder = IndexBuilder(segment.base_offset, segment.indexes.interval_bytes)
     for header, position in walk_headers(handle, 0, segment.size, found):
         builder.add(header.last_offset, position, header.size, header.max_timestamp)
-    segment.take_indexes(builder)
+    segment.indexes.replace(builder)
     for damaged in found:
         logger.error("%s", damaged.error(segment.log_path))
 

@@ -118,7 +118,7 @@ class FlushState:
             self.owes_indexes = True
             return
         for segment in job.sealed:
-            segment.indexes_unflushed = False
+            segment.indexes.unflushed = False
         self.recovery_point = max(self.recovery_point, job.target)
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
@@ -183,14 +183,14 @@ def make_job(
     sealed = [
         segment
         for segment in segments
-        if segment.indexes_unflushed and segment is not segments.active
+        if segment.indexes.unflushed and segment is not segments.active
     ]
     sizes = {s.log_path: s.size for s in segments if s.next_offset > point}
     paths = list(sizes)
     for segment in sealed:
         paths += [segment.offset_index.path, segment.time_index.path]
     # That of a log which is being closed too: after a clean stop nothing else tells what it held.
-    paths += [s.txn_index.path for s in segments if s.indexes_unflushed and s.txn_index.entries]
+    paths += [s.txn_index.path for s in segments if s.indexes.unflushed and s.txn_index.entries]
     paths += [snapshots.path(offset) for offset in snapshots.offsets if offset >= point]
     return FlushJob(
         half=half,

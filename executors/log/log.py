@@ -414,7 +414,7 @@ class Log(DurableLog):
     def _leave_clean(self, now_ms: int) -> None:
         active = self._segments.active
         if not self._changed:
-            active.trim_indexes()  # looking things up has made them long
+            active.indexes.trim()  # looking things up has made them long
             if self.leader_epochs.dirty:
                 self._cutter.save_epochs()
             return

@@ -54,7 +54,7 @@ class MeasuredSegments:
             yield partial(files.mend, path, packed)
             for segment in self._segments:
                 if self._is_as_in(segment, files):
-                    segment.adopt_index(path, len(packed))
+                    segment.indexes.adopt(path, len(packed))
         if self._are_current(files):
             yield partial(files.write_stats, measured.stats)
         for segment in self._segments:
@@ -92,7 +92,7 @@ class MeasuredSegments:
         Nothing to do for segments that this process wrote or recovered; else checked once, by its
         ``.stats``, or measured again.
         """
-        known = segment.largest_known if largest_only else segment.times_known
+        known = segment.indexes.largest_known if largest_only else segment.indexes.times_known
         if known or segment not in self._segments:
             return
         files = segment.files_at_rest()

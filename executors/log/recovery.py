@@ -292,7 +292,9 @@ class _Loader:
     def _empty_indexes(self, segment: Segment, present: set[str]) -> None:
         paths = [segment.offset_index.path, segment.time_index.path]
         if [self._size(path, present) for path in paths] != [0, 0]:
-            segment.take_indexes(IndexBuilder(segment.base_offset, segment.interval))
+            segment.indexes.replace(
+                IndexBuilder(segment.base_offset, segment.indexes.interval_bytes)
+            )
 
     def _size(self, path: str, present: set[str]) -> int | None:
         return self.half.size(path) if _there(path, present) else None
@@ -451,7 +453,7 @@ class _Loader:
         self.files.drop(segment.log_path)
         segment.size = scan.valid_size
         segment.next_offset = scan.next_offset
-        segment.take_indexes(builder)
+        segment.indexes.replace(builder)
         self._count(indexes_rebuilt=1)
         return scan.damage is None
 

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from sparklog.config import TopicConfig
-from sparklog.errors import CorruptLogError, StorageError
+from sparklog.errors import CorruptLogError
 from sparklog.executors.log.damaged_ranges import (
     DamagedRanges,
     is_damaged,
-    sound_end,
     walk_headers,
     walk_spans,
 )
@@ -33,6 +32,7 @@ from sparklog.executors.log.names import (
     file_name,
 )
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
+from sparklog.executors.log.segment_indexes import SegmentIndexes
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.executors.log.spans import BatchSpan, iter_spans, marker_at
 from sparklog.executors.log.stats_file import SegmentStats
@@ -57,20 +57,15 @@ class Segment:
     """State of one segment; its files are opened through the cache for every use."""
 
     __slots__ = (
-        "_bytes_since_entry",
         "_files",
         "_first_timestamp",
         "_folder",
         "_half",
-        "_index_size_max",
-        "_largest",
         "base_offset",
         "begins",
         "created_ms",
         "damaged",
-        "indexes_unflushed",
-        "interval",
-        "largest_known",
+        "indexes",
         "last_append_ms",
         "log_path",
         "next_offset",
@@ -78,7 +73,6 @@ class Segment:
         "size",
         "stats_owed",
         "time_index",
-        "times_known",
         "txn_index",
     )
 
@@ -98,25 +92,17 @@ class Segment:
         self.log_path = self.path(LOG_SUFFIX)
         self.offset_index = OffsetIndex(half, files, self.path(INDEX_SUFFIX), base_offset)
         self.time_index = TimeIndex(half, files, self.path(TIME_INDEX_SUFFIX), base_offset)
+        self.indexes = SegmentIndexes(
+            self.offset_index, self.time_index, config.index_interval_bytes
+        )
         self.txn_index = TxnIndex(half, files, self.path(TXN_INDEX_SUFFIX), base_offset)
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = now_ms
         self.last_append_ms = now_ms
         self._first_timestamp: int | None = None
-        #: None: as the time index says.
-        self._largest: TimestampOffset | None = None
-        self._bytes_since_entry = 0
         #: Where the last writes lie, by their first offsets: who follows reads on from one of them.
         self.begins: dict[int, int] = {}
-        self.interval = config.index_interval_bytes
-        #: What the indexes of a sealed segment say may not be on the disk yet.
-        self.indexes_unflushed = False
-        #: 0: sealed.
-        self._index_size_max = 0
-        #: Whether ``largest``, and the whole time index, are known to be what the log says, and not
-        #: only what a file says.
-        self.largest_known = self.times_known = True
         #: Sealed, and its statistics are not written yet.
         self.stats_owed = False
         #: Ranges of the log file that are known to be damaged.
@@ -141,9 +127,7 @@ class Segment:
     @property
     def largest(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the first batch that has it."""
-        if self._largest is None:
-            self._largest = self.time_index.last()
-        return self._largest
+        return self.indexes.largest
 
     @property
     def age_timestamp(self) -> int:
@@ -155,7 +139,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """The first batch's largest timestamp; -1 in an empty segment."""
         if self._first_timestamp is None:
-            first = next(self._spans(0), None) if self.size else None
+            first = next(self.spans_at(0), None) if self.size else None
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp = first.max_timestamp
@@ -163,22 +147,17 @@ class Segment:
 
     @property
     def index_full(self) -> bool:
-        return self.offset_index.room <= 0 or self.time_index.room <= 0
+        return self.indexes.full
 
     def attach(self, files: FileCache) -> None:
         """Open files through this cache from now on."""
         self._files = files
-        self.offset_index.attach(files)
-        self.time_index.attach(files)
+        self.indexes.attach(files)
         self.txn_index.attach(files)
 
     def activate(self, config: TopicConfig) -> None:
         """Take appends, with these settings."""
-        self.indexes_unflushed = False
-        self.interval = config.index_interval_bytes
-        self._index_size_max = config.segment_index_bytes
-        self.offset_index.allow(self._index_size_max)
-        self.time_index.allow(self._index_size_max)
+        self.indexes.activate(config)
 
     # writing
 
@@ -188,13 +167,13 @@ class Segment:
         Raises StorageError, and nothing has changed.
         """
         position = self.size
-        builder = self._builder()  # it may have to read an index, which can fail
+        builder = self.indexes.builder()  # it may have to read an index, which can fail
         self.size += self.handle().writev(buffers)
         if position == 0:
             self._first_timestamp = headers[0].max_timestamp
         self.last_append_ms = now_ms
         self.next_offset = headers[-1].next_offset
-        self._index(builder, position, headers)
+        self.indexes.append(builder, position, headers)
         self.begins[headers[0].base_offset] = position
         if len(self.begins) > _BEGINS_MAX:
             del self.begins[next(iter(self.begins))]
@@ -208,19 +187,10 @@ class Segment:
         """
         self.handle().truncate(self.size)
         self.begins.clear()
-        builder = self._builder()
-        builder.finish()
-        self.time_index.extend(builder.times)
-        self.trim_indexes()
+        self.indexes.finish()
         self.txn_index.trim()
-        self._index_size_max = 0
-        self.indexes_unflushed = True
+        self.indexes.seal()
         self.stats_owed = True
-
-    def trim_indexes(self) -> None:
-        """Leave nothing in the offset and time index but their entries."""
-        self.offset_index.trim()
-        self.time_index.trim()
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that ends at or after ``offset``, durably.
@@ -238,11 +208,10 @@ class Segment:
             handle.flush()
             self.size = found.position
             self.damaged = [hole for hole in self.damaged if hole.end <= self.size]
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
+        self.indexes.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         try:
-            if not self.times_known:
+            if not self.indexes.times_known:
                 self._make_indexes()
             self.load_tail()
         except IndexDamageError:
@@ -266,11 +235,17 @@ class Segment:
         """The log file, good until the next use of the cache."""
         return self._files.handle(self._half, self.log_path, self.size)
 
+    def spans_at(self, position: int) -> Iterator[BatchSpan]:
+        """The batches from ``position`` on, a damaged range as if it were one batch."""
+        if self.damaged:
+            return walk_spans(self.handle(), position, self.size, self.damaged)
+        return iter_spans(self.handle(), position, self.size)
+
     def spans_from(self, entry: OffsetPosition) -> Iterator[BatchSpan]:
         """The batches from an index entry on.  Raises IndexDamageError when the entry lies."""
         if entry.position == 0 or (self.damaged and is_damaged(entry.position, self.damaged)):
-            return self._spans(entry.position)
-        spans = self._spans(entry.position)
+            return self.spans_at(entry.position)
+        spans = self.spans_at(entry.position)
         try:
             first = next(spans, None) if 0 < entry.position < self.size else None
         except CorruptLogError:
@@ -287,20 +262,6 @@ class Segment:
             self.rebuild_indexes()
             return self._locate(offset)
 
-    def find(
-        self, offset: int, max_bytes: int, end_offset: int, min_one: bool
-    ) -> tuple[int, int, int] | None:
-        """Position, size and base offset of the batches to read from ``offset`` on.
-
-        Only batches that end below ``end_offset``; at most ``max_bytes``, but at least one batch
-        when ``min_one`` says so.  None: nothing at or above ``offset`` is here.
-        """
-        try:
-            return self._find(offset, max_bytes, end_offset, min_one)
-        except IndexDamageError:
-            self.rebuild_indexes()
-            return self._find(offset, max_bytes, end_offset, min_one)
-
     def region(self, position: int, size: int) -> Region:
         return self.handle().region(position, size)
 
@@ -308,7 +269,7 @@ class Segment:
         """The base offset of the batch that begins there; at the end, the next offset."""
         if position >= self.size:
             return self.next_offset
-        return next(self._spans(position)).base_offset
+        return next(self.spans_at(position)).base_offset
 
     def files_at_rest(self) -> SegmentFiles:
         """For work on the files of a sealed segment."""
@@ -320,7 +281,7 @@ class Segment:
             time_index_path=self.time_index.path,
             stats_path=self.path(STATS_SUFFIX),
             log_size=self.size,
-            interval_bytes=self.interval,
+            interval_bytes=self.indexes.interval_bytes,
         )
 
     def batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
@@ -338,9 +299,7 @@ class Segment:
         """Take over a sealed segment whose index files have this many entries."""
         self.size = size
         self.next_offset = next_offset
-        for index, entries in ((self.offset_index, offsets), (self.time_index, times)):
-            index.entries = index.capacity = entries
-        self.largest_known = self.times_known = False
+        self.indexes.load(offsets, times)
 
     def load_measured(self, stats: SegmentStats) -> None:
         """Take over a segment whose files are as ``stats`` says; the indexes are not looked at."""
@@ -350,20 +309,13 @@ class Segment:
             stats.offset_index.entries,
             stats.time_index.entries,
         )
-        self._largest = stats.largest
+        self.indexes.trust_largest(stats.largest)
         self._first_timestamp = None
-        self.largest_known, self.times_known = True, False
 
     def confirm(self, stats: SegmentStats) -> None:
         """Log and indexes were found to be as ``stats`` says."""
         self.load_measured(stats)
-        self.times_known = True
-
-    def adopt_index(self, path: str, size: int) -> None:
-        """An index file is now what the log asks for, and has so many bytes."""
-        for index in (self.offset_index, self.time_index):
-            if index.path == path:
-                index.adopt(size // index.ENTRY.size)
+        self.indexes.times_known = True
 
     def load_tail(self) -> None:
         """Find the end of the log from the last index entry on.
@@ -371,13 +323,13 @@ class Segment:
         Raises IndexDamageError or CorruptLogError.
         """
         entry = self.offset_index.last()
-        self._largest = self.time_index.last()
+        self.indexes.forget_largest()
         self._first_timestamp = None
         self.next_offset = self.base_offset
         for span in self.spans_from(entry):
-            self._note_timestamp(span.max_timestamp, span.last_offset)
+            self.indexes.note(span.max_timestamp, span.last_offset)
             self.next_offset = span.last_offset + 1
-        self._bytes_since_entry = self.size - entry.position
+        self.indexes.bytes_since_entry = self.size - entry.position
 
     def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log's headers.  Raises CorruptLogError."""
@@ -385,62 +337,10 @@ class Segment:
         self._make_indexes()
 
     def _make_indexes(self) -> None:
-        builder = IndexBuilder(self.base_offset, self.interval)
-        for span in self._spans(0):
+        builder = IndexBuilder(self.base_offset, self.indexes.interval_bytes)
+        for span in self.spans_at(0):
             builder.add(span.last_offset, span.position, span.size, span.max_timestamp)
-        self.take_indexes(builder)
-
-    def take_indexes(self, builder: IndexBuilder) -> None:
-        """Replace both indexes by rebuilt ones."""
-        if not self._index_size_max:
-            builder.finish()
-        self.offset_index.replace(builder.offsets)
-        self.time_index.replace(builder.times)
-        self._largest = builder.largest
-        self.largest_known = self.times_known = True
-        self._bytes_since_entry = builder.bytes_since_entry
-        self.indexes_unflushed = not self._index_size_max
-        if self._index_size_max:
-            self.offset_index.allow(self._index_size_max)
-            self.time_index.allow(self._index_size_max)
-
-    def _index(self, builder: IndexBuilder, position: int, headers: Sequence[BatchHeader]) -> None:
-        """Entries for batches that are written already.
-
-        Those of both indexes or only of the time index: behind the last offset entry lies what the
-        time index does not cover yet.  The log does not need them, so a disk that has no room for
-        them does not undo the append.
-        """
-        end = builder.add_all(headers, position)
-        self._largest = builder.largest
-        try:
-            self.time_index.extend(builder.times)
-            self.offset_index.extend(builder.offsets)
-        except StorageError:
-            self._bytes_since_entry += end - position
-        else:
-            self._bytes_since_entry = builder.bytes_since_entry
-
-    def _builder(self) -> IndexBuilder:
-        """Makes entries from here on."""
-        return IndexBuilder(
-            self.base_offset,
-            self.interval,
-            bytes_since_entry=self._bytes_since_entry,
-            largest=self.largest,
-            indexed_timestamp=self.time_index.last().timestamp,
-            entries_max=max(0, min(self.offset_index.room, self.time_index.room)),
-        )
-
-    def _note_timestamp(self, timestamp: int, last_offset: int) -> None:
-        if timestamp > self.largest.timestamp:
-            self._largest = TimestampOffset(timestamp, last_offset)
-
-    def _spans(self, position: int) -> Iterator[BatchSpan]:
-        """The batches from ``position`` on, a damaged range as if it were one batch."""
-        if self.damaged:
-            return walk_spans(self.handle(), position, self.size, self.damaged)
-        return iter_spans(self.handle(), position, self.size)
+        self.indexes.replace(builder)
 
     def _locate(self, offset: int) -> BatchSpan | None:
         if offset >= self.next_offset:
@@ -449,42 +349,6 @@ class Segment:
             if span.last_offset >= offset:
                 return span
         return None
-
-    def _find(
-        self, offset: int, max_bytes: int, end_offset: int, min_one: bool
-    ) -> tuple[int, int, int] | None:
-        begin = self.begins.get(offset)
-        if begin is not None and end_offset >= self.next_offset and self.size - begin <= max_bytes:
-            return begin, self.size - begin, offset
-        first = self._locate(offset)
-        if first is None:
-            return None
-        limit = self.size
-        if self.damaged:
-            limit = sound_end(self.log_path, first.position, limit, self.damaged)
-        if end_offset < self.next_offset:
-            last = self._locate(end_offset)
-            limit = limit if last is None else min(limit, last.position)
-        end = first.position + max_bytes
-        if end >= limit:
-            end = limit
-        else:
-            end = self._boundary(first, end)
-            if end == first.position and min_one:
-                end = min(first.end, limit)
-        return first.position, max(0, end - first.position), first.base_offset
-
-    def _boundary(self, first: BatchSpan, end: int) -> int:
-        """The last batch boundary at or before ``end``, from ``first`` on."""
-        entry = self.offset_index.lookup_position(end)
-        boundary = first.position
-        start = entry if entry.position > boundary else None
-        spans = self._spans(boundary) if start is None else self.spans_from(start)
-        for span in spans:
-            if span.end > end:
-                return max(boundary, span.position)
-            boundary = span.end
-        return boundary
 
 
 def _make_empty(half: FileHalf, path: str) -> None:

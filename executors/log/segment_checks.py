@@ -25,7 +25,9 @@ def _offset_index_fits(segment: Segment) -> bool:
     if entry.position == 0:
         # Without entries no batch may start behind the first interval.
         starts = (span.position for span in segment.spans_from(entry))
-        return index.entries == 0 and all(start <= segment.interval for start in starts)
+        return index.entries == 0 and all(
+            start <= segment.indexes.interval_bytes for start in starts
+        )
     within = segment.base_offset <= entry.offset < segment.next_offset
     return within and bool(next(segment.spans_from(entry), None))
 

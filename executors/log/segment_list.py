@@ -14,6 +14,7 @@ from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_checks import check_segment
+from sparklog.executors.log.segment_read import find_batches
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
@@ -151,7 +152,7 @@ class SegmentList:
         """See ``Log.read``; the offsets are in range."""
         if offset < end_offset:
             for segment in self.from_offset(offset):
-                found = segment.find(offset, max_bytes, end_offset, min_one)
+                found = find_batches(segment, offset, max_bytes, end_offset, min_one)
                 if found is None:
                     continue
                 position, size, first_offset = found

@@ -340,7 +340,7 @@ def test_a_cut_at_the_start_of_a_segment_that_was_only_believed_leaves_a_known_o
     log = desk.open(clean=True)
     log.truncate_to(log.segments[1].base_offset, 0)
     (segment,) = log.segments
-    assert (segment.times_known, segment.largest_known) == (True, True)
+    assert (segment.indexes.times_known, segment.indexes.largest_known) == (True, True)
     assert first_since(log, 20) == at(20, 20)
     put(log, 50)
     assert first_since(log, 30) == at(log.log_end_offset - 1, 50)
