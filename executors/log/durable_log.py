@@ -1,13 +1,15 @@
-"""The half of a log that is about durability: flushes, and when nothing may be written any more.
+"""The half of a log that is about durability: flushes, the clean stop, and being offline.
 
-Owns: the order of a flush on the log's own thread, and why the log is offline.  Must not know what
-is appended, read or cut.
+Owns: the order of a flush on the log's own thread, what a clean stop leaves on the disk, and why
+the log is offline.  Must not know what is appended, read or truncated.
 """
 
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
-from sparklog.executors.log.flush import FlushJob, FlushState, make_job
-from sparklog.executors.log.recovery import LoadedLog
+from sparklog.executors.log.flush import FlushJob, FlushState, make_job, save_epochs
+from sparklog.executors.log.log_loader import LoadedLog
+from sparklog.executors.log.measured_segments import MeasuredSegments, write_vouch
+from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.roller import Roller
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
@@ -39,6 +41,9 @@ class DurableLog:
         self._snapshots = loaded.snapshots
         self._roller = roller
         self._flush = FlushState(loaded.recovery_point)
+        self.statistics = MeasuredSegments(loaded.segments)
+        #: Whether anything but the epochs is not as a clean stop left it.
+        self._changed = not (loaded.clean and loaded.report == RecoveryReport())
 
     @property
     def log_end_offset(self) -> int:
@@ -103,6 +108,21 @@ class DurableLog:
         if self.offline is not None:
             raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
         self._roller.remove_unwanted()
+
+    def _leave_clean(self, now_ms: int) -> None:
+        active = self._segments.active
+        if not self._changed:
+            active.indexes.trim()  # looking things up has made them long
+            if self.leader_epochs.dirty:
+                save_epochs(self._half, self.folder, self.leader_epochs)
+            return
+        self.statistics.measure_owed()
+        active.seal()
+        if self.log_end_offset > 0:  # a log that was never written to has no state
+            self._snapshots.write(self.log_end_offset, self._roller.producers.to_snapshot())
+        self._snapshots.keep_only(self._segments.base_offsets)
+        self._run(self._job(now_ms), now_ms)
+        write_vouch(active)
 
     def _run(self, job: FlushJob, now_ms: int) -> None:
         try:

@@ -204,3 +204,9 @@ def make_job(
         sealed=tuple(sealed),
         sizes=sizes,
     )
+
+
+def save_epochs(half: FileHalf, folder: str, epochs: EpochCache) -> None:
+    """Write the leader epoch checkpoint now, durably.  Raises StorageError."""
+    half.put(f"{folder}/{EPOCH_CHECKPOINT}", epochs.encode())
+    epochs.dirty = False

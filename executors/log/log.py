@@ -10,19 +10,17 @@ refusals KafkaError, damage CorruptLogError.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from sparklog.executors.log.cutter import Cutter
+from sparklog.executors.log.deleted_segments import DeletedSegments
 from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.graveyard import DeletedFiles
 from sparklog.executors.log.log_damage import LogDamage
-from sparklog.executors.log.measured_segments import MeasuredSegments, write_vouch
-from sparklog.executors.log.partition_metadata import claim_folder
-from sparklog.executors.log.presence import LogPresence, require_present
-from sparklog.executors.log.recovery import LoadedLog, RecoveryReport, load_log
+from sparklog.executors.log.log_loader import LoadedLog, load_log
+from sparklog.executors.log.presence import LogPresence
+from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.retention import count_deletable
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment import Segment
@@ -30,6 +28,7 @@ from sparklog.executors.log.segment_list import AppendInfo, LogRead
 from sparklog.executors.log.snapshots import ProducerState
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.log.time_search import TimeSearch
+from sparklog.executors.log.truncation import LogTruncation
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
@@ -54,8 +53,6 @@ class Log(DurableLog):
         files: FileCache,
         producers: ProducerState,
         loaded: LoadedLog,
-        topic_id: uuid.UUID | None,
-        clean: bool,
         now_ms: int,
     ) -> None:
         super().__init__(
@@ -66,11 +63,9 @@ class Log(DurableLog):
             loaded=loaded,
             roller=Roller(half, files, folder, loaded.segments, loaded.snapshots, producers),
         )
-        self.topic_id = topic_id
+        self.topic_id = loaded.topic_id
         self.recovery: RecoveryReport = loaded.report
         self._files = files
-        self._producers = producers
-        self.statistics = MeasuredSegments(loaded.segments)
         self.damage = LogDamage(loaded.segments, lambda: self._flush.generation)
         self.times = TimeSearch(
             loaded.segments,
@@ -78,11 +73,8 @@ class Log(DurableLog):
             ends=lambda: (self._log_start_offset, self._flush.generation),
             on_damage=self.damage.met,
         )
-        self._graveyard = DeletedFiles(half)
-        self._cutter = Cutter(half, folder, loaded.epochs, self._roller)
-        self._start_before_cut = loaded.log_start_offset
-        #: Whether anything but the epochs is not as a clean stop left it.
-        self._changed = not (clean and loaded.report == RecoveryReport())
+        self._deleted = DeletedSegments(half)
+        self._truncation = LogTruncation(half, folder, loaded.epochs, self._roller, self._flush)
         self._log_start_offset = loaded.log_start_offset
         #: What is behind it may be what a crash has made of writes.
         self.recovered_from = loaded.recovery_point
@@ -117,10 +109,6 @@ class Log(DurableLog):
         before.  Raises CorruptLogError, LostLogError, KafkaError(INCONSISTENT_TOPIC_ID),
         StorageError.
         """
-        if must_exist:
-            require_present(half, folder)
-        half.make_folder(folder)
-        found_id = claim_folder(half, folder, topic_id)
         loaded = load_log(
             half,
             folder,
@@ -130,6 +118,8 @@ class Log(DurableLog):
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            must_exist=must_exist,
             now_ms=now_ms,
         )
         return cls(
@@ -140,8 +130,6 @@ class Log(DurableLog):
             files=files,
             producers=producers,
             loaded=loaded,
-            topic_id=found_id,
-            clean=clean,
             now_ms=now_ms,
         )
 
@@ -298,7 +286,7 @@ class Log(DurableLog):
             self._roll(self.log_end_offset, now_ms)
         self._changed = self._changed or count > 0
         for _ in range(count):
-            self._graveyard.bury(self._segments[0], now_ms + self.config.file_delete_delay_ms)
+            self._deleted.add(self._segments[0], now_ms + self.config.file_delete_delay_ms)
             self._segments.remove(self._segments[0])
             first = self._segments[0].base_offset
             self._flush.raise_to(first, self.log_end_offset)
@@ -309,7 +297,7 @@ class Log(DurableLog):
 
     def purge_deleted(self, now_ms: int) -> int:
         """Remove the files that were renamed ``file.delete.delay.ms`` ago; how many.  Blocks."""
-        return self._graveyard.purge(now_ms)
+        return self._deleted.purge(now_ms)
 
     # truncating
 
@@ -322,14 +310,10 @@ class Log(DurableLog):
         once flushes that are under way have ended.
         """
         self._require_writable()
-        first = max(self._log_start_offset, self._segments[0].base_offset)
         self.truncating = True
-        self._start_before_cut = self._log_start_offset
-        if start_over or offset <= first:
-            self._log_start_offset = min(self._log_start_offset, offset)
-            self._flush.announce_cut(self._log_start_offset)
-        else:
-            self._flush.announce_cut(self._segments.base_below(offset))
+        self._log_start_offset = self._truncation.announce(
+            offset, self._log_start_offset, start_over=start_over
+        )
 
     def detach(self) -> FileCache:
         """Use files of its own, which it returns, for what runs in another thread."""
@@ -340,8 +324,8 @@ class Log(DurableLog):
     def end_truncation(self) -> None:
         """It was cut, or is not to be after all; undoes ``detach``."""
         self.truncating = False
-        if self.offline is None and self._flush.forget_cut():
-            self._log_start_offset = self._start_before_cut
+        if self.offline is None:
+            self._log_start_offset = self._truncation.conclude(self._log_start_offset)
         self._segments.use(self._files)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
@@ -353,15 +337,10 @@ class Log(DurableLog):
         self._require_writable()
         if offset >= self.log_end_offset:
             return False
-        if offset <= max(self._log_start_offset, self._segments[0].base_offset):
+        if self._truncation.drops_everything(offset, self._log_start_offset):
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        self._changed = True
-        try:
-            self._cutter.cut(offset, self.config, now_ms)
-        except StorageError as error:
-            self.offline = error
-            raise
+        self._truncate(self._truncation.truncate_to, offset, now_ms)
         self._flush.cut(self.log_end_offset)
         # The log start may lie inside the batch that went.
         self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
@@ -370,12 +349,7 @@ class Log(DurableLog):
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
         self._require_writable()
-        self._changed = True
-        try:
-            self._cutter.start_over(offset, self.config, now_ms)
-        except StorageError as error:
-            self.offline = error
-            raise
+        self._truncate(self._truncation.start_over, offset, now_ms)
         self._log_start_offset = offset
         self._flush.cut(offset)
         self._flush.raise_to(offset, offset)
@@ -404,24 +378,19 @@ class Log(DurableLog):
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
 
+    def _truncate(
+        self, truncate: Callable[[int, TopicConfig, int], None], offset: int, now_ms: int
+    ) -> None:
+        self._changed = True
+        try:
+            truncate(offset, self.config, now_ms)
+        except StorageError as error:
+            self.offline = error
+            raise
+
     def _roll(self, base_offset: int | None, now_ms: int) -> bool:
         """Start a new segment there; False when there is no need."""
         if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
             return False
         self._changed = self._flush.owes_indexes = True
         return True
-
-    def _leave_clean(self, now_ms: int) -> None:
-        active = self._segments.active
-        if not self._changed:
-            active.indexes.trim()  # looking things up has made them long
-            if self.leader_epochs.dirty:
-                self._cutter.save_epochs()
-            return
-        self.statistics.measure_owed()
-        active.seal()
-        if self.log_end_offset > 0:  # a log that was never written to has no state
-            self._snapshots.write(self.log_end_offset, self._producers.to_snapshot())
-        self._snapshots.keep_only(self._segments.base_offsets)
-        self._run(self._job(now_ms), now_ms)
-        write_vouch(active)
