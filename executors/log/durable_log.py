@@ -116,7 +116,7 @@ class DurableLog:
             if self.leader_epochs.dirty:
                 save_epochs(self._half, self.folder, self.leader_epochs)
             return
-        self.statistics.measure_owed()
+        self.statistics.measure_pending()
         active.seal()
         if self.log_end_offset > 0:  # a log that was never written to has no state
             self._snapshots.write(self.log_end_offset, self._roller.producers.to_snapshot())

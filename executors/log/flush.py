@@ -74,7 +74,7 @@ class FlushState:
         "_before_cut",
         "generation",
         "in_flight",
-        "owes_indexes",
+        "indexes_pending",
         "recovery_point",
         "unflushed_since_ms",
     )
@@ -87,7 +87,7 @@ class FlushState:
         self._before_cut = NO_OFFSET
         self.in_flight = False
         #: A segment was sealed since the last flush began.
-        self.owes_indexes = False
+        self.indexes_pending = False
 
     def appended(self, now_ms: int) -> None:
         if self.unflushed_since_ms is None:
@@ -110,12 +110,12 @@ class FlushState:
             unflushed >= config.flush_messages
             or (deadline_ms is not None and now_ms >= deadline_ms)
         )
-        return log_end_offset if due or self.owes_indexes else None
+        return log_end_offset if due or self.indexes_pending else None
 
     def finished(self, job: FlushJob, log_end_offset: int) -> None:
         self.in_flight = False
         if job.generation != self.generation:
-            self.owes_indexes = True
+            self.indexes_pending = True
             return
         for segment in job.sealed:
             segment.indexes.unflushed = False
@@ -179,7 +179,7 @@ def make_job(
     sealed one are believed once the recovery point has passed it.
     """
     point = state.recovery_point
-    state.owes_indexes = False
+    state.indexes_pending = False
     sealed = [
         segment
         for segment in segments

@@ -79,7 +79,7 @@ class Log(DurableLog):
         #: What is behind it may be what a crash has made of writes.
         self.recovered_from = loaded.recovery_point
         self.presence = LogPresence(half, folder, files, loaded.segments, self._flush)
-        self._flush.owes_indexes = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
+        self._flush.indexes_pending = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
         if loaded.recovery_point < self.log_end_offset:
             self._flush.appended(now_ms)
 
@@ -392,5 +392,5 @@ class Log(DurableLog):
         """Start a new segment there; False when there is no need."""
         if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
             return False
-        self._changed = self._flush.owes_indexes = True
+        self._changed = self._flush.indexes_pending = True
         return True

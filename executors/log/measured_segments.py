@@ -26,15 +26,15 @@ class MeasuredSegments:
         self._segments = segments
 
     @property
-    def owed(self) -> bool:
+    def pending(self) -> bool:
         """Whether a segment was sealed whose ``.stats`` is not written."""
-        return any(segment.stats_owed for segment in self._segments)
+        return any(segment.stats_pending for segment in self._segments)
 
-    def next_owed(self) -> Measuring | None:
+    def next_pending(self) -> Measuring | None:
         """The oldest of those; it is given out once.  When it has come to its end, ``take`` it."""
         for segment in self._segments:
-            if segment.stats_owed:
-                segment.stats_owed = False
+            if segment.stats_pending:
+                segment.stats_pending = False
                 return Measuring(segment.files_at_rest())
         return None
 
@@ -60,12 +60,12 @@ class MeasuredSegments:
         for segment in self._segments:
             if self._is_as_in(segment, files):
                 segment.confirm(measured.stats)
-                segment.stats_owed = False
+                segment.stats_pending = False
         return measured
 
-    def measure_owed(self) -> None:
+    def measure_pending(self) -> None:
         """Here and now.  Blocks."""
-        while (measuring := self.next_owed()) is not None:
+        while (measuring := self.next_pending()) is not None:
             while measuring.go_on():
                 pass
             run_through(self.take(measuring))

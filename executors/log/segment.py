@@ -71,7 +71,7 @@ class Segment:
         "next_offset",
         "offset_index",
         "size",
-        "stats_owed",
+        "stats_pending",
         "time_index",
         "txn_index",
     )
@@ -104,7 +104,7 @@ class Segment:
         #: Where the last writes lie, by their first offsets: who follows reads on from one of them.
         self.begins: dict[int, int] = {}
         #: Sealed, and its statistics are not written yet.
-        self.stats_owed = False
+        self.stats_pending = False
         #: Ranges of the log file that are known to be damaged.
         self.damaged: DamagedRanges = ()
 
@@ -190,7 +190,7 @@ class Segment:
         self.indexes.finish()
         self.txn_index.trim()
         self.indexes.seal()
-        self.stats_owed = True
+        self.stats_pending = True
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that ends at or after ``offset``, durably.
@@ -199,7 +199,7 @@ class Segment:
         """
         found = self.locate(offset)
         self.begins.clear()
-        self.stats_owed = False
+        self.stats_pending = False
         self._half.delete(self.path(STATS_SUFFIX))
         if found is not None:
             handle = self.handle()

@@ -17,11 +17,7 @@ from sparklog.executors.partition.batch_validation import (
     read_client_batch,
     stamp_batch,
 )
-from sparklog.executors.partition.outcomes import (
-    ACKS_ALL,
-    ACKS_NONE,
-    AckWait,
-    Appended,
+from sparklog.executors.partition.effects import (
     Effect,
 )
 from sparklog.executors.partition.producer_entry import ProducerEntry
@@ -32,6 +28,12 @@ from sparklog.executors.partition.producer_state import (
     Ended,
     ProducerStateManager,
     TransactionEnd,
+)
+from sparklog.executors.partition.results import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
 )
 from sparklog.types import NO_TIMESTAMP, TimestampType
 from sparklog.wire.records.batch import BatchHeader, Buffer
@@ -111,7 +113,7 @@ class AppendDraft:
         effects: tuple[Effect, ...],
         *,
         log_start_offset: int,
-        flush_owed: bool,
+        flush_pending: bool,
     ) -> list[Appended | KafkaError]:
         """What becomes of every batch that was taken, now that the draft is written.
 
@@ -120,7 +122,7 @@ class AppendDraft:
         last = self.last
         outcomes: list[Appended | KafkaError] = []
         for acks, end_offset, verdict in self.verdicts:
-            wait = wait_for(acks, end_offset) if acks == ACKS_ALL or flush_owed else None
+            wait = wait_for(acks, end_offset) if acks == ACKS_ALL or flush_pending else None
             if isinstance(verdict, KafkaError):
                 outcomes.append(verdict if wait is None else Appended(refusal=verdict, wait=wait))
                 continue

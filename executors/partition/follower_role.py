@@ -9,12 +9,9 @@ from functools import partial
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Steps
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition.effects import (
     Effect,
-    EpochEnd,
-    FetchPosition,
     ResumeFetching,
-    Truncated,
     WakeDeleters,
 )
 from sparklog.executors.partition.replica import DISK_ERRORS, Replica
@@ -22,6 +19,11 @@ from sparklog.executors.partition.replicated_batches import (
     Replicated,
     read_replicated,
     split_writes,
+)
+from sparklog.executors.partition.results import (
+    EpochEnd,
+    FetchPosition,
+    Truncated,
 )
 from sparklog.types import NO_NODE
 from sparklog.wire.records.batch import Buffer
@@ -52,7 +54,7 @@ class FollowerRole:
         for that.
         """
         replica, log = self._replica, self._replica.log
-        if not self._follows(replica.leader_epoch) or replica.flush_owed:
+        if not self._follows(replica.leader_epoch) or replica.flush_pending:
             return None
         return FetchPosition(
             offset=log.log_end_offset,

@@ -9,22 +9,24 @@ from collections.abc import Callable, Sequence
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition.append_draft import AppendDraft
-from sparklog.executors.partition.isr import IsrState
-from sparklog.executors.partition.outcomes import (
-    ACKS_ALL,
-    ACKS_NONE,
-    AckWait,
-    Appended,
+from sparklog.executors.partition.effects import (
     Effect,
-    IsrProposal,
     ProposeIsr,
-    SentBatch,
     WakeDeleters,
     WakeFollowers,
     WakeWriters,
 )
+from sparklog.executors.partition.isr import IsrState
 from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.executors.partition.replica import DISK_ERRORS, Replica
+from sparklog.executors.partition.results import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
+    IsrProposal,
+    SentBatch,
+)
 from sparklog.metadata import PartitionImage
 
 
@@ -53,10 +55,10 @@ class LeaderRole:
     def commit_isr(self, state: PartitionImage) -> list[Effect]:
         """Take the ISR, or the number of in-sync replicas wanted, of the same leader epoch."""
         replica, isr = self._replica, self._isr
-        refused = isr.too_few
+        refused = isr.under_min_isr
         isr.commit(state, replica.config.min_insync_replicas)
         effects = self.advance_high_watermark()
-        if isr.too_few and not refused:
+        if isr.under_min_isr and not refused:
             effects.append(WakeWriters(topic_partition=replica.topic_partition))
         return effects
 
@@ -76,7 +78,7 @@ class LeaderRole:
             if records is not None and not draft.has_room(len(records)):
                 outcomes += self._write(draft, now_ms)
                 draft = self._draft(now_ms, in_transaction)
-            if acks == ACKS_ALL and self._isr.too_few:
+            if acks == ACKS_ALL and self._isr.under_min_isr:
                 draft.refuse(self._not_enough_replicas())
             else:
                 draft.take(records, acks)
@@ -85,7 +87,7 @@ class LeaderRole:
     def end_transaction(self, end: TransactionEnd, *, now_ms: int) -> Appended:
         """See ``Partition.end_transaction``."""
         self._replica.require_leader()
-        if self._isr.too_few:
+        if self._isr.under_min_isr:
             raise self._not_enough_replicas()
         draft = self._draft(now_ms, in_transaction=True)
         draft.take_end(end)
@@ -105,7 +107,7 @@ class LeaderRole:
             )
         if not wait.replicated:
             return replica.log.recovery_point >= wait.end_offset
-        if replica.high_watermark < wait.end_offset and self._isr.too_few:
+        if replica.high_watermark < wait.end_offset and self._isr.under_min_isr:
             # The high watermark stands still now: the client must not take that for a slow broker.
             raise self._not_enough_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return replica.high_watermark >= wait.end_offset
@@ -125,7 +127,7 @@ class LeaderRole:
         replica, isr = self._replica, self._isr
         if not replica.is_leader:
             return []
-        started = isr.record(
+        log_start_moved = isr.record_fetch(
             replica_id,
             offset,
             log_start_offset,
@@ -134,9 +136,9 @@ class LeaderRole:
             now_ms=now_ms,
         )
         effects = self.advance_high_watermark()
-        if started:
+        if log_start_moved:
             effects.append(WakeDeleters(topic_partition=replica.topic_partition))
-        if isr.consider_joining(replica_id, self._joining_end, now_ms):
+        if isr.propose_expansion(replica_id, self._joining_end, now_ms):
             effects.append(ProposeIsr(topic_partition=replica.topic_partition))
         return effects
 
@@ -145,9 +147,9 @@ class LeaderRole:
         state = self._replica.state
         isr = state.isr if state else ()
         return [
-            (replica_id, follower.end_offset)
-            for replica_id, follower in self._isr.followers.items()
-            if replica_id in isr and follower.log_start_offset <= offset <= follower.end_offset
+            (replica_id, follower.log_end_offset)
+            for replica_id, follower in self._isr.remote_replicas.items()
+            if replica_id in isr and follower.log_start_offset <= offset <= follower.log_end_offset
         ]
 
     def check_lag(self, now_ms: int) -> list[Effect]:
@@ -156,7 +158,7 @@ class LeaderRole:
         if not replica.is_leader or replica.log.offline is not None:
             return []
         end = replica.log.log_end_offset
-        proposes = self._isr.consider_all(end, self._joining_end, now_ms)
+        proposes = self._isr.propose_changes(end, self._joining_end, now_ms)
         # A follower that was about to join may have been waited for in vain; no fetch and no append
         # tells it.
         effects = self.advance_high_watermark()
@@ -179,7 +181,7 @@ class LeaderRole:
         replica.require_leader()
         assert replica.state is not None
         others = (i for i in replica.state.replicas if i != replica.node_id and is_alive(i))
-        return min([replica.log.log_start_offset, *self._isr.starts(others)])
+        return min([replica.log.log_start_offset, *self._isr.log_start_offsets(others)])
 
     # high watermark
 
@@ -189,11 +191,11 @@ class LeaderRole:
         Only while this replica leads.
         """
         replica, isr = self._replica, self._isr
-        if isr.too_few or replica.log.offline is not None:
+        if isr.under_min_isr or replica.log.offline is not None:
             return []
         reached = replica.own_end
-        if isr.has_followers:
-            reached = isr.bound(reached, replica.log.log_end_offset)
+        if isr.has_remote_replicas:
+            reached = isr.replicated_end(reached, replica.log.log_end_offset)
         return replica.move_high_watermark(reached)
 
     def check_invariants(self) -> None:
@@ -208,7 +210,7 @@ class LeaderRole:
         return KafkaError(
             code,
             f"{self._replica.topic_partition} has {self._isr.size} in-sync replicas, "
-            f"min.insync.replicas asks for {self._isr.needed}",
+            f"min.insync.replicas asks for {self._isr.effective_min_isr}",
         )
 
     def _draft(self, now_ms: int, in_transaction: bool) -> AppendDraft:
@@ -237,14 +239,14 @@ class LeaderRole:
                 replica.producers.apply_end(draft.ended)
             replica.appended(draft.size)
             effects = (*replica.promise_flush(now_ms), *self.advance_high_watermark())
-            if self._isr.has_followers:
+            if self._isr.has_remote_replicas:
                 followers = WakeFollowers(topic_partition=replica.topic_partition, size=draft.size)
                 effects = (*effects, followers)
         return draft.outcomes(
             self._wait_for,
             effects,
             log_start_offset=replica.log.log_start_offset,
-            flush_owed=replica.flush_owed,
+            flush_pending=replica.flush_pending,
         )
 
     def _wait_for(self, acks: int, end_offset: int) -> AckWait | None:

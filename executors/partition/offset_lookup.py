@@ -12,7 +12,9 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.executors.log import Log, Steps
-from sparklog.executors.partition.outcomes import EpochEnd
+from sparklog.executors.partition.results import (
+    EpochEnd,
+)
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetSpec, OffsetTimestamp
 
 

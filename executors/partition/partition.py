@@ -14,23 +14,25 @@ from uuid import UUID
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Log, Steps
+from sparklog.executors.partition.effects import (
+    Effect,
+    WakeWriters,
+    WriteStatistics,
+)
 from sparklog.executors.partition.follower_role import FollowerRole
 from sparklog.executors.partition.isr import IsrState, LiveEpoch
 from sparklog.executors.partition.leader_role import LeaderRole
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition.producer_state import ProducerStateManager, TransactionEnd
+from sparklog.executors.partition.replica import DISK_ERRORS, Replica
+from sparklog.executors.partition.results import (
     AckWait,
     Appended,
-    Effect,
     EpochEnd,
     FetchPosition,
     IsrProposal,
     SentBatch,
     Truncated,
-    WakeWriters,
-    WriteStatistics,
 )
-from sparklog.executors.partition.producer_state import ProducerStateManager, TransactionEnd
-from sparklog.executors.partition.replica import DISK_ERRORS, Replica
 from sparklog.metadata import PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET, TopicPartition
 from sparklog.wire.records.batch import Buffer
@@ -170,7 +172,7 @@ class Partition(Replica):
         woken = any(isinstance(effect, WakeWriters) for effect in effects)
         if not woken:
             effects.append(WakeWriters(topic_partition=self.topic_partition))
-        if self.log.statistics.owed:
+        if self.log.statistics.pending:
             effects.append(WriteStatistics(topic_partition=self.topic_partition))
         if self.flush_promised != NO_OFFSET:
             effects += self._follower.resume()

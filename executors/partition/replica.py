@@ -10,6 +10,13 @@ from uuid import UUID
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log import Log, LogRead, Steps
+from sparklog.executors.partition.effects import (
+    Effect,
+    FlushLog,
+    WakeReaders,
+    WakeWriters,
+    wake_all,
+)
 from sparklog.executors.partition.offset_lookup import (
     end_of_epoch,
     find_divergence,
@@ -17,16 +24,11 @@ from sparklog.executors.partition.offset_lookup import (
     look_up,
     read_error_code,
 )
-from sparklog.executors.partition.outcomes import (
-    Effect,
-    EpochEnd,
-    FlushLog,
-    PartitionRead,
-    WakeReaders,
-    WakeWriters,
-    wake_all,
-)
 from sparklog.executors.partition.producer_state import ProducerStateManager
+from sparklog.executors.partition.results import (
+    EpochEnd,
+    PartitionRead,
+)
 from sparklog.metadata import PartitionImage
 from sparklog.types import (
     NO_LEADER_EPOCH,
@@ -246,7 +248,7 @@ class Replica:
     # flush
 
     @property
-    def flush_owed(self) -> bool:
+    def flush_pending(self) -> bool:
         """Whether somebody was promised a flush that has not happened."""
         return self.log.recovery_point < self._flush_promised
 
@@ -258,7 +260,7 @@ class Replica:
     @property
     def own_end(self) -> int:
         """How far this replica's log counts: a record that was promised a flush counts after it."""
-        return self.log.recovery_point if self.flush_owed else self.log.log_end_offset
+        return self.log.recovery_point if self.flush_pending else self.log.log_end_offset
 
     def opened(self, now_ms: int) -> list[Effect]:
         """The log was opened: what it holds is promised the flush that it may not have had.
@@ -277,7 +279,7 @@ class Replica:
         return self.plan_flush(now_ms)
 
     def plan_flush(self, now_ms: int) -> list[Effect]:
-        if self.flush_owed or self.log.flush_due(now_ms):
+        if self.flush_pending or self.log.flush_due(now_ms):
             return [FlushLog(topic_partition=self.topic_partition, at_ms=now_ms)]
         deadline_ms = self.log.flush_deadline_ms
         if deadline_ms is None:

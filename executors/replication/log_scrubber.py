@@ -141,7 +141,7 @@ class LogScrubber:
 
     async def _check_sidecars(self, partition: Partition, segment: Segment) -> None:
         """The log is sound; its indexes are what ``.stats`` says, or are made anew from it."""
-        if segment.stats_owed or segment.indexes.unflushed:
+        if segment.stats_pending or segment.indexes.unflushed:
             return
         tp = partition.topic_partition
         try:

@@ -27,7 +27,7 @@ from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.scan import Scan, ScanWindow
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.log_dirs.broker_dir import BrokerDir
-from sparklog.executors.partition.outcomes import PartitionRead
+from sparklog.executors.partition import PartitionRead
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import ProducerEntry, ProducerStateManager
 from sparklog.metadata import Record
@@ -70,7 +70,7 @@ def acknowledge_before_the_write() -> list[Patch]:
 @bug
 def acknowledge_before_the_flush() -> list[Patch]:
     """Nobody waits for a flush that was promised."""
-    return [(Partition, "flush_owed", property(lambda self: False))]
+    return [(Partition, "flush_pending", property(lambda self: False))]
 
 
 @bug

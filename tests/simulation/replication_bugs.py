@@ -12,12 +12,12 @@ import sparklog.driver.control_plane.controller.partition_changes as partition_c
 import sparklog.executors.partition.replica as replica_module
 from sparklog.driver.control_plane.controller.elections import Rules, Settled
 from sparklog.executors.log.epoch_cache import EpochCache
-from sparklog.executors.partition.follower_progress import FollowerProgress
+from sparklog.executors.partition import AckWait, Effect
 from sparklog.executors.partition.follower_role import FollowerRole
 from sparklog.executors.partition.isr import IsrState
 from sparklog.executors.partition.leader_role import LeaderRole
-from sparklog.executors.partition.outcomes import AckWait, Effect
 from sparklog.executors.partition.partition import Partition
+from sparklog.executors.partition.remote_replica import RemoteReplica
 from sparklog.executors.partition.replica import Replica
 from sparklog.executors.replica_manager.failed_logs import FailedLogs
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
@@ -26,7 +26,7 @@ from sparklog.types import Isolation, TopicPartition
 
 # leaders
 
-_NOBODY_IS_ABOUT_TO_JOIN: Patch = (FollowerProgress, "is_about_to_join", lambda self, *_: False)
+_NOBODY_IS_ABOUT_TO_JOIN: Patch = (RemoteReplica, "is_about_to_join", lambda self, *_: False)
 
 
 @bug
@@ -43,47 +43,47 @@ def acknowledge_before_replication() -> list[Patch]:
 @bug
 def commit_without_the_followers() -> list[Patch]:
     """The high watermark follows the leader's log."""
-    return [(IsrState, "bound", lambda self, own_end, leader_end: own_end)]
+    return [(IsrState, "replicated_end", lambda self, own_end, leader_end: own_end)]
 
 
 @bug
 def commit_below_min_insync_replicas() -> list[Patch]:
     """The high watermark goes on however few replicas are in sync."""
-    real = IsrState._measure
+    real = IsrState._derive
 
     def measure(self: IsrState) -> None:
         real(self)
-        self.too_few = False
+        self.under_min_isr = False
 
-    return [(IsrState, "_measure", measure)]
+    return [(IsrState, "_derive", measure)]
 
 
 @bug
 def leave_out_who_is_proposed_to_leave() -> list[Patch]:
     """Who is to leave the ISR does not count before the controller has agreed."""
-    real = IsrState._measure
+    real = IsrState._derive
 
     def measure(self: IsrState) -> None:
         real(self)
         if self._pending is not None:
             wanted = {replica_id for replica_id, _ in self._pending.isr}
-            self._maximal = self._maximal & wanted
-            self.too_few = len(wanted) < self.needed
+            self._maximal_isr = self._maximal_isr & wanted
+            self.under_min_isr = len(wanted) < self.effective_min_isr
 
-    return [(IsrState, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
+    return [(IsrState, "_derive", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
 def leave_out_who_is_about_to_join() -> list[Patch]:
     """Who is to join the ISR does not count before the leader has heard that it did."""
-    real = IsrState._measure
+    real = IsrState._derive
 
     def measure(self: IsrState) -> None:
         real(self)
         members = self._state.isr if self._state is not None else ()
-        self._maximal = frozenset(members) - {self._node_id}
+        self._maximal_isr = frozenset(members) - {self._node_id}
 
-    return [(IsrState, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
+    return [(IsrState, "_derive", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
@@ -206,7 +206,7 @@ def truncate_by_the_high_watermark() -> list[Patch]:
 @bug
 def fetch_before_the_flush() -> list[Patch]:
     """A follower says that it has what it has not flushed, where a flush was promised."""
-    return [(Partition, "flush_owed", property(lambda self: self.is_leader and _owed(self)))]
+    return [(Partition, "flush_pending", property(lambda self: self.is_leader and _owed(self)))]
 
 
 def _owed(partition: Partition) -> bool:

@@ -11,8 +11,8 @@ import pytest
 from replica_trio import EVERYTHING, Trio
 
 from sparklog.executors.log.checkpoint import EpochEntry
+from sparklog.executors.partition import EpochEnd
 from sparklog.executors.partition.follower_role import FollowerRole
-from sparklog.executors.partition.outcomes import EpochEnd
 
 
 class ByHighWatermark(Trio):
