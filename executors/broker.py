@@ -30,7 +30,7 @@ from sparklog.errors import (
 from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.controller_link import BrokerIdentity, BrokerLifecycle
-from sparklog.executors.log_dirs import BrokerStartError, LogDirs, open_data_dirs, take_folders
+from sparklog.executors.log_dirs import BrokerStartError, LogDirs, lock_log_dirs, open_data_dirs
 from sparklog.executors.replica_manager import (
     BrokerMetrics,
     LogEndReports,
@@ -184,7 +184,7 @@ class Broker:
         while True:
             taking = asyncio.ensure_future(
                 run_blocking(
-                    take_folders,
+                    lock_log_dirs,
                     halves,
                     self._path,
                     cluster_id=options.cluster_id,

@@ -1,8 +1,8 @@
-"""What a replica does while it leads: it appends, follows its followers, and commits.
+"""The leader's part of a replica: appends, acknowledgements, the ISR and the high watermark.
 
-Owns: the order of an append, what an acknowledgement waits for, the followers' progress, the ISR
-and how far the high watermark may go for it.  Must not know requests, sockets, threads, clocks or
-how a replica comes by its role.
+Owns: the order of an append, what a response waits for, what the fetches of followers say, and when
+the high watermark advances.  Must not know requests, sockets, threads, clocks, or how the replica
+becomes the leader.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,23 +42,23 @@ class LeaderRole:
     # role
 
     def begin(self, state: PartitionImage, now_ms: int) -> None:
-        """This replica leads now, from the end of its log on."""
+        """Begin a leader epoch at the end of the log."""
         replica, log = self._replica, self._replica.log
         replica.epoch_start_offset = log.log_end_offset
         log.assign_leader_epoch(state.leader_epoch)
         self._isr.lead(state, replica.config.min_insync_replicas, now_ms)
 
     def stop(self) -> None:
-        """This replica leads no more, or begins again in another leader epoch."""
+        """End the leader epoch."""
         self._isr.stop()
 
     def commit_isr(self, state: PartitionImage) -> list[Effect]:
-        """Take the ISR, or the number of in-sync replicas wanted, of the same leader epoch."""
+        """Take a new ISR, or a new ``min.insync.replicas``, in the same leader epoch."""
         replica, isr = self._replica, self._isr
-        refused = isr.under_min_isr
+        was_under_min_isr = isr.under_min_isr
         isr.commit(state, replica.config.min_insync_replicas)
         effects = self.advance_high_watermark()
-        if isr.under_min_isr and not refused:
+        if isr.under_min_isr and not was_under_min_isr:
             effects.append(WakeWriters(topic_partition=replica.topic_partition))
         return effects
 
@@ -159,8 +159,8 @@ class LeaderRole:
             return []
         end = replica.log.log_end_offset
         proposes = self._isr.propose_changes(end, self._joining_end, now_ms)
-        # A follower that was about to join may have been waited for in vain; no fetch and no append
-        # tells it.
+        # The high watermark may have waited for a follower that was about to join and has stopped
+        # fetching; then no fetch and no append moves it.
         effects = self.advance_high_watermark()
         if proposes:
             effects.append(ProposeIsr(topic_partition=replica.topic_partition))
@@ -168,11 +168,11 @@ class LeaderRole:
 
     @property
     def isr_proposal(self) -> IsrProposal | None:
-        """The change to the ISR that the controller is to be asked for."""
+        """See ``Partition.isr_proposal``."""
         return self._isr.proposal
 
     def isr_refused(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
-        """The controller has answered this proposal with an error."""
+        """Take an error of the controller as the answer to a proposal."""
         self._isr.refused(proposal, error, now_ms)
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
@@ -186,9 +186,9 @@ class LeaderRole:
     # high watermark
 
     def advance_high_watermark(self) -> list[Effect]:
-        """Move it to the smallest log end of the ISR, unless the ISR is too small (KIP-966).
+        """Advance to the smallest log end of the maximal ISR; not while under min ISR (KIP-966).
 
-        Only while this replica leads.
+        Call this only while the replica leads.
         """
         replica, isr = self._replica, self._isr
         if isr.under_min_isr or replica.log.offline is not None:
@@ -203,7 +203,8 @@ class LeaderRole:
 
     @property
     def _joining_end(self) -> int:
-        """What a follower must have to join: all that is committed, and the begin of this epoch."""
+        """The offset up to which a follower must have the log to join the ISR: the high watermark,
+        and the start of this leader epoch."""
         return max(self._replica.high_watermark, self._replica.epoch_start_offset)
 
     def _not_enough_replicas(self, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> KafkaError:

@@ -1,11 +1,12 @@
-"""One replica of one partition: its role, the order of an append, and what readers may see.
+"""One partition on this broker: the replica with its leader role and its follower role.
 
-Owns: what follows from a role, an append, a fetch and a flush, and the decision what an
-acknowledgement waits for.  Decides and hands back effects; a shell carries them out and feeds
-results back.  Must not know sockets, threads, clocks or other partitions.
+Owns: which role the replica has, and what follows from a new role, a flush and a truncation.  A
+partition decides and returns effects; the shell carries out the effects and calls back with the
+results.  Must not know sockets, threads, clocks or other partitions.
 
-A parked acknowledgement is an ``AckWait``: the shell asks ``is_settled`` again after a
-``WakeWriters``.
+A delayed produce request holds an ``AckWait``: the shell asks ``is_settled`` again after each
+``WakeWriters``.  ``Partition`` extends ``Replica``, so that the state of the replica costs callers
+no second attribute; ``LeaderRole`` and ``FollowerRole`` are its parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,13 +42,13 @@ from sparklog.wire.records.batch import Buffer
 _LAG_TIME_MAX_MS = 30_000
 
 
-def _nobody_knows(broker_id: int) -> int:
+def _unknown_epoch(broker_id: int) -> int:
     del broker_id
     return NO_BROKER_EPOCH
 
 
 class Partition(Replica):
-    """One replica, leading or following as ``take_role`` says."""
+    """One replica that leads or follows, as ``take_role`` says."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class Partition(Replica):
         producers: ProducerStateManager,
         config: TopicConfig,
         lag_time_max_ms: int = _LAG_TIME_MAX_MS,
-        live_epoch: LiveEpoch = _nobody_knows,
+        live_epoch: LiveEpoch = _unknown_epoch,
     ) -> None:
-        """``live_epoch``: of the brokers that the cluster image has as alive."""
+        """``live_epoch`` returns the epoch of a broker that is alive in the cluster image."""
         super().__init__(
             topic_partition=topic_partition,
             topic_id=topic_id,
@@ -72,16 +73,16 @@ class Partition(Replica):
         )
         self._leader = LeaderRole(self, IsrState(node_id, lag_time_max_ms, live_epoch))
         self._follower = FollowerRole(self)
-        #: A role that came while the log was being truncated.
+        #: The role to take when the truncation has ended.
         self._next_role: tuple[PartitionImage, int] | None = None
 
     # role
 
     def take_role(self, state: PartitionImage, now_ms: int) -> list[Effect]:
-        """Follow the cluster image, or the controller's answer about the ISR.
+        """Take the role that the cluster image, or the controller's AlterPartition response, gives.
 
-        A state that is older than the one held changes nothing.  ``now_ms``, here and where it is
-        about followers, is of a clock that does not jump.
+        A ``state`` that is older than the current state changes nothing.  ``now_ms`` is the time of
+        a monotonic clock, as in all calls about followers.
         """
         if self.log.truncating:
             waiting = self._next_role
@@ -108,13 +109,13 @@ class Partition(Replica):
         return [*effects, *self.wake_all(), *self._follower.resume()]
 
     def resign(self) -> list[Effect]:
-        """Forget the role: nothing is served until the next ``take_role``."""
+        """Drop the role: the partition serves nothing until the next ``take_role``."""
         self.state = self._next_role = None
         self._leader.stop()
         return self.wake_all()
 
     def configure(self, config: TopicConfig, now_ms: int) -> list[Effect]:
-        """Settings changed while the partition is open."""
+        """Use the new topic settings from now on."""
         self.config = config
         self.log.reconfigure(config)
         effects: list[Effect] = []
@@ -127,11 +128,17 @@ class Partition(Replica):
     def append_as_leader(
         self, records: Buffer | None, *, acks: int, now_ms: int, in_transaction: bool = False
     ) -> Appended:
-        """Append the batch of a client.
+        """Append one record batch of a client.
 
-        Raises KafkaError; then nothing was changed.  ``acks``: 0, 1 or -1.  ``in_transaction``: the
-        caller knows from the coordinator that this partition belongs to the producer's open
-        transaction (KIP-890); a transactional batch is refused without it.
+        Args:
+            records: the batch.
+            acks: 0, 1 or -1.
+            now_ms: the wall clock.
+            in_transaction: the transaction coordinator has confirmed that this partition belongs to
+                the producer's open transaction (KIP-890).  A transactional batch is refused
+                otherwise.
+
+        Raises KafkaError, and then nothing has changed.
         """
         (outcome,) = self.append_all_as_leader(
             [(records, acks)], now_ms=now_ms, in_transaction=in_transaction
@@ -143,27 +150,28 @@ class Partition(Replica):
     def append_all_as_leader(
         self, sent: Sequence[SentBatch], *, now_ms: int, in_transaction: bool = False
     ) -> list[Appended | KafkaError]:
-        """Append the batches of clients in their order, with one write per segment.
+        """Append batches of clients in their order, with one write per segment.
 
-        To each comes what would have come to it alone, but that a write that fails fails for all.
-        A KafkaError says that nothing was changed for that batch.  Effects are among the outcomes.
+        Each batch gets the outcome it would get alone, except that a failed write fails all of
+        them.  A KafkaError says that nothing has changed for that batch.  The outcome of the last
+        written batch carries the effects.
         """
         return self._leader.append_all(sent, now_ms=now_ms, in_transaction=in_transaction)
 
     def end_transaction(self, end: TransactionEnd, *, now_ms: int) -> Appended:
-        """Append the marker that a coordinator asks for; the answer waits as one to acks=all.
+        """Append the marker of a transaction coordinator; the response waits as for acks=all.
 
-        Raises KafkaError, and nothing was changed: NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        Raises KafkaError, and then nothing has changed: NOT_ENOUGH_REPLICAS,
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
         return self._leader.end_transaction(end, now_ms=now_ms)
 
     def is_settled(self, wait: AckWait) -> bool:
-        """Whether what an answer waits for has come.  Raises KafkaError when it cannot come."""
+        """Whether the condition of a response holds.  Raises KafkaError when it never will."""
         return self._leader.is_settled(wait)
 
     def flushed(self, now_ms: int) -> list[Effect]:
-        """A flush ended: the recovery point has moved, or the log has gone offline."""
+        """A flush has ended: the recovery point has advanced, or the log has gone offline."""
         if self.log.offline is not None:
             return self.wake_all()
         if self.log.truncating:
@@ -181,8 +189,9 @@ class Partition(Replica):
     # follow
 
     def fetch_position(self) -> FetchPosition | None:
-        """From where this follower fetches; None while it must not: no leader, being truncated,
-        offline, or waiting for a flush.  ``ResumeFetching`` tells when there is one again."""
+        """The position to fetch from; None while this replica must not fetch: without a leader,
+        during a truncation, offline, or before a promised flush.  ``ResumeFetching`` announces the
+        next position."""
         return self._follower.position
 
     def append_as_follower(
@@ -195,11 +204,11 @@ class Partition(Replica):
         log_start_offset: int,
         now_ms: int,
     ) -> list[Effect]:
-        """Take over the leader's answer to a fetch at ``fetch_offset``, with records or without.
+        """Take the leader's response to a fetch at ``fetch_offset``, with or without records.
 
-        What was overtaken by another role or a truncation changes nothing.  Raises KafkaError:
-        CORRUPT_MESSAGE and INVALID_RECORD for what is not the continuation of this log, and
-        KAFKA_STORAGE_ERROR, after which some of the batches may be in the log; then ``plan_flush``.
+        A response changes nothing after a newer role or a truncation.  Raises KafkaError:
+        CORRUPT_MESSAGE and INVALID_RECORD for records that do not continue this log, and
+        KAFKA_STORAGE_ERROR; then some of the batches may be in the log, so call ``plan_flush``.
         """
         return self._follower.append(
             records,
@@ -211,29 +220,31 @@ class Partition(Replica):
         )
 
     def begin_truncation(self, diverging: EpochEnd, *, leader_epoch: int) -> bool:
-        """The leader of that epoch says where this log leaves its own: cut it there.
+        """Begin to truncate this log to where it diverges from the log of the leader.
 
-        False: there is nothing to cut.  Else the broker's checkpoint is written, then ``truncate``
-        run or ``abandon_truncation`` called.  Until then the log stands still and roles wait.
+        Returns False when there is nothing to truncate.  Otherwise write the broker's checkpoint,
+        then run ``truncate`` or call ``abandon_truncation``.  Until then nothing writes to the log,
+        and new roles wait.
         """
         return self._follower.begin_truncation(diverging, leader_epoch=leader_epoch)
 
     def begin_start_over(self, offset: int, *, leader_epoch: int) -> bool:
-        """The leader of that epoch starts at ``offset``, and this log is elsewhere: drop it all.
+        """Begin to drop this whole log, because the leader's log starts at ``offset``, beyond it.
 
         See ``begin_truncation``.
         """
         return self._follower.begin_start_over(offset, leader_epoch=leader_epoch)
 
     def begin_repair(self, leader_epoch: int) -> bool:
-        """Before a role is taken: what recovery left is of a later epoch than there ever was.
+        """Begin to drop batches whose leader epoch is above ``leader_epoch``, before a first role.
 
-        No checksum covers a batch's epoch, so a torn one may have any.  See ``begin_truncation``.
+        No checksum covers the leader epoch of a batch, so a torn batch may have any epoch after
+        recovery.  See ``begin_truncation``.
         """
         return self._follower.begin_repair(leader_epoch)
 
     def truncate(self, now_ms: int) -> Steps[Truncated]:
-        """Do what was begun, as steps; no flush may be under way.  Raises KAFKA_STORAGE_ERROR."""
+        """Truncate as begun, in steps; no flush may be running.  Raises KAFKA_STORAGE_ERROR."""
         try:
             truncated = yield from self._follower.truncate(now_ms)
         finally:
@@ -241,7 +252,7 @@ class Partition(Replica):
         return truncated._replace(effects=(*self.wake_all(), *truncated.effects, *role))
 
     def abandon_truncation(self, now_ms: int) -> list[Effect]:
-        """It could not even be written down; flushes that were planned are planned again."""
+        """Give the truncation up: its checkpoint failed.  Flushes are planned again."""
         self.log.end_truncation()
         return [*self._end_truncation(), *self.plan_flush(now_ms)]
 
@@ -250,7 +261,7 @@ class Partition(Replica):
         taken = [] if role is None else self.take_role(*role)
         return taken or self._follower.resume()
 
-    # followers, as the leader sees them
+    # followers
 
     def record_follower(
         self,
@@ -261,25 +272,28 @@ class Partition(Replica):
         broker_epoch: int = NO_BROKER_EPOCH,
         now_ms: int = 0,
     ) -> list[Effect]:
-        """A follower's fetch says how far its log reaches, and where it starts.
+        """Record from a follower's fetch where the follower's log ends and starts.
 
-        Not to be told of one whose log diverges.  ``broker_epoch``: of the process that fetches.
+        Do not call this for a follower whose log diverges.  ``broker_epoch`` is the epoch of the
+        process that fetches.
         """
         return self._leader.record_follower(
             replica_id, offset, log_start_offset, broker_epoch=broker_epoch, now_ms=now_ms
         )
 
     def followers_with(self, offset: int) -> list[tuple[int, int]]:
-        """In-sync followers that have ``offset``, or will have it next, and where each one ends."""
+        """In-sync followers that have ``offset`` or fetch it next, with the ends of their logs."""
         return self._leader.followers_with(offset)
 
     def check_lag(self, now_ms: int) -> list[Effect]:
-        """Who may have to leave the ISR, or may join it because its broker is alive again, and
-        who is no longer waited for."""
+        """Propose that lagging followers leave the ISR and that caught-up followers join it.
+
+        The high watermark no longer waits for followers that have stopped to catch up.
+        """
         return self._leader.check_lag(now_ms)
 
     def isr_proposal(self) -> IsrProposal | None:
-        """What to ask the controller for; the same again until it is answered or overtaken."""
+        """The pending proposal for the controller; the same until it is answered or outdated."""
         return self._leader.isr_proposal
 
     def isr_answered(
@@ -289,11 +303,11 @@ class Partition(Replica):
         state: PartitionImage | None,
         now_ms: int,
     ) -> list[Effect]:
-        """The controller has answered: with the partition as it is now, or with an error.
+        """Take the controller's answer: the new state of the partition, or an error.
 
-        The image may have told before, or will tell.  A smaller ISR is taken from the image alone:
-        whether it may acknowledge depends on min.insync.replicas, and a change of that which the
-        controller has decided before may be on its way here still.
+        The image brings the same state, before or after the answer.  A smaller ISR is taken from
+        the image alone: whether it may acknowledge depends on min.insync.replicas, and an earlier
+        change of that setting may still be on its way here.
         """
         effects: list[Effect] = []
         if error is not ErrorCode.NONE:
@@ -304,17 +318,17 @@ class Partition(Replica):
             effects += self._leader.advance_high_watermark()
         return [*effects, *self.check_lag(now_ms)]
 
-    # cleaning
+    # DeleteRecords
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
-        """The smallest log start of the replicas on brokers that live; -1 where one is not known.
+        """The smallest log start of the replicas on live brokers; -1 if a log start is unknown.
 
         Raises NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR.
         """
         return self._leader.low_watermark(is_alive)
 
     def deletion_target(self, offset: int) -> int:
-        """Up to where a client may delete; -1 means the high watermark.  Raises KafkaError."""
+        """The offset to delete up to; -1 asks for the high watermark.  Raises KafkaError."""
         self.require_leader()
         target = self.high_watermark if offset == NO_OFFSET else offset
         if not 0 <= target <= self.high_watermark:
@@ -326,7 +340,7 @@ class Partition(Replica):
         return target
 
     def delete_records(self, target: int) -> list[Effect]:
-        """Move this replica's log start, which is on the disk already."""
+        """Advance this replica's log start to ``target``, which the checkpoint already holds."""
         self.deletion_target(target)
         try:
             self.log.advance_log_start(target)

@@ -21,7 +21,7 @@ from sparklog.executors.log_dirs import (
     LogDirs,
     LogWatch,
     StrayDirs,
-    delete_folder,
+    delete_partition_dir,
 )
 from sparklog.executors.partition import (
     Effect,
@@ -414,7 +414,9 @@ class ReplicaManager:
                 await self.strays.remove([(folder, str(tp)) for folder, tp, _ in doomed])
                 return
             for folder, tp, topic_id in doomed:
-                await run_blocking(delete_folder, folder.half, folder.path, str(tp), topic_id)
+                await run_blocking(
+                    delete_partition_dir, folder.half, folder.path, str(tp), topic_id
+                )
                 await self.lost.remove_remains(folder, tp, topic_id)
         except StorageError as error:
             logger.error("folders of deleted partitions stay: %s", error)

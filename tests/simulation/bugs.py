@@ -239,8 +239,8 @@ def deletion_leaves_the_records() -> list[Patch]:
             return topic_id
 
     return [
-        (partitions_module, "delete_folder", lambda *_: None),
-        (stray_folders_module, "find_strays", lambda *_: []),
+        (partitions_module, "delete_partition_dir", lambda *_: None),
+        (stray_folders_module, "find_stray_dirs", lambda *_: []),
         (log_module, "claim_folder", claim_folder),
     ]
 

@@ -198,7 +198,7 @@ def truncate_by_the_high_watermark() -> list[Patch]:
         replica.log.begin_truncation(replica.high_watermark)
         replica.log.truncate_to(replica.high_watermark, 0)
         replica.log.end_truncation()
-        replica.was_cut()
+        replica.truncated()
 
     return [(FollowerRole, "begin", begin)]
 

@@ -34,7 +34,7 @@ class ByHighWatermark(Trio):
             if partition is not None and partition.fetch_position() is not None:
                 known = self.high_watermarks.get(node_id, partition.high_watermark)
                 partition.log.truncate_to(known, 0)
-                partition.was_cut()
+                partition.truncated()
                 # Without epochs nothing can be told apart.
                 partition.log.leader_epochs.clear()
 
