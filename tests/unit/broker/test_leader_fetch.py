@@ -9,11 +9,11 @@ import pytest
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import FetchPosition
-from sparklog.executors.replication.follower_fetch import (
+from sparklog.executors.replication.fetch_session_handler import (
     Diverged,
     FellBehind,
     Fetched,
-    FollowerFetch,
+    FetchSessionHandler,
     Refused,
 )
 from sparklog.types import TopicPartition
@@ -61,11 +61,11 @@ class Replica:
 
 
 class Follower:
-    """A ``FollowerFetch`` and the time."""
+    """A ``FetchSessionHandler`` and the time."""
 
     def __init__(self, *replicas: Replica) -> None:
         self.throttled_until_ms: dict[int, int] = {}
-        self.fetch: FollowerFetch[Replica] = FollowerFetch(NODE, CONFIG, self._wait_ms)
+        self.fetch: FetchSessionHandler[Replica] = FetchSessionHandler(NODE, CONFIG, self._wait_ms)
         self.now_ms = 1000
         for each in replicas:
             self.fetch.follow(each)
@@ -74,7 +74,7 @@ class Follower:
         return self.fetch.next_request(broker_epoch, self.now_ms)
 
     def hear(self, *parts: PartitionData, **more: Any) -> list[Any]:
-        return self.fetch.answered(answer(*parts, **more), self.now_ms)
+        return self.fetch.handle_response(answer(*parts, **more), self.now_ms)
 
     def _wait_ms(self, replica: Replica, now_ms: int) -> int:
         return max(self.throttled_until_ms.get(replica.number, 0) - now_ms, 0)
@@ -359,7 +359,7 @@ def test_a_new_connection_opens_a_new_session() -> None:
     follower = Follower(Replica(0))
     follower.open()
     follower.ask()
-    follower.fetch.lost()
+    follower.fetch.connection_lost()
     assert follower.ask() == opening(0, session_id=SESSION)
 
 
