@@ -1,12 +1,12 @@
-"""The log of one partition: what may be asked of it, and in which order its files change.
+"""The log of one partition: appends, reads, retention and truncation, in the right file order.
 
-Owns: offsets [log start, log end), rolling, retention, truncation, and what of it is durable.  Must
+Owns: the offsets [log start, log end), and the order in which the files of the log change.  Must
 not know roles, high watermarks or clients.  Producer state belongs to the partition; the log keeps
-its snapshots and replays batches into it.
+the snapshots of that state and replays batches into it.
 
-Not thread-safe: one thread calls everything.  Only ``Log.open``, ``FlushJob.run``,
-``purge_deleted`` and ``close`` may run in another one.  The store's failures are StorageError,
-refusals KafkaError, damage CorruptLogError.
+Not thread-safe: one thread makes all calls.  Only ``Log.open``, ``FlushJob.run``, ``purge_deleted``
+and ``close`` may run in another thread.  Failures of the store are StorageError, refusals are
+KafkaError, damage is CorruptLogError.
 """
 
 import uuid
@@ -36,12 +36,12 @@ from sparklog.wire.records.batch import LOG_OVERHEAD, BatchHeader, Buffer
 
 __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 
-#: Files that a log may have open while it is closed or cut in another thread.
+#: Files that a log may have open while another thread closes or truncates it.
 _OWN_FILES = 4
 
 
 class Log(DurableLog):
-    """The log in one folder; ``open`` makes it."""
+    """The log in one partition directory; ``open`` returns it."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Log(DurableLog):
         self._deleted = DeletedSegments(half)
         self._truncation = LogTruncation(half, folder, loaded.epochs, self._roller, self._flush)
         self._log_start_offset = loaded.log_start_offset
-        #: What is behind it may be what a crash has made of writes.
+        #: The recovery point at the opening; a crash may have torn the batches above it.
         self.recovered_from = loaded.recovery_point
         self.presence = LogPresence(half, folder, files, loaded.segments, self._flush)
         self._flush.indexes_pending = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
@@ -100,14 +100,13 @@ class Log(DurableLog):
         topic_id: uuid.UUID | None = None,
         must_exist: bool = False,
     ) -> "Log":
-        """Open the folder or create it; read again what may be torn.
+        """Open the directory or create it, and recover what a crash may have torn.
 
-        ``clean``: the broker stopped cleanly, nothing needs reading.  ``recovery_point`` and
-        ``log_start_offset`` come from the broker's checkpoints, and must be forgotten there when a
-        partition is deleted.  With ``topic_id`` the folder must belong to that topic.  ``files`` is
-        shared by the broker's logs and not touched here.  ``must_exist``: this folder held a log
-        before.  Raises CorruptLogError, LostLogError, KafkaError(INCONSISTENT_TOPIC_ID),
-        StorageError.
+        ``files`` is shared by the broker's logs and not used before this returns.  After a
+        ``clean`` stop nothing needs recovery.  ``recovery_point`` and ``log_start_offset`` come
+        from the broker's checkpoints, which must forget a deleted partition.  The directory must
+        belong to ``topic_id``, if given.  ``must_exist``: the directory held a log before.  Raises
+        CorruptLogError, LostLogError, KafkaError(INCONSISTENT_TOPIC_ID), StorageError.
         """
         loaded = load_log(
             half,
@@ -146,15 +145,15 @@ class Log(DurableLog):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Oldest first; the last one is active."""
+        """The segments, oldest first; the last segment is active."""
         return tuple(self._segments)
 
     def reconfigure(self, config: TopicConfig) -> None:
-        """Use these settings; index sizes count from the next segment on."""
+        """Use new settings; index sizes apply from the next segment on."""
         self.config = config
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """A leader epoch begins at the log's end."""
+        """Begin a leader epoch at the log's end."""
         self.leader_epochs.assign(epoch, self.log_end_offset)
 
     # append
@@ -166,12 +165,12 @@ class Log(DurableLog):
         now_ms: int,
         aborted: AbortedTxn | None = None,
     ) -> AppendInfo:
-        """Write batches that are stamped and checked; ``headers`` are theirs, as stamped.
+        """Write stamped and checked batches at the log's end, after a roll if one is due.
 
-        ``buffers`` joined are the batches, in order, from the log's end on; ``aborted`` is what the
-        marker among them aborts.  Starts a new segment first when a rule says so.  A failure
-        changes nothing.  Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).  One batch may be
-        larger than a segment: that of a leader which took it under other settings.
+        ``buffers`` joined are the batches, ``headers`` their headers as stamped.  ``aborted`` is
+        the transaction that a marker among them aborts.  A single batch may be larger than a
+        segment, because a leader may have taken it under other settings.  Raises StorageError,
+        KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
         """
         self._require_writable()
         size = sum(map(len, buffers))
@@ -200,7 +199,7 @@ class Log(DurableLog):
         return AppendInfo(first, last, active.base_offset, position, size, rolled)
 
     def begin_at(self, offset: int, now_ms: int) -> None:
-        """Let an empty log begin earlier: its leader's first batch begins below its log start."""
+        """Move the start of an empty log back to the base offset of the leader's first batch."""
         self._require_writable()
         assert self._segments.size == 0
         self._roll(offset, now_ms)
@@ -208,7 +207,7 @@ class Log(DurableLog):
         self._log_start_offset = min(self._log_start_offset, offset)
 
     def roll(self, now_ms: int) -> None:
-        """Seal the active segment and start a new one at the log's end; nothing if it is empty."""
+        """Seal the active segment and start a new segment at the log's end, unless it is empty."""
         self._require_writable()
         self._roll(self.log_end_offset, now_ms)
 
@@ -223,12 +222,12 @@ class Log(DurableLog):
         min_one: bool = True,
         with_aborted: bool = False,
     ) -> LogRead:
-        """Whole batches of one segment, from the one that holds ``offset`` on.
+        """Read whole batches of one segment, from the batch that holds ``offset`` on.
 
-        None that ends at or above ``end_offset``; at most ``max_bytes``, but at least one batch
-        when ``min_one``.  ``with_aborted``: and the aborted transactions that have data there.
+        The batches end below ``end_offset`` and have at most ``max_bytes``, but with ``min_one`` at
+        least one batch is read.  ``with_aborted`` adds the aborted transactions with data in them.
         Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], CorruptLogError where
-        the log is damaged, and of that DamagedRangeError where it is known which offsets are.
+        the log is damaged, and its subclass DamagedRangeError where the damaged offsets are known.
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise self.out_of_range(offset)
@@ -242,7 +241,7 @@ class Log(DurableLog):
         return found
 
     def out_of_range(self, offset: int) -> KafkaError:
-        """The refusal to read there."""
+        """The error of a read at this offset."""
         return KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {offset} of {self.topic_partition} is outside "
@@ -252,9 +251,9 @@ class Log(DurableLog):
     # deleting
 
     def advance_log_start(self, offset: int) -> bool:
-        """Hide what is below ``offset`` (DeleteRecords); False when it is hidden already.
+        """Hide all records below ``offset`` (DeleteRecords); False if they are hidden already.
 
-        ``delete_old`` frees the space later; the caller keeps the checkpoint.  Raises
+        ``delete_old`` frees the space later; the caller writes the checkpoint.  Raises
         KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
         """
         if offset > self.log_end_offset:
@@ -267,9 +266,9 @@ class Log(DurableLog):
         return True
 
     def delete_old(self, now_ms: int, stable_offset: int) -> int:
-        """Retention by time, size and log start, below ``stable_offset`` (the high watermark).
+        """Apply retention by time, size and log start, to segments below ``stable_offset``.
 
-        Returns how many segments went.  Their files are renamed; ``purge_deleted`` removes them.
+        Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
         """
         self._require_writable()
         if self.truncating:
@@ -296,18 +295,18 @@ class Log(DurableLog):
         return count
 
     def purge_deleted(self, now_ms: int) -> int:
-        """Remove the files that were renamed ``file.delete.delay.ms`` ago; how many.  Blocks."""
+        """Remove files that were renamed ``file.delete.delay.ms`` ago; return how many.  Blocks."""
         return self._deleted.purge(now_ms)
 
     # truncating
 
     def begin_truncation(self, offset: int, *, start_over: bool = False) -> None:
-        """The log is about to be cut at ``offset``: first write down its recovery point and start.
+        """Announce a truncation to ``offset``; write the broker's checkpoint before it is made.
 
-        They are lowered here, because a recovery point on the disk above the log's end would be
-        taken for loss, and what is below a log start that was found there for deleted.  Until
-        ``end_truncation`` nothing else writes to this log, and the cut may run in another thread
-        once flushes that are under way have ended.
+        The recovery point and the log start are lowered here.  Otherwise the next start would take
+        a recovery point above the log's end for a loss, and records below an old log start for
+        deleted.  Until ``end_truncation`` nothing else writes to this log, and the truncation may
+        run in another thread after running flushes have ended.
         """
         self._require_writable()
         self.truncating = True
@@ -316,23 +315,23 @@ class Log(DurableLog):
         )
 
     def detach(self) -> FileCache:
-        """Use files of its own, which it returns, for what runs in another thread."""
+        """Use an own file cache, which is returned, while another thread works on the log."""
         own_files = FileCache(_OWN_FILES)
         self._segments.use(own_files)
         return own_files
 
     def end_truncation(self) -> None:
-        """It was cut, or is not to be after all; undoes ``detach``."""
+        """The truncation was made or given up; undoes ``detach``."""
         self.truncating = False
         if self.offline is None:
             self._log_start_offset = self._truncation.conclude(self._log_start_offset)
         self._segments.use(self._files)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """Drop every batch that ends at or above ``offset``; False when there is none.
+        """Drop every batch that ends at or above ``offset``; False without such a batch.
 
-        The caller first lowers the recovery point that it keeps for this log.  Blocks.  After a
-        failure the log is offline.
+        The caller writes the lowered recovery point first.  Blocks.  After a failure the log is
+        offline.
         """
         self._require_writable()
         if offset >= self.log_end_offset:
@@ -342,7 +341,7 @@ class Log(DurableLog):
             return True
         self._truncate(self._truncation.truncate_to, offset, now_ms)
         self._flush.cut(self.log_end_offset)
-        # The log start may lie inside the batch that went.
+        # The log start may lie inside a dropped batch.
         self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
         return True
 
@@ -357,10 +356,10 @@ class Log(DurableLog):
     # end
 
     def close(self, now_ms: int, *, clean: bool = True) -> None:
-        """Let go of all files; nothing may be asked of the log afterwards.
+        """Close all files; the log cannot be used afterwards.
 
-        ``clean``: flush, write the producer snapshot, trim the indexes; a log that was closed so,
-        without an error, may be opened as clean.  Blocks.  Raises StorageError.
+        With ``clean``, flush, write the producer snapshot and trim the indexes first.  After that,
+        without an error, the log may be opened as clean.  Blocks.  Raises StorageError.
         """
         own_files = self.detach()
         try:
@@ -389,7 +388,7 @@ class Log(DurableLog):
             raise
 
     def _roll(self, base_offset: int | None, now_ms: int) -> bool:
-        """Start a new segment there; False when there is no need."""
+        """Start a new segment at ``base_offset``; False if none is due there."""
         if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
             return False
         self._changed = self._flush.indexes_pending = True

@@ -1,8 +1,7 @@
-"""Opening a partition's folder: its files become segments, leader epochs and snapshots.
+"""The loading of a log: the files of a partition directory become segments, epochs and snapshots.
 
-Owns: the order in which a log is loaded, what is swept away before, and that everything agrees with
-the log's end afterwards.  Must not know how segments are trusted or recovered, producer state or
-roles.
+Owns: the order of the loading, the removal of leftover files, and that everything agrees with the
+log's end afterwards.  Must not know how segments are checked or recovered, producer state or roles.
 """
 
 from bisect import bisect_left
@@ -34,13 +33,13 @@ from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.trusted_segments import TrustedSegments
 from sparklog.storage_backends.base import FileHalf
 
-#: Files that are open while a log is loaded; they are closed before it is used.
+#: Files that are open while a log is loaded; they are closed before the log is used.
 _OPEN_FILES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedLog:
-    """An opened folder: segments, epochs, snapshots, offsets, and what it took."""
+    """A loaded log: segments, leader epochs, snapshots, offsets, and the work of the recovery."""
 
     segments: SegmentList
     epochs: EpochCache
@@ -122,7 +121,7 @@ class LogLoader:
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
     def load(self, found: list[str]) -> None:
-        """Fill in the fields above, and set both offsets to what they are from now on."""
+        """Load the files in ``found``; set the fields, among them both offsets as of now."""
         names = self._sweep(found)
         self.segments = [self._segment(base) for base in offsets_with(names, LOG_SUFFIX)]
         if not self.segments:
@@ -154,7 +153,7 @@ class LogLoader:
         self.report = recovery.report
 
     def _sweep(self, names: list[str]) -> list[str]:
-        """Finish deletions, and drop what belongs to no segment."""
+        """Finish deletions, and delete files that belong to no segment; return the other names."""
         bases = set(offsets_with(names, LOG_SUFFIX))
         kept: list[str] = []
         for name in names:
@@ -170,7 +169,7 @@ class LogLoader:
         return Segment(self.half, self.files, self.folder, base_offset, self.config, self.now_ms)
 
     def _drop_hidden(self) -> None:
-        """Segments below the log start.
+        """Remove the segments below the log start.
 
         A crash may have brought them back after they were deleted, and deletion moves the recovery
         point past what was never flushed.
@@ -181,7 +180,7 @@ class LogLoader:
             del segments[0]
 
     def _start_empty(self, names: list[str]) -> None:
-        # A folder that is new holds at most the id of its topic.
+        # A new directory holds at most the id of its topic.
         lost = set(names) - {PARTITION_METADATA}
         if lost and self.recovery_point > self.log_start_offset:
             raise CorruptLogError(
@@ -192,8 +191,8 @@ class LogLoader:
     def _start_at(self, offset: int) -> None:
         former, self.segments = self.segments, [self._segment(offset)]
         self.segments[0].create(self.config)
-        # The new one first: a log that has been opened once and has no segment is lost.  A crash
-        # leaves both, and the former ones are below the log start.
+        # The new segment first: a log without a segment counts as lost.  After a crash there are
+        # both, and the former segments are below the log start.
         self.half.flush_folder(self.folder)
         for segment in reversed(former):
             segment.remove()

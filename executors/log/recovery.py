@@ -1,11 +1,12 @@
-"""Reading segments again: after a crash, or where their indexes cannot be trusted.
+"""The recovery of segments: after a crash, or where their indexes cannot be trusted.
 
-Owns: the check of every batch behind the recovery point, the cut of a torn tail, and the rebuilding
-of indexes and epochs.  Must not know which segments are trusted, producer state or roles.
+Owns: the check of every batch above the recovery point, the truncation of a torn tail, and the
+rebuilding of indexes and leader epochs.  Must not know which segments are trusted, producer state
+or roles.
 
-What was flushed is never cut.  Damage below the recovery point is noted where the segment ends is
-known, at the begin of the next one, and a CorruptLogError in the last segment.  Behind a clean stop
-everything was flushed.
+Flushed records are never truncated.  Damage below the recovery point is noted in a segment that has
+a next segment, because then its end is known; in the last segment it is a CorruptLogError.  After a
+clean stop everything was flushed.
 """
 
 from bisect import bisect_right
@@ -27,7 +28,7 @@ from sparklog.wire.records.batch import BatchHeader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What opening had to do; all zero after a clean stop."""
+    """The work of an opening; all zero after a clean stop."""
 
     segments_recovered: int = 0
     bytes_scanned: int = 0
@@ -37,7 +38,7 @@ class RecoveryReport:
 
 
 class LogRecovery:
-    """Of one log that is being loaded; changes its ``segments`` and ``epochs``."""
+    """The recovery of one log while it is loaded; it changes ``segments`` and ``epochs``."""
 
     __slots__ = (
         "_compacted",
@@ -73,18 +74,18 @@ class LogRecovery:
         self._epochs = epochs
         self._recovery_point = recovery_point
         self._compacted = "compact" in config.cleanup_policy
-        #: Where the log must not end before; nothing was promised of what was deleted since.
+        #: The log must not end below this offset; 0 if all flushed records were deleted since.
         #: Retention moves the log start to the end and deletes files without a flush; a crash can
         #: bring some of them back.
         self.promised_end = recovery_point if recovery_point > log_start_offset else 0
         self.report = RecoveryReport()
-        #: Segments that were read whole, by base offset: whether control batches are in them.
+        #: Whether a rebuilt segment has control batches, by base offset.
         self.with_markers: dict[int, bool] = {}
 
     def recover(self, first: int) -> None:
-        """Read every segment from the one that holds the recovery point on, the ``first``."""
+        """Recover every segment from ``first`` on, which holds the recovery point."""
         segments, whole = self._segments, True
-        # Offsets have no gaps in what nobody flushed: only appends have touched it.
+        # Above the recovery point only appends were made, so offsets have no gaps there.
         gapless_from = MAX_INT64 if self._compacted else self._recovery_point
         order = EpochOrder(self._epochs, self._recovery_point)
         for index in range(first, len(segments)):
@@ -106,9 +107,9 @@ class LogRecovery:
     def follows(self, before: Segment, segment: Segment, whole: bool = True) -> bool:
         """Whether nothing is lost between two segments.
 
-        The tail of the earlier one may be gone without a trace, at the end of a batch, while the
-        later one reached the disk.  Gaps are in order in a compacted log, and where offsets leapt
-        further than a segment can reach.
+        The tail of the earlier segment may be gone without a trace, at the end of a batch, while
+        the later segment reached the disk.  Gaps are in order in a compacted log, and where an
+        offset was too large for the relative offsets of the earlier segment.
         """
         gap = segment.base_offset - before.next_offset
         leapt = segment.base_offset - before.base_offset > MAX_INT32
@@ -123,11 +124,11 @@ class LogRecovery:
         order: EpochOrder | None = None,
         flushed_end: int | None = None,
     ) -> bool:
-        """Check every batch, rebuild the indexes; whether the segment was whole.
+        """Check every batch and rebuild the indexes; return whether the segment was whole.
 
-        A damaged tail is cut off, unless it holds offsets below ``check_end``.  Where all of the
-        segment was flushed, up to ``flushed_end``, it keeps its bytes, and what is damaged of them
-        is noted.
+        A damaged tail is truncated, unless it holds offsets below ``check_end``.  If the whole
+        segment was flushed, up to ``flushed_end``, it keeps its bytes, and the damaged ranges are
+        noted.
         """
         builder = IndexBuilder(segment.base_offset, self._config.index_interval_bytes)
         self.with_markers[segment.base_offset] = False
@@ -147,7 +148,7 @@ class LogRecovery:
                 if flushed_end is not None:
                     keep_damaged(segment, handle, flushed_end, scan.damage)
                     self._files.drop(segment.log_path)
-                    # Markers may lie in what is damaged: the index of them that is there is kept.
+                    # Markers may lie in the damaged ranges: keep the transaction index.
                     del self.with_markers[segment.base_offset]
                     self._count(indexes_rebuilt=1)
                     return True
@@ -167,7 +168,7 @@ class LogRecovery:
         return scan.damage is None
 
     def learn_epochs(self) -> None:
-        """Make the leader epochs anew, from all batches."""
+        """Rebuild the leader epochs from all batches."""
         self._epochs.clear()
         for segment in self._segments:
             for header, _ in segment.batches_from(segment.base_offset):
@@ -180,7 +181,7 @@ class LogRecovery:
         return end if end <= self.promised_end else None
 
     def _cut(self, offset: int) -> None:
-        """End the log there, which is not below the recovery point."""
+        """End the log at ``offset``, which is not below the recovery point."""
         segments = self._segments
         bases = [segment.base_offset for segment in segments]
         last = bisect_right(bases, offset) - 1
@@ -190,13 +191,13 @@ class LogRecovery:
         self._count(bytes_truncated=size - segments[last].size)
 
     def _drop_from(self, index: int) -> None:
-        """Segments behind a torn one: their records have lost what they followed."""
+        """Remove the segments after a torn one: the records before them are lost."""
         segments = self._segments
         for segment in reversed(segments[index:]):
             self._count(bytes_truncated=segment.size)
             segment.remove()
         if index < len(segments):
-            # Else they may come back in place of what is written from now on.
+            # Otherwise the segments may come back in place of new records.
             self._half.flush_folder(self._folder)
         del segments[index:]
 

@@ -1,11 +1,11 @@
 """One segment: a log file with its offset, time and transaction index.
 
-Owns: appending to it, finding offsets and timestamps in it, cutting it, sealing it.  Must not know
-the other segments, when to roll or what to delete.
+Owns: appends, lookups of offsets, truncation and sealing of one segment.  Must not know the other
+segments, when to roll or what to delete.
 
-Offset and time index only speed lookups up.  An offset entry is believed when the batch at its
-position ends at its offset; otherwise both indexes are rebuilt from the log.  The transaction index
-is no such hint: recovery answers for it.
+The offset and the time index only make lookups fast.  A lookup trusts an offset entry if the batch
+at its position ends at its offset; otherwise both indexes are rebuilt from the log file.  The
+transaction index is no such hint: recovery guarantees that it is right.
 """
 
 import logging
@@ -45,16 +45,16 @@ from sparklog.wire.records.control import EndTxnMarker
 
 logger = logging.getLogger(__name__)
 
-#: Writes whose place is remembered.
+#: Writes whose positions are remembered.
 _BEGINS_MAX = 32
 
 
 class IndexDamageError(Exception):
-    """An index that does not fit its log; healed inside the segment."""
+    """An index does not fit its log file; the segment rebuilds it."""
 
 
 class Segment:
-    """State of one segment; its files are opened through the cache for every use."""
+    """One segment; the file cache opens its files for every use."""
 
     __slots__ = (
         "_files",
@@ -101,15 +101,15 @@ class Segment:
         self.created_ms = now_ms
         self.last_append_ms = now_ms
         self._first_timestamp: int | None = None
-        #: Where the last writes lie, by their first offsets: who follows reads on from one of them.
+        #: The positions of the last writes by base offset: a follower's next fetch begins at one.
         self.begins: dict[int, int] = {}
-        #: Sealed, and its statistics are not written yet.
+        #: The segment was sealed, and its ``.stats`` is not written yet.
         self.stats_pending = False
-        #: Ranges of the log file that are known to be damaged.
+        #: The damaged ranges of the log file, as far as known.
         self.damaged: DamagedRanges = ()
 
     def create(self, config: TopicConfig) -> None:
-        """Make the files of a new, empty, active segment.  A failure may leave some of them."""
+        """Create the files of a new, active segment.  A failure may leave some of the files."""
         for path in self.paths:
             _make_empty(self._half, path)
         self.activate(config)
@@ -121,7 +121,7 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, str, str]:
-        """Log, offset index, time index."""
+        """The paths of log file, offset index and time index."""
         return self.log_path, self.offset_index.path, self.time_index.path
 
     @property
@@ -131,7 +131,7 @@ class Segment:
 
     @property
     def age_timestamp(self) -> int:
-        """What retention by time goes by."""
+        """The timestamp for retention by time, in ms."""
         largest = self.largest.timestamp
         return largest if largest != NO_TIMESTAMP else self.last_append_ms
 
@@ -156,18 +156,18 @@ class Segment:
         self.txn_index.attach(files)
 
     def activate(self, config: TopicConfig) -> None:
-        """Take appends, with these settings."""
+        """Take appends from now on, with these settings."""
         self.indexes.activate(config)
 
     # writing
 
     def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> int:
-        """Write whole batches at the end; the position of the first.
+        """Write whole batches at the end; return the position of the first batch.
 
-        Raises StorageError, and nothing has changed.
+        Raises StorageError, and then nothing has changed.
         """
         position = self.size
-        builder = self.indexes.builder()  # it may have to read an index, which can fail
+        builder = self.indexes.builder()  # before the write: it may read an index, which can fail
         self.size += self.handle().writev(buffers)
         if position == 0:
             self._first_timestamp = headers[0].max_timestamp
@@ -180,10 +180,10 @@ class Segment:
         return position
 
     def seal(self) -> None:
-        """No more appends: the time index gets its last entry, all files are cut to their contents.
+        """Take no more appends: write the last time index entry and trim all files.
 
-        The log too: what a failed write left behind its end, and could not be cut off then, would
-        be taken for damage.
+        The log file is trimmed too: bytes that a failed write left behind its end would be taken
+        for damage.
         """
         self.handle().truncate(self.size)
         self.begins.clear()
@@ -232,7 +232,7 @@ class Segment:
     # reading
 
     def handle(self) -> FileHandle:
-        """The log file, good until the next use of the cache."""
+        """The log file; it stays open until the next use of the cache."""
         return self._files.handle(self._half, self.log_path, self.size)
 
     def spans_at(self, position: int) -> Iterator[BatchSpan]:
@@ -242,7 +242,7 @@ class Segment:
         return iter_spans(self.handle(), position, self.size)
 
     def spans_from(self, entry: OffsetPosition) -> Iterator[BatchSpan]:
-        """The batches from an index entry on.  Raises IndexDamageError when the entry lies."""
+        """The batches from an index entry on.  Raises IndexDamageError if the entry is wrong."""
         if entry.position == 0 or (self.damaged and is_damaged(entry.position, self.damaged)):
             return self.spans_at(entry.position)
         spans = self.spans_at(entry.position)
@@ -266,13 +266,13 @@ class Segment:
         return self.handle().region(position, size)
 
     def offset_at(self, position: int) -> int:
-        """The base offset of the batch that begins there; at the end, the next offset."""
+        """The base offset of the batch at ``position``; at the end, the next offset."""
         if position >= self.size:
             return self.next_offset
         return next(self.spans_at(position)).base_offset
 
     def files_at_rest(self) -> SegmentFiles:
-        """For work on the files of a sealed segment."""
+        """The files of this sealed segment, for work in another thread."""
         return SegmentFiles(
             half=self._half,
             base_offset=self.base_offset,
@@ -285,15 +285,15 @@ class Segment:
         )
 
     def batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
-        """Headers, and the markers of control batches, of the batches that end at or after
-        ``offset``.  Use it up at once."""
+        """Headers of the batches that end at or after ``offset``, with the markers of control
+        batches.  Exhaust the iterator at once."""
         first = self.locate(offset)
         if first is not None:
             handle = self.handle()
             for header, position in walk_headers(handle, first.position, self.size, self.damaged):
                 yield header, marker_at(handle, position, header) if header.is_control else None
 
-    # loading and healing
+    # loading and repair
 
     def load_sealed(self, size: int, next_offset: int, offsets: int, times: int) -> None:
         """Take over a sealed segment whose index files have this many entries."""
@@ -302,7 +302,7 @@ class Segment:
         self.indexes.load(offsets, times)
 
     def load_measured(self, stats: SegmentStats) -> None:
-        """Take over a segment whose files are as ``stats`` says; the indexes are not looked at."""
+        """Take over a segment whose log file is as in ``stats``; the indexes are not checked."""
         self.load_sealed(
             stats.log_size,
             stats.next_offset,
@@ -313,7 +313,7 @@ class Segment:
         self._first_timestamp = None
 
     def confirm(self, stats: SegmentStats) -> None:
-        """Log and indexes were found to be as ``stats`` says."""
+        """Take over a segment whose log file and indexes are as in ``stats``."""
         self.load_measured(stats)
         self.indexes.times_known = True
 
@@ -332,7 +332,7 @@ class Segment:
         self.indexes.bytes_since_entry = self.size - entry.position
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log's headers.  Raises CorruptLogError."""
+        """Rebuild both indexes from the headers in the log file.  Raises CorruptLogError."""
         logger.warning("the indexes of %s do not fit it: they are made anew", self.log_path)
         self._make_indexes()
 

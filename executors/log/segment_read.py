@@ -1,4 +1,4 @@
-"""Which bytes of a segment answer a read (``LogSegment.read``).
+"""The bytes of a segment that a read returns (``LogSegment.read``).
 
 Owns: where the batches of a read begin and end, within the limits of the reader.  Must not know the
 other segments, or how the bytes travel.
@@ -14,8 +14,8 @@ def find_batches(
 ) -> tuple[int, int, int] | None:
     """Position, size and base offset of the batches to read from ``offset`` on.
 
-    Only batches that end below ``end_offset``; at most ``max_bytes``, but at least one batch when
-    ``min_one`` says so.  None: nothing at or above ``offset`` is in this segment.
+    The batches end below ``end_offset`` and have at most ``max_bytes``, but with ``min_one`` at
+    least one batch is returned.  None if the segment has no batch at or above ``offset``.
     """
     begin = segment.begins.get(offset)
     size = segment.size

@@ -1,7 +1,7 @@
-"""The segments of a log that need no recovery: everything in them was flushed.
+"""The loading of segments that need no recovery, because all their records were flushed.
 
-Owns: how little of their files is read, by ``.stats`` and by the ends of their indexes, and when
-their indexes are made anew.  Must not know what is read again after a crash, or leader epochs.
+Owns: the checks of a segment's files by ``.stats`` and by the ends of the indexes, and when the
+indexes are rebuilt.  Must not know the recovery after a crash, or leader epochs.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrustedSegments:
-    """Loads segments of one log; ``present`` names the files that its folder holds."""
+    """Loads the segments of one log; ``present`` are the names of the files in its directory."""
 
     __slots__ = ("_half", "_present", "_recovery")
 
@@ -32,7 +32,8 @@ class TrustedSegments:
         self._present = present
 
     def load_sealed(self, segments: list[Segment], count: int) -> None:
-        """Sizes of all segments, and the indexes of the first ``count``, as far as sealed."""
+        """Load the sizes of all segments, and the indexes of the sealed ones among the first
+        ``count``."""
         for index, segment in enumerate(segments):
             segment.size = self._half.size(segment.log_path)
             if index + 1 == len(segments):
@@ -45,12 +46,13 @@ class TrustedSegments:
                 segment.load_sealed(segment.size, following.base_offset, 0, 0)
 
     def load_active(self, segment: Segment) -> None:
-        """After a clean stop; the files are those that it left, or they are read again."""
+        """Load the active segment after a clean stop; if its files have changed, rebuild its
+        indexes."""
         files = segment.files_at_rest()
         stats = files.check() if self._is_there(files.stats_path) else None
         if stats is not None:
             segment.confirm(stats)
-            with suppress(IndexDamageError):  # then it is the log: reading it all tells where
+            with suppress(IndexDamageError):  # then the log is damaged: the rebuild tells where
                 segment.load_tail()
                 return
         if segment.size == 0:
@@ -59,7 +61,7 @@ class TrustedSegments:
             self._rebuild(segment)
 
     def load_txn_indexes(self, segments: list[Segment]) -> None:
-        """Take over those of trusted segments; the others are made anew from the markers."""
+        """Take over the transaction indexes of trusted segments; mark the others for a rebuild."""
         for segment in segments:
             index = segment.txn_index
             with_markers = self._recovery.with_markers.get(segment.base_offset)
@@ -72,10 +74,11 @@ class TrustedSegments:
                 index.replace([])
 
     def _load_sealed(self, segment: Segment, next_offset: int) -> None:
-        """Take over a sealed segment; no more of its log is read than the end.
+        """Take over a sealed segment; only the end of its log file is read.
 
-        Its ``.stats`` tells where it ends and what its indexes hold, whose bytes are checked when
-        they are first used.  Without it indexes are believed whose ends can be true.
+        The ``.stats`` tells where the log file ends and what the indexes hold; the bytes of the
+        indexes are checked at their first use.  Without ``.stats``, indexes with plausible ends are
+        trusted.
         """
         files = segment.files_at_rest()
         indexes = (segment.offset_index, segment.time_index)
@@ -99,7 +102,7 @@ class TrustedSegments:
                     segment.load_tail()
                     return
         except (IndexDamageError, CorruptLogError):
-            pass  # whichever it is, reading the whole segment tells
+            pass  # the rebuild tells which of them is damaged
         self._rebuild(segment, next_offset)
 
     def _empty_indexes(self, segment: Segment) -> None:
@@ -119,7 +122,7 @@ class TrustedSegments:
             segment.time_index.path,
         )
         self._recovery.rebuild(segment, check_end=MAX_INT64, flushed_end=flushed_end)
-        # Nobody will read this segment again to see whether the new indexes are whole.
+        # The next start does not check the new indexes against the log file.
         for path in segment.paths[1:]:
             self._half.flush(path)
 
