@@ -1,6 +1,6 @@
-"""Flushed segments that are found damaged when a log is opened.
+"""Flushed segments that the loading of a log finds damaged.
 
-Owns: whether what is left of such a segment can be taken over with its damaged ranges noted.  Must
+Owns: whether such a segment can be used with its damaged ranges noted.  Must
 not know the other segments.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def keep_damaged(segment: Segment, handle: FileHandle, end_offset: int, damage: str) -> None:
-    """Take over a sealed segment that ends at ``end_offset``, its indexes made anew.
+    """Take over a damaged segment that ends at ``end_offset``, and rebuild its indexes.
 
     Raises CorruptLogError where its file may have lost its end.
     """
@@ -42,7 +42,7 @@ def keep_damaged(segment: Segment, handle: FileHandle, end_offset: int, damage: 
 
 
 def _has_its_size(files: SegmentFiles) -> bool:
-    """Whether the ``.stats`` says that the log file is as long as it was."""
+    """Whether the ``.stats`` confirms the size of the log file."""
     data = files.read(files.stats_path, STATS_HEADER_BYTES)
     try:
         return data is not None and decode_stats_header(data).log_size == files.log_size
