@@ -14,7 +14,7 @@ import replication_bugs
 from planting import BUGS, Patch, bug, planted
 
 import sparklog.executors.log.durable_log as durable_log_module
-import sparklog.executors.log.log as log_module
+import sparklog.executors.log.log_loader as log_loader_module
 import sparklog.executors.log.recovery as recovery_module
 import sparklog.executors.log_dirs.stray_dirs as stray_folders_module
 import sparklog.executors.replica_manager.replica_manager as partitions_module
@@ -230,7 +230,7 @@ def high_watermark_past_the_log_end() -> list[Patch]:
 @bug
 def deletion_leaves_the_records() -> list[Patch]:
     """A topic that comes back under its name finds the records of the deleted one."""
-    real = log_module.claim_folder
+    real = log_loader_module.claim_folder
 
     def claim_folder(half: FileHalf, folder: str, topic_id: UUID | None) -> UUID | None:
         try:
@@ -241,7 +241,7 @@ def deletion_leaves_the_records() -> list[Patch]:
     return [
         (partitions_module, "delete_partition_dir", lambda *_: None),
         (stray_folders_module, "find_stray_dirs", lambda *_: []),
-        (log_module, "claim_folder", claim_folder),
+        (log_loader_module, "claim_folder", claim_folder),
     ]
 
 
