@@ -29,7 +29,7 @@ from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.broker_status import broker_status
 from sparklog.executors.broker_stop import cancel, cancel_when_stalled, hand_over, leave_log_dirs
 from sparklog.executors.controller_link import BrokerIdentity, BrokerLifecycle
-from sparklog.executors.log_dirs import BrokerStartError, LogDirs, open_data_dirs, take_folders
+from sparklog.executors.log_dirs import BrokerStartError, LogDirs, lock_log_dirs, open_data_dirs
 from sparklog.executors.replica_manager import (
     BrokerMetrics,
     LogEndReports,
@@ -180,7 +180,7 @@ class Broker:
         while True:
             taking = asyncio.ensure_future(
                 run_blocking(
-                    take_folders,
+                    lock_log_dirs,
                     halves,
                     self._path,
                     cluster_id=options.cluster_id,

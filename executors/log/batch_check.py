@@ -1,10 +1,10 @@
-"""Whether a stored batch is the one that the log wrote there.
+"""The checks of one stored batch.
 
 Owns: the checks of one batch against its neighbours, its checksum and the leader epochs of its log.
 Must not know files.
 
 The checksum of a batch leaves out base offset, length, leader epoch and magic.  The neighbours
-vouch for the first two: offsets of a log that nobody compacted have no gaps.
+confirm the first two: the offsets of a log without compaction have no gaps.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from sparklog.wire.records.batch import BatchHeader
 
 
 def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> int:
-    """The leader epoch that wrote an offset; -1 when it lies before all that is known."""
+    """The leader epoch of an offset; -1 below the first known epoch."""
     index = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
     return epochs[index - 1].epoch if index else NO_LEADER_EPOCH
 

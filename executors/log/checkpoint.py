@@ -1,7 +1,8 @@
 """Kafka's checkpoint text files: a version, a count, one entry a line.
 
 Owns: text <-> entries of ``leader-epoch-checkpoint``, ``recovery-point-offset-checkpoint`` and
-``log-start-offset-checkpoint`` (``CheckpointFile``, version 0).  Must not know where they are kept.
+``log-start-offset-checkpoint`` (``CheckpointFile``, version 0).  Must not know where the files are
+kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +39,7 @@ def decode_epochs(data: bytes) -> list[EpochEntry]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Per-partition offsets of a broker's folder."""
+    """The text of a checkpoint with one offset per partition."""
     return _encode([f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()])
 
 

@@ -1,7 +1,7 @@
 """Damaged ranges of a segment's log file, and walks over its batches that step around them.
 
-Owns: the value that describes a damaged range, and how a walk treats one.  Must not know how damage
-is found or mended.
+Owns: the value that describes a damaged range, and how a walk treats it.  Must not know how damage
+is found or repaired.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,12 +39,12 @@ class DamagedRange:
         return self.position < other.end and other.position < self.end
 
     def covers(self, other: "DamagedRange") -> bool:
-        """Whether a walk that steps around this range needs to know nothing of the other one."""
+        """Whether a walk that steps around this range steps around the other range too."""
         inside = self.position <= other.position and other.end <= self.end
         return inside and (other.readable or not self.readable)
 
     def joined(self, other: "DamagedRange") -> "DamagedRange":
-        """One range for both, which overlap."""
+        """One range for two overlapping ranges."""
         return DamagedRange(
             position=min(self.position, other.position),
             end=max(self.end, other.end),
@@ -60,13 +60,13 @@ class DamagedRange:
         return BatchSpan(self.position, self.size, self.first_offset, last_offset, NO_TIMESTAMP)
 
     def error(self, path: str) -> DamagedRangeError:
-        """What a read of these offsets meets."""
+        """The error of a read of these offsets."""
         return DamagedRangeError(
             path, self.position, self.reason, self.first_offset, self.end_offset
         )
 
 
-#: Of one segment, in the order of the file; they do not overlap.
+#: The damaged ranges of one segment, in the order of the file, without overlaps.
 DamagedRanges = Sequence[DamagedRange]
 
 
@@ -112,7 +112,7 @@ def walk_headers(
 
 
 def sound_end(path: str, position: int, end: int, damaged: DamagedRanges) -> int:
-    """Up to where the bytes from ``position`` to ``end`` may be served.
+    """The position up to which the bytes from ``position`` to ``end`` may be served.
 
     Raises DamagedRangeError when a damaged range begins at ``position``.
     """
@@ -130,5 +130,5 @@ def is_damaged(position: int, damaged: DamagedRanges) -> bool:
 
 
 def unreadable(damaged: DamagedRanges) -> Iterator[DamagedRange]:
-    """Those that a walk has to step around."""
+    """The ranges that a walk must step around."""
     return (hole for hole in damaged if not hole.readable)

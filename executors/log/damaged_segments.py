@@ -1,6 +1,6 @@
-"""Flushed segments that are found damaged when a log is opened.
+"""Flushed segments that the loading of a log finds damaged.
 
-Owns: whether what is left of such a segment can be taken over with its damaged ranges noted.  Must
+Owns: whether such a segment can be used with its damaged ranges noted.  Must
 not know the other segments.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def keep_damaged(segment: Segment, handle: FileHandle, end_offset: int, damage: str) -> None:
-    """Take over a sealed segment that ends at ``end_offset``, its indexes made anew.
+    """Take over a damaged segment that ends at ``end_offset``, and rebuild its indexes.
 
     Raises CorruptLogError where its file may have lost its end.
     """
@@ -33,16 +33,16 @@ def keep_damaged(segment: Segment, handle: FileHandle, end_offset: int, damage: 
         position = found[-1].position if found else segment.size
         raise CorruptLogError(handle.path, position, damage)
     segment.damaged = found
-    builder = IndexBuilder(segment.base_offset, segment.interval)
+    builder = IndexBuilder(segment.base_offset, segment.indexes.interval_bytes)
     for header, position in walk_headers(handle, 0, segment.size, found):
         builder.add(header.last_offset, position, header.size, header.max_timestamp)
-    segment.take_indexes(builder)
+    segment.indexes.replace(builder)
     for damaged in found:
         logger.error("%s", damaged.error(segment.log_path))
 
 
 def _has_its_size(files: SegmentFiles) -> bool:
-    """Whether the ``.stats`` says that the log file is as long as it was."""
+    """Whether the ``.stats`` confirms the size of the log file."""
     data = files.read(files.stats_path, STATS_HEADER_BYTES)
     try:
         return data is not None and decode_stats_header(data).log_size == files.log_size

@@ -1,6 +1,6 @@
-"""What is in a log's files, for people: the reading half of a dump tool.
+"""The reading half of the dump tool: the contents of a log's files.
 
-Owns: files -> values, damaged ones included.  Must not know how they are shown; changes nothing.
+Owns: files -> values, damaged files included.  Must not know how values are shown; changes nothing.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ __all__ = [
 
 
 class FileKind(Enum):
-    """What a file of a partition's folder is, by its name."""
+    """The kind of a file in a partition directory, by its name."""
 
     SEGMENT = LOG_SUFFIX
     OFFSET_INDEX = INDEX_SUFFIX
@@ -95,7 +95,7 @@ class BatchDump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Where a segment stops making sense, and why; ``bytes_left`` follow."""
+    """Where the readable part of a segment ends, and why; ``bytes_left`` bytes follow."""
 
     position: int
     reason: str

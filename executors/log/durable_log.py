@@ -1,13 +1,15 @@
-"""The half of a log that is about durability: flushes, and when nothing may be written any more.
+"""The half of a log that is about durability: flushes, the clean stop, and being offline.
 
-Owns: the order of a flush on the log's own thread, and why the log is offline.  Must not know what
-is appended, read or cut.
+Owns: the order of a flush on the log's own thread, what a clean stop leaves on the disk, and why
+the log is offline.  Must not know what is appended, read or truncated.
 """
 
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
-from sparklog.executors.log.flush import FlushJob, FlushState, make_job
-from sparklog.executors.log.recovery import LoadedLog
+from sparklog.executors.log.flush import FlushJob, FlushState, make_job, save_epochs
+from sparklog.executors.log.log_loader import LoadedLog
+from sparklog.executors.log.measured_segments import MeasuredSegments, write_closing_stats
+from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.roller import Roller
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
@@ -30,28 +32,31 @@ class DurableLog:
         self.folder = folder
         self.config = config
         self.leader_epochs = loaded.epochs
-        #: Why nothing may be written any more; None while all is well.
+        #: The error that took the log offline; None while it is online.
         self.offline: StorageError | None = None
-        #: Between ``begin_truncation`` and ``end_truncation``.
+        #: True between ``begin_truncation`` and ``end_truncation``.
         self.truncating = False
         self._half = half
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._roller = roller
         self._flush = FlushState(loaded.recovery_point)
+        self.statistics = MeasuredSegments(loaded.segments)
+        #: Whether anything has changed since a clean stop, apart from the leader epochs.
+        self._changed = not (loaded.clean and loaded.report == RecoveryReport())
 
     @property
     def log_end_offset(self) -> int:
-        """The next offset to be written."""
+        """The offset of the next record."""
         return self._segments.end_offset
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is durable."""
+        """All records below this offset are durable."""
         return self._flush.recovery_point
 
     def fail(self, error: StorageError) -> None:
-        """Take no more appends because of this; the first reason stays."""
+        """Take the log offline; the first error stays."""
         if self.offline is None:
             self.offline = error
 
@@ -63,14 +68,14 @@ class DurableLog:
         return self._flush.deadline_ms(self.config)
 
     def flush_due(self, now_ms: int) -> bool:
-        """By ``flush.messages`` or ``flush.ms``, or because a segment was sealed."""
+        """Whether ``flush.messages``, ``flush.ms`` or a sealed segment ask for a flush."""
         return self._flush.target(self.config, self.log_end_offset, now_ms) is not None
 
     def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
-        """The job up to the log's end; only when a flush is due or by ``force``.
+        """The job that flushes up to the log's end; None if no flush is due, without ``force``.
 
-        None too while another job or a truncation is under way.  ``run`` it anywhere, then give it
-        to ``finish_flush`` or ``fail_flush``.
+        None too during another job or a truncation.  ``run`` the job in any thread, then pass it to
+        ``finish_flush`` or ``fail_flush``.
         """
         due = force or self.flush_due(now_ms)
         if not due or self._flush.in_flight or self.truncating or self.offline is not None:
@@ -79,8 +84,8 @@ class DurableLog:
         return self._job(now_ms)
 
     def finish_flush(self, job: FlushJob, now_ms: int) -> None:
-        """The job has run: the recovery point moves, or the log goes offline because a file that
-        it needs was missing."""
+        """Take a finished job: advance the recovery point, or go offline if a file of the log was
+        missing."""
         lost = self._flush.loss(job, self._segments)
         if lost is not None:
             self.fail_flush(job, lost)
@@ -90,12 +95,12 @@ class DurableLog:
             self.leader_epochs.dirty = False
 
     def fail_flush(self, job: FlushJob, error: StorageError) -> None:
-        """The job failed: what the disk holds is unknown, the log takes no more appends."""
+        """Take a failed job: the state of the disk is unknown, so the log goes offline."""
         self._flush.in_flight = False
         self.offline = error
 
     def flush(self, now_ms: int) -> None:
-        """Make everything durable, here and now.  Blocks.  Raises StorageError (log offline)."""
+        """Flush now.  Blocks.  Raises StorageError, and then the log is offline."""
         self._require_writable()
         self._run(self._job(now_ms), now_ms)
 
@@ -103,6 +108,21 @@ class DurableLog:
         if self.offline is not None:
             raise StorageError(f"{self.topic_partition} is offline: {self.offline}")
         self._roller.remove_unwanted()
+
+    def _leave_clean(self, now_ms: int) -> None:
+        active = self._segments.active
+        if not self._changed:
+            active.indexes.trim()  # lookups have preallocated the files again
+            if self.leader_epochs.dirty:
+                save_epochs(self._half, self.folder, self.leader_epochs)
+            return
+        self.statistics.measure_pending()
+        active.seal()
+        if self.log_end_offset > 0:  # a log that was never written to has no state
+            self._snapshots.write(self.log_end_offset, self._roller.producers.to_snapshot())
+        self._snapshots.keep_only(self._segments.base_offsets)
+        self._run(self._job(now_ms), now_ms)
+        write_closing_stats(active)
 
     def _run(self, job: FlushJob, now_ms: int) -> None:
         try:

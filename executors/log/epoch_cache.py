@@ -1,8 +1,8 @@
-"""Which leader epoch wrote which offsets of a partition.
+"""The leader epochs of a log and their start offsets.
 
-Owns: the ordered epochs behind ``leader-epoch-checkpoint`` (``LeaderEpochFileCache``, KIP-101,
-KIP-279) and the questions that truncation asks of them.  Must not know files: it says ``dirty``
-when its text has to be written again.
+Owns: the ordered epochs of ``leader-epoch-checkpoint`` (``LeaderEpochFileCache``, KIP-101, KIP-279)
+and the lookups for truncation.  Must not know files: ``dirty`` says that the checkpoint must be
+written again.
 """
 
 from bisect import bisect_right
@@ -33,10 +33,9 @@ class EpochCache:
         return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """``epoch`` writes from ``start_offset`` on.
+        """Note that ``epoch`` begins at ``start_offset``.
 
-        Entries that contradict it are dropped: the log is the truth, what it contradicts was left
-        behind by a leader that lost.
+        Entries that contradict the log are dropped: a leader that lost its role left them behind.
         """
         if epoch < 0 or (self._entries and self._entries[-1].epoch == epoch):
             return
@@ -49,15 +48,15 @@ class EpochCache:
         self.dirty = True
 
     def assign_all(self, headers: Iterable[BatchHeader]) -> None:
-        """These batches follow each other at the log's end."""
+        """Note the epochs of batches that follow each other at the log's end."""
         for header in headers:
             self.assign(header.partition_leader_epoch, header.base_offset)
 
     def correct(self, epoch: int, offset: int) -> None:
-        """A batch at ``offset`` is of ``epoch``: drop what says that a later one had begun there.
+        """Note that the batch at ``offset`` is of ``epoch``, and drop later epochs at that offset.
 
-        A leader that wrote nothing says so, and may have written that down; what it copied of an
-        older epoch afterwards tells.
+        A leader that wrote no record may have written its epoch to the checkpoint; batches of an
+        older epoch that it copied afterwards show that.
         """
         if epoch < 0 or self.epoch_at(offset) <= epoch:
             return
@@ -69,12 +68,12 @@ class EpochCache:
         self.dirty = True
 
     def start_after(self, epoch: int) -> int | None:
-        """Where the first epoch begins that is later than that one; None when there is none."""
+        """Where the first epoch above ``epoch`` begins; None without such an epoch."""
         index = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
         return self._entries[index].start_offset if index < len(self._entries) else None
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote ``offset``; -1 when it lies before all that is known."""
+        """The epoch of ``offset``; -1 below the first known epoch."""
         if self._entries and self._entries[-1].start_offset <= offset:
             return self._entries[-1].epoch
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
@@ -94,16 +93,16 @@ class EpochCache:
         return found, self._entries[index].start_offset
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at ``end_offset``: forget the epochs that began at or after it."""
+        """Drop the epochs that begin at or after ``end_offset``, where the log ends now."""
         while self._entries and self._entries[-1].start_offset >= end_offset:
             self._entries.pop()
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int, end_offset: int) -> None:
-        """The log now starts at ``start_offset``: its epoch starts there, earlier ones are gone.
+        """Drop the epochs below ``start_offset``, where the log starts now.
 
-        Of a log that is empty now, ending where it starts, the epoch of the record before that is
-        kept: it says how far the log had come, and is no epoch that has written nothing yet.
+        A log that is empty now keeps the epoch of its last record: the epoch says how far the log
+        had come, unlike an epoch that has written nothing yet.
         """
         start_offset = min(start_offset, end_offset - 1)
         index = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)

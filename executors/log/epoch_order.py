@@ -1,9 +1,9 @@
-"""Where the leader epochs of stored batches tell of a torn write.
+"""The detection of torn writes by the leader epochs of stored batches.
 
-Owns: finding it.  Must not know files, or what is done about it.
+Owns: the detection.  Must not know files, or what follows from a torn write.
 
-No checksum covers a batch's leader epoch, but along a log epochs never fall.  Where they do, one of
-the batches is not what was written.
+No checksum covers a batch's leader epoch, but along a log epochs never fall.  Where an epoch falls,
+one of the batches is not what was written.
 """
 
 from sparklog.executors.log.checkpoint import EpochEntry
@@ -11,11 +11,11 @@ from sparklog.executors.log.epoch_cache import EpochCache
 
 
 class EpochOrder:
-    """The epochs of the batches that are read, in order.
+    """The leader epochs of batches in the order of the log.
 
-    Those below ``trusted_to`` were flushed, and an epoch that ``checkpoint`` lets begin where a
-    batch has it is no accident: then what falls is what is wrong.  Else it may be either, and the
-    log ends before the first of them.
+    A batch below ``trusted_to`` was flushed, and the epoch of a batch at which ``checkpoint`` lets
+    that epoch begin is right.  A lower epoch after such a batch is wrong.  Otherwise either batch
+    may be wrong, and the log ends before the first of them.
     """
 
     __slots__ = ("_begun", "_checkpoint", "_trusted_to", "torn_from")
@@ -24,11 +24,11 @@ class EpochOrder:
         self._checkpoint = EpochCache(checkpoint.entries)
         self._trusted_to = trusted_to
         self._begun: list[EpochEntry] = []
-        #: The offset from which on the batches cannot be believed.
+        #: The offset of the first batch that may be torn; None so far.
         self.torn_from: int | None = None
 
     def add(self, epoch: int, base_offset: int) -> bool:
-        """Whether this batch, and all before it, can be believed."""
+        """Take the next batch; return whether this batch and all earlier batches are credible."""
         if self.torn_from is None:
             before = next((entry for entry in self._begun if entry.epoch > epoch), None)
             if before is not None:

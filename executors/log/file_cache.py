@@ -13,33 +13,33 @@ from sparklog.storage_backends.base import FileHalf, FileHandle, FileIdentity, M
 class FileCache:
     """An LRU of open files, shared by the logs of one broker.
 
-    What it returns is good until the next call: use it at once, do not keep it.  Not thread-safe,
-    but for ``drop``, which logs that are being closed in worker threads call.
+    A returned file is valid until the next call: use it at once, do not keep it.  Not thread-safe,
+    except for ``drop``, which logs call while worker threads close them.
     """
 
     def __init__(self, limit: int) -> None:
         assert limit > 0
         self._limit = limit
         self._handles: OrderedDict[str, FileHandle | Map] = OrderedDict()
-        #: Which file a path led to when it was opened first; until ``drop``.
+        #: The identity of each file at its first opening, until ``drop``.
         self._identities: dict[str, FileIdentity] = {}
-        #: Folders of the logs that were appended to; whoever looks after them takes names out.
+        #: The directories of logs with appends; ``LogWatch`` takes them out.
         self.appended: dict[str, None] = {}
         self.opened_count = 0
         self._over = False
 
     def __len__(self) -> int:
-        """Files open now."""
+        """The number of open files."""
         return len(self._handles)
 
     def __contains__(self, path: str) -> bool:
         return path in self._handles
 
     def handle(self, half: FileHalf, path: str, size: int) -> FileHandle:
-        """The file, which its owner knows to end at ``size``.
+        """The open file, whose contents end at ``size`` as its owner knows.
 
-        The rest of a write that failed, and that could not be cut off then, is cut off here.
-        Raises ChangedFileError for a file that is shorter, or that is not the one opened before.
+        Bytes behind ``size``, from a failed write that could not be undone, are cut off here.
+        Raises ChangedFileError for a shorter file, or another file than the one opened before.
         """
         found = self._handles.get(path)
         if found is not None:
@@ -72,25 +72,25 @@ class FileCache:
         return mapped
 
     def drop(self, path: str) -> None:
-        """Close a file before it is cut, renamed or deleted."""
+        """Close a file before it is truncated, renamed or deleted."""
         self._identities.pop(path, None)
         found = self._handles.pop(path, None)
         if found is not None:
             found.close()
 
     def identity(self, path: str) -> FileIdentity | None:
-        """Of the log file of this name, if it was opened and not dropped since."""
+        """The identity of a log file, if it was opened and not dropped since."""
         return self._identities.get(path)
 
     def close(self, *, for_good: bool = False) -> None:
-        """Close all files; ``for_good``: and refuse to open any again."""
+        """Close all files; with ``for_good``, refuse to open files again."""
         self._over = for_good
         self._identities.clear()
         while self._handles:
             self._handles.popitem()[1].close()
 
     def _require_open(self, path: str) -> None:
-        # The path may lead to a file of a successor by now, which would be cut to this size.
+        # The path may lead to a successor's file by now, which would be truncated to this size.
         if self._over:
             raise StorageError(f"the log of {path} was closed")
 

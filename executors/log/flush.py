@@ -1,8 +1,8 @@
-"""When a log must be made durable, and the work of doing it.
+"""The flushes of a log: when a flush is due, and the job that does it.
 
 Owns: the recovery point, the policies ``flush.messages`` and ``flush.ms``, and the job that a
-worker thread runs.  Must not know clocks or threads.  One flush at a time: what is appended
-meanwhile waits for the next one, which then covers all of it (group commit).
+worker thread runs.  Must not know clocks or threads.  One flush runs at a time: appends during a
+flush wait for the next flush, which covers all of them (group commit).
 """
 
 from collections.abc import Mapping
@@ -25,27 +25,27 @@ NEVER: Final = MAX_INT64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushJob:
-    """Everything to be made durable so that the log is safe up to ``target``."""
+    """The files to flush so that the log is durable up to the offset ``target``."""
 
     half: FileHalf
     folder: str
     target: int
     started_ms: int
-    #: How often the log had been cut; a job of a log that was cut since proves nothing.
+    #: The number of truncations before the job; after another one the job proves nothing.
     generation: int
     paths: tuple[str, ...]
     epochs: bytes | None
     flush_names: bool
-    #: Segments whose indexes are among the paths.
+    #: The segments whose indexes are among the paths.
     sealed: tuple[Segment, ...]
-    #: How many bytes the log files have at least, by their paths.
+    #: The smallest sizes of the log files in bytes, by path.
     sizes: Mapping[str, int] = field(default_factory=dict)
-    #: Paths that led nowhere when the job ran.  Retention may have deleted the files meanwhile,
-    #: which the log knows.
+    #: Paths without a file when the job ran.  Retention may have deleted the files meanwhile;
+    #: the log knows.
     missing: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Blocks; touches nothing but the files, so any thread may call it.
+        """Flush the files.  Blocks; uses nothing but the files, so any thread may call it.
 
         Raises StorageError, and ChangedFileError where a log file is shorter than it was.
         """
@@ -68,13 +68,13 @@ class FlushJob:
 
 
 class FlushState:
-    """What of a log is durable, and since when something is not."""
+    """The recovery point of a log, and since when it lags behind the log's end."""
 
     __slots__ = (
         "_before_cut",
         "generation",
         "in_flight",
-        "owes_indexes",
+        "indexes_pending",
         "recovery_point",
         "unflushed_since_ms",
     )
@@ -83,24 +83,24 @@ class FlushState:
         self.recovery_point = recovery_point
         self.unflushed_since_ms: int | None = None
         self.generation = 0
-        #: The recovery point before a cut was announced.
+        #: The recovery point before a truncation was announced.
         self._before_cut = NO_OFFSET
         self.in_flight = False
         #: A segment was sealed since the last flush began.
-        self.owes_indexes = False
+        self.indexes_pending = False
 
     def appended(self, now_ms: int) -> None:
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now_ms
 
     def deadline_ms(self, config: TopicConfig) -> int | None:
-        """When ``flush.ms`` asks for a flush; None when it never does."""
+        """When ``flush.ms`` asks for the next flush; None without a deadline."""
         if config.flush_ms == NEVER or self.unflushed_since_ms is None:
             return None
         return self.unflushed_since_ms + config.flush_ms
 
     def target(self, config: TopicConfig, log_end_offset: int, now_ms: int) -> int | None:
-        """The offset up to which a flush is due, the log's end; None when none is.
+        """The log's end if a flush is due, otherwise None.
 
         Sealed segments are flushed under every policy, so that recovery never reads them again.
         """
@@ -110,15 +110,15 @@ class FlushState:
             unflushed >= config.flush_messages
             or (deadline_ms is not None and now_ms >= deadline_ms)
         )
-        return log_end_offset if due or self.owes_indexes else None
+        return log_end_offset if due or self.indexes_pending else None
 
     def finished(self, job: FlushJob, log_end_offset: int) -> None:
         self.in_flight = False
         if job.generation != self.generation:
-            self.owes_indexes = True
+            self.indexes_pending = True
             return
         for segment in job.sealed:
-            segment.indexes_unflushed = False
+            segment.indexes.unflushed = False
         self.recovery_point = max(self.recovery_point, job.target)
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
@@ -126,7 +126,7 @@ class FlushState:
             self.unflushed_since_ms = job.started_ms
 
     def loss(self, job: FlushJob, segments: SegmentList) -> LostLogError | None:
-        """A file that a job did not find, and that the log still has."""
+        """The error if a job missed a file that the log still needs."""
         if not job.missing or job.generation != self.generation:
             return None
         own = {segment.log_path for segment in segments}
@@ -134,29 +134,32 @@ class FlushState:
         return LostLogError(f"{lost[0]} is gone: it cannot be flushed") if lost else None
 
     def announce_cut(self, offset: int) -> None:
-        """The log will end at or above ``offset``, no more is certain; a flush proves nothing."""
+        """A truncation is announced: the log will end at ``offset`` or above.
+
+        The results of running flushes do not count any more.
+        """
         self.generation += 1
         self._before_cut = self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)
 
     def forget_cut(self) -> bool:
-        """It is not made; False when it was, and ``cut`` was told, or none was announced."""
+        """Take an announced truncation back; False if it was made, or none was announced."""
         announced = self._before_cut != NO_OFFSET
         self.recovery_point = max(self.recovery_point, self._before_cut)
         self._before_cut = NO_OFFSET
         return announced
 
     def cut(self, log_end_offset: int) -> None:
-        """The log was truncated: what is below its new end stays durable."""
+        """The log was truncated: durable records below its new end stay durable."""
         self.generation += 1
-        # At once: others may look, and write down what they see.
+        # In one step: other threads may read the recovery point and write it to the checkpoint.
         self.recovery_point = min(max(self.recovery_point, self._before_cut), log_end_offset)
         self._before_cut = NO_OFFSET
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
 
     def raise_to(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Deleted records need no flush."""
+        """Advance the recovery point to the log start: deleted records need no flush."""
         self.recovery_point = max(self.recovery_point, log_start_offset)
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
@@ -173,24 +176,24 @@ def make_job(
     now_ms: int,
     flush_names: bool,
 ) -> FlushJob:
-    """Everything that is not durable yet, up to the log's end.
+    """The job for everything that is not durable yet, up to the log's end.
 
-    The indexes of the active segment are rebuilt after a crash, so its log is enough; those of a
-    sealed one are believed once the recovery point has passed it.
+    The active segment needs only its log file, because its indexes are rebuilt after a crash.  The
+    indexes of a sealed segment are trusted once the recovery point is above the segment.
     """
     point = state.recovery_point
-    state.owes_indexes = False
+    state.indexes_pending = False
     sealed = [
         segment
         for segment in segments
-        if segment.indexes_unflushed and segment is not segments.active
+        if segment.indexes.unflushed and segment is not segments.active
     ]
     sizes = {s.log_path: s.size for s in segments if s.next_offset > point}
     paths = list(sizes)
     for segment in sealed:
         paths += [segment.offset_index.path, segment.time_index.path]
-    # That of a log which is being closed too: after a clean stop nothing else tells what it held.
-    paths += [s.txn_index.path for s in segments if s.indexes_unflushed and s.txn_index.entries]
+    # The active one too while a log closes: after a clean stop nothing else tells its contents.
+    paths += [s.txn_index.path for s in segments if s.indexes.unflushed and s.txn_index.entries]
     paths += [snapshots.path(offset) for offset in snapshots.offsets if offset >= point]
     return FlushJob(
         half=half,
@@ -204,3 +207,9 @@ def make_job(
         sealed=tuple(sealed),
         sizes=sizes,
     )
+
+
+def save_epochs(half: FileHalf, folder: str, epochs: EpochCache) -> None:
+    """Write the leader epoch checkpoint now, durably.  Raises StorageError."""
+    half.put(f"{folder}/{EPOCH_CHECKPOINT}", epochs.encode())
+    epochs.dirty = False

@@ -1,7 +1,7 @@
 """Index entries for the batches of one segment, in the order of the file.
 
-Owns: the rule which batches get an entry (``LogSegment.append``), and the packed entries of an
-append or of a rebuild.  Must not know files.
+Owns: the rule that decides which batches get an entry (``LogSegment.append``), and the packed
+entries of an append or of a rebuild.  Must not know files.
 """
 
 from collections.abc import Iterable
@@ -13,10 +13,11 @@ from sparklog.wire.records.batch import LOG_OVERHEAD, BatchHeader
 
 
 class IndexBuilder:
-    """Feed it every batch of a segment; ``offsets`` and ``times`` are the files' new contents.
+    """Builds ``offsets`` and ``times``, the packed entries of the batches that are added.
 
-    Or go on behind what the indexes say: ``largest`` and ``indexed_timestamp`` are the segment's
-    largest timestamp and the one of its last time entry; at most ``entries_max`` are made.
+    To extend existing indexes, give ``largest``, the segment's largest timestamp, and
+    ``indexed_timestamp``, the timestamp of the last time entry.  At most ``entries_max`` entries
+    are built.
     """
 
     __slots__ = ("_base_offset", "_indexed", "_interval", "_offset_bytes_max", "bytes_since_entry",
@@ -53,7 +54,7 @@ class IndexBuilder:
         self.bytes_since_entry += size
 
     def add_all(self, headers: Iterable[BatchHeader], position: int) -> int:
-        """Batches that follow each other from ``position`` on; where they end."""
+        """Add adjacent batches from ``position`` on; return where they end."""
         since, interval = self.bytes_since_entry, self._interval
         largest = self.largest.timestamp
         for header in headers:
@@ -69,7 +70,7 @@ class IndexBuilder:
         return position
 
     def finish(self) -> None:
-        """The time entry that says what is the largest timestamp up to here."""
+        """Add the time entry for the largest timestamp so far."""
         timestamp = self.largest.timestamp
         if timestamp > self._indexed:
             relative = self.largest.offset - self._base_offset

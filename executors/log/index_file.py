@@ -1,8 +1,8 @@
-"""What the two indexes of a segment share: fixed-size entries in a preallocated, mapped file.
+"""The common base of both indexes of a segment: fixed-size entries in a preallocated, mapped file.
 
-Owns: entry slots, growth, trimming and binary search (``AbstractIndex``).  Must not know what the
-entries say.  The map comes from the file cache for every use, so an index that is not in use costs
-a few integers.
+Owns: entry slots, growth, trimming and binary search (``AbstractIndex``).  Must not know the
+meaning of the entries.  The map comes from the file cache for every use, so an index that is not in
+use costs a few integers.
 """
 
 import struct
@@ -20,14 +20,14 @@ HOT_BYTES = 8192
 
 
 class Checksum(NamedTuple):
-    """Of an index file: how many entries, and the CRC-32C of their bytes."""
+    """The number of entries of an index file, and the CRC-32C of their bytes."""
 
     entries: int
     crc: int
 
 
 class IndexFile:
-    """Entries of one index file; ``capacity`` is how many it can take."""
+    """One index file; ``capacity`` is the number of entries that it can take."""
 
     ENTRY: ClassVar[struct.Struct]
 
@@ -83,7 +83,7 @@ class IndexFile:
         self.capacity = self.entries
 
     def replace(self, packed: bytes | bytearray) -> None:
-        """Put these entries in place of all there are."""
+        """Replace all entries."""
         assert len(packed) % self.ENTRY.size == 0
         replace_file(self._half, self.path, packed, durable=True)
         self.adopt(len(packed) // self.ENTRY.size)
@@ -94,7 +94,7 @@ class IndexFile:
         self.entries = self.capacity = entries
 
     def checksum(self) -> Checksum:
-        """Of all entries."""
+        """The checksum of all entries."""
         packed = self.read_all()
         return Checksum(len(packed) // self.ENTRY.size, crc32c(packed))
 

@@ -1,28 +1,26 @@
-"""The log of one partition: what may be asked of it, and in which order its files change.
+"""The log of one partition: appends, reads, retention and truncation, in the right file order.
 
-Owns: offsets [log start, log end), rolling, retention, truncation, and what of it is durable.  Must
+Owns: the offsets [log start, log end), and the order in which the files of the log change.  Must
 not know roles, high watermarks or clients.  Producer state belongs to the partition; the log keeps
-its snapshots and replays batches into it.
+the snapshots of that state and replays batches into it.
 
-Not thread-safe: one thread calls everything.  Only ``Log.open``, ``FlushJob.run``,
-``purge_deleted`` and ``close`` may run in another one.  The store's failures are StorageError,
-refusals KafkaError, damage CorruptLogError.
+Not thread-safe: one thread makes all calls.  Only ``Log.open``, ``FlushJob.run``, ``purge_deleted``
+and ``close`` may run in another thread.  Failures of the store are StorageError, refusals are
+KafkaError, damage is CorruptLogError.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from sparklog.executors.log.cutter import Cutter
+from sparklog.executors.log.deleted_segments import DeletedSegments
 from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.graveyard import DeletedFiles
 from sparklog.executors.log.log_damage import LogDamage
-from sparklog.executors.log.measured_segments import MeasuredSegments, write_vouch
-from sparklog.executors.log.partition_metadata import claim_folder
-from sparklog.executors.log.presence import LogPresence, require_present
-from sparklog.executors.log.recovery import LoadedLog, RecoveryReport, load_log
+from sparklog.executors.log.log_loader import LoadedLog, load_log
+from sparklog.executors.log.presence import LogPresence
+from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.retention import count_deletable
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment import Segment
@@ -30,6 +28,7 @@ from sparklog.executors.log.segment_list import AppendInfo, LogRead
 from sparklog.executors.log.snapshots import ProducerState
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.log.time_search import TimeSearch
+from sparklog.executors.log.truncation import LogTruncation
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
@@ -37,12 +36,12 @@ from sparklog.wire.records.batch import LOG_OVERHEAD, BatchHeader, Buffer
 
 __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 
-#: Files that a log may have open while it is closed or cut in another thread.
+#: Files that a log may have open while another thread closes or truncates it.
 _OWN_FILES = 4
 
 
 class Log(DurableLog):
-    """The log in one folder; ``open`` makes it."""
+    """The log in one partition directory; ``open`` returns it."""
 
     def __init__(
         self,
@@ -54,8 +53,6 @@ class Log(DurableLog):
         files: FileCache,
         producers: ProducerState,
         loaded: LoadedLog,
-        topic_id: uuid.UUID | None,
-        clean: bool,
         now_ms: int,
     ) -> None:
         super().__init__(
@@ -66,11 +63,9 @@ class Log(DurableLog):
             loaded=loaded,
             roller=Roller(half, files, folder, loaded.segments, loaded.snapshots, producers),
         )
-        self.topic_id = topic_id
+        self.topic_id = loaded.topic_id
         self.recovery: RecoveryReport = loaded.report
         self._files = files
-        self._producers = producers
-        self.statistics = MeasuredSegments(loaded.segments)
         self.damage = LogDamage(loaded.segments, lambda: self._flush.generation)
         self.times = TimeSearch(
             loaded.segments,
@@ -78,16 +73,13 @@ class Log(DurableLog):
             ends=lambda: (self._log_start_offset, self._flush.generation),
             on_damage=self.damage.met,
         )
-        self._graveyard = DeletedFiles(half)
-        self._cutter = Cutter(half, folder, loaded.epochs, self._roller)
-        self._start_before_cut = loaded.log_start_offset
-        #: Whether anything but the epochs is not as a clean stop left it.
-        self._changed = not (clean and loaded.report == RecoveryReport())
+        self._deleted = DeletedSegments(half)
+        self._truncation = LogTruncation(half, folder, loaded.epochs, self._roller, self._flush)
         self._log_start_offset = loaded.log_start_offset
-        #: What is behind it may be what a crash has made of writes.
+        #: The recovery point at the opening; a crash may have torn the batches above it.
         self.recovered_from = loaded.recovery_point
         self.presence = LogPresence(half, folder, files, loaded.segments, self._flush)
-        self._flush.owes_indexes = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
+        self._flush.indexes_pending = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
         if loaded.recovery_point < self.log_end_offset:
             self._flush.appended(now_ms)
 
@@ -108,19 +100,14 @@ class Log(DurableLog):
         topic_id: uuid.UUID | None = None,
         must_exist: bool = False,
     ) -> "Log":
-        """Open the folder or create it; read again what may be torn.
+        """Open the directory or create it, and recover what a crash may have torn.
 
-        ``clean``: the broker stopped cleanly, nothing needs reading.  ``recovery_point`` and
-        ``log_start_offset`` come from the broker's checkpoints, and must be forgotten there when a
-        partition is deleted.  With ``topic_id`` the folder must belong to that topic.  ``files`` is
-        shared by the broker's logs and not touched here.  ``must_exist``: this folder held a log
-        before.  Raises CorruptLogError, LostLogError, KafkaError(INCONSISTENT_TOPIC_ID),
-        StorageError.
+        ``files`` is shared by the broker's logs and not used before this returns.  After a
+        ``clean`` stop nothing needs recovery.  ``recovery_point`` and ``log_start_offset`` come
+        from the broker's checkpoints, which must forget a deleted partition.  The directory must
+        belong to ``topic_id``, if given.  ``must_exist``: the directory held a log before.  Raises
+        CorruptLogError, LostLogError, KafkaError(INCONSISTENT_TOPIC_ID), StorageError.
         """
-        if must_exist:
-            require_present(half, folder)
-        half.make_folder(folder)
-        found_id = claim_folder(half, folder, topic_id)
         loaded = load_log(
             half,
             folder,
@@ -130,6 +117,8 @@ class Log(DurableLog):
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            must_exist=must_exist,
             now_ms=now_ms,
         )
         return cls(
@@ -140,8 +129,6 @@ class Log(DurableLog):
             files=files,
             producers=producers,
             loaded=loaded,
-            topic_id=found_id,
-            clean=clean,
             now_ms=now_ms,
         )
 
@@ -158,15 +145,15 @@ class Log(DurableLog):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Oldest first; the last one is active."""
+        """The segments, oldest first; the last segment is active."""
         return tuple(self._segments)
 
     def reconfigure(self, config: TopicConfig) -> None:
-        """Use these settings; index sizes count from the next segment on."""
+        """Use new settings; index sizes apply from the next segment on."""
         self.config = config
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """A leader epoch begins at the log's end."""
+        """Begin a leader epoch at the log's end."""
         self.leader_epochs.assign(epoch, self.log_end_offset)
 
     # append
@@ -178,12 +165,12 @@ class Log(DurableLog):
         now_ms: int,
         aborted: AbortedTxn | None = None,
     ) -> AppendInfo:
-        """Write batches that are stamped and checked; ``headers`` are theirs, as stamped.
+        """Write stamped and checked batches at the log's end, after a roll if one is due.
 
-        ``buffers`` joined are the batches, in order, from the log's end on; ``aborted`` is what the
-        marker among them aborts.  Starts a new segment first when a rule says so.  A failure
-        changes nothing.  Raises StorageError, KafkaError(RECORD_LIST_TOO_LARGE).  One batch may be
-        larger than a segment: that of a leader which took it under other settings.
+        ``buffers`` joined are the batches, ``headers`` their headers as stamped.  ``aborted`` is
+        the transaction that a marker among them aborts.  A single batch may be larger than a
+        segment, because a leader may have taken it under other settings.  Raises StorageError,
+        KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
         """
         self._require_writable()
         size = sum(map(len, buffers))
@@ -212,7 +199,7 @@ class Log(DurableLog):
         return AppendInfo(first, last, active.base_offset, position, size, rolled)
 
     def begin_at(self, offset: int, now_ms: int) -> None:
-        """Let an empty log begin earlier: its leader's first batch begins below its log start."""
+        """Move the start of an empty log back to the base offset of the leader's first batch."""
         self._require_writable()
         assert self._segments.size == 0
         self._roll(offset, now_ms)
@@ -220,7 +207,7 @@ class Log(DurableLog):
         self._log_start_offset = min(self._log_start_offset, offset)
 
     def roll(self, now_ms: int) -> None:
-        """Seal the active segment and start a new one at the log's end; nothing if it is empty."""
+        """Seal the active segment and start a new segment at the log's end, unless it is empty."""
         self._require_writable()
         self._roll(self.log_end_offset, now_ms)
 
@@ -235,12 +222,12 @@ class Log(DurableLog):
         min_one: bool = True,
         with_aborted: bool = False,
     ) -> LogRead:
-        """Whole batches of one segment, from the one that holds ``offset`` on.
+        """Read whole batches of one segment, from the batch that holds ``offset`` on.
 
-        None that ends at or above ``end_offset``; at most ``max_bytes``, but at least one batch
-        when ``min_one``.  ``with_aborted``: and the aborted transactions that have data there.
+        The batches end below ``end_offset`` and have at most ``max_bytes``, but with ``min_one`` at
+        least one batch is read.  ``with_aborted`` adds the aborted transactions with data in them.
         Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], CorruptLogError where
-        the log is damaged, and of that DamagedRangeError where it is known which offsets are.
+        the log is damaged, and its subclass DamagedRangeError where the damaged offsets are known.
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise self.out_of_range(offset)
@@ -254,7 +241,7 @@ class Log(DurableLog):
         return found
 
     def out_of_range(self, offset: int) -> KafkaError:
-        """The refusal to read there."""
+        """The error of a read at this offset."""
         return KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {offset} of {self.topic_partition} is outside "
@@ -264,9 +251,9 @@ class Log(DurableLog):
     # deleting
 
     def advance_log_start(self, offset: int) -> bool:
-        """Hide what is below ``offset`` (DeleteRecords); False when it is hidden already.
+        """Hide all records below ``offset`` (DeleteRecords); False if they are hidden already.
 
-        ``delete_old`` frees the space later; the caller keeps the checkpoint.  Raises
+        ``delete_old`` frees the space later; the caller writes the checkpoint.  Raises
         KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
         """
         if offset > self.log_end_offset:
@@ -279,9 +266,9 @@ class Log(DurableLog):
         return True
 
     def delete_old(self, now_ms: int, stable_offset: int) -> int:
-        """Retention by time, size and log start, below ``stable_offset`` (the high watermark).
+        """Apply retention by time, size and log start, to segments below ``stable_offset``.
 
-        Returns how many segments went.  Their files are renamed; ``purge_deleted`` removes them.
+        Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
         """
         self._require_writable()
         if self.truncating:
@@ -298,7 +285,7 @@ class Log(DurableLog):
             self._roll(self.log_end_offset, now_ms)
         self._changed = self._changed or count > 0
         for _ in range(count):
-            self._graveyard.bury(self._segments[0], now_ms + self.config.file_delete_delay_ms)
+            self._deleted.add(self._segments[0], now_ms + self.config.file_delete_delay_ms)
             self._segments.remove(self._segments[0])
             first = self._segments[0].base_offset
             self._flush.raise_to(first, self.log_end_offset)
@@ -308,74 +295,60 @@ class Log(DurableLog):
         return count
 
     def purge_deleted(self, now_ms: int) -> int:
-        """Remove the files that were renamed ``file.delete.delay.ms`` ago; how many.  Blocks."""
-        return self._graveyard.purge(now_ms)
+        """Remove files that were renamed ``file.delete.delay.ms`` ago; return how many.  Blocks."""
+        return self._deleted.purge(now_ms)
 
     # truncating
 
     def begin_truncation(self, offset: int, *, start_over: bool = False) -> None:
-        """The log is about to be cut at ``offset``: first write down its recovery point and start.
+        """Announce a truncation to ``offset``; write the broker's checkpoint before it is made.
 
-        They are lowered here, because a recovery point on the disk above the log's end would be
-        taken for loss, and what is below a log start that was found there for deleted.  Until
-        ``end_truncation`` nothing else writes to this log, and the cut may run in another thread
-        once flushes that are under way have ended.
+        The recovery point and the log start are lowered here.  Otherwise the next start would take
+        a recovery point above the log's end for a loss, and records below an old log start for
+        deleted.  Until ``end_truncation`` nothing else writes to this log, and the truncation may
+        run in another thread after running flushes have ended.
         """
         self._require_writable()
-        first = max(self._log_start_offset, self._segments[0].base_offset)
         self.truncating = True
-        self._start_before_cut = self._log_start_offset
-        if start_over or offset <= first:
-            self._log_start_offset = min(self._log_start_offset, offset)
-            self._flush.announce_cut(self._log_start_offset)
-        else:
-            self._flush.announce_cut(self._segments.base_below(offset))
+        self._log_start_offset = self._truncation.announce(
+            offset, self._log_start_offset, start_over=start_over
+        )
 
     def detach(self) -> FileCache:
-        """Use files of its own, which it returns, for what runs in another thread."""
+        """Use an own file cache, which is returned, while another thread works on the log."""
         own_files = FileCache(_OWN_FILES)
         self._segments.use(own_files)
         return own_files
 
     def end_truncation(self) -> None:
-        """It was cut, or is not to be after all; undoes ``detach``."""
+        """The truncation was made or given up; undoes ``detach``."""
         self.truncating = False
-        if self.offline is None and self._flush.forget_cut():
-            self._log_start_offset = self._start_before_cut
+        if self.offline is None:
+            self._log_start_offset = self._truncation.conclude(self._log_start_offset)
         self._segments.use(self._files)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """Drop every batch that ends at or above ``offset``; False when there is none.
+        """Drop every batch that ends at or above ``offset``; False without such a batch.
 
-        The caller first lowers the recovery point that it keeps for this log.  Blocks.  After a
-        failure the log is offline.
+        The caller writes the lowered recovery point first.  Blocks.  After a failure the log is
+        offline.
         """
         self._require_writable()
         if offset >= self.log_end_offset:
             return False
-        if offset <= max(self._log_start_offset, self._segments[0].base_offset):
+        if self._truncation.drops_everything(offset, self._log_start_offset):
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        self._changed = True
-        try:
-            self._cutter.cut(offset, self.config, now_ms)
-        except StorageError as error:
-            self.offline = error
-            raise
+        self._truncate(self._truncation.truncate_to, offset, now_ms)
         self._flush.cut(self.log_end_offset)
-        # The log start may lie inside the batch that went.
+        # The log start may lie inside a dropped batch.
         self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
         self._require_writable()
-        self._changed = True
-        try:
-            self._cutter.start_over(offset, self.config, now_ms)
-        except StorageError as error:
-            self.offline = error
-            raise
+        self._truncate(self._truncation.start_over, offset, now_ms)
         self._log_start_offset = offset
         self._flush.cut(offset)
         self._flush.raise_to(offset, offset)
@@ -383,10 +356,10 @@ class Log(DurableLog):
     # end
 
     def close(self, now_ms: int, *, clean: bool = True) -> None:
-        """Let go of all files; nothing may be asked of the log afterwards.
+        """Close all files; the log cannot be used afterwards.
 
-        ``clean``: flush, write the producer snapshot, trim the indexes; a log that was closed so,
-        without an error, may be opened as clean.  Blocks.  Raises StorageError.
+        With ``clean``, flush, write the producer snapshot and trim the indexes first.  After that,
+        without an error, the log may be opened as clean.  Blocks.  Raises StorageError.
         """
         own_files = self.detach()
         try:
@@ -404,24 +377,19 @@ class Log(DurableLog):
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
 
+    def _truncate(
+        self, truncate: Callable[[int, TopicConfig, int], None], offset: int, now_ms: int
+    ) -> None:
+        self._changed = True
+        try:
+            truncate(offset, self.config, now_ms)
+        except StorageError as error:
+            self.offline = error
+            raise
+
     def _roll(self, base_offset: int | None, now_ms: int) -> bool:
-        """Start a new segment there; False when there is no need."""
+        """Start a new segment at ``base_offset``; False if none is due there."""
         if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
             return False
-        self._changed = self._flush.owes_indexes = True
+        self._changed = self._flush.indexes_pending = True
         return True
-
-    def _leave_clean(self, now_ms: int) -> None:
-        active = self._segments.active
-        if not self._changed:
-            active.trim_indexes()  # looking things up has made them long
-            if self.leader_epochs.dirty:
-                self._cutter.save_epochs()
-            return
-        self.statistics.measure_owed()
-        active.seal()
-        if self.log_end_offset > 0:  # a log that was never written to has no state
-            self._snapshots.write(self.log_end_offset, self._producers.to_snapshot())
-        self._snapshots.keep_only(self._segments.base_offsets)
-        self._run(self._job(now_ms), now_ms)
-        write_vouch(active)

@@ -1,10 +1,10 @@
-"""What is known of damage inside one log: ranges, and segments that have to be checked.
+"""The known damage of one log: damaged ranges, and suspected segments.
 
-Owns: how damage that a read met becomes a question for a check, and which ranges are waited for.
-Must not know who checks, or where sound bytes come from.
+Owns: how a damaged read becomes a suspicion that a check must settle, and which ranges wait for a
+repair.  Must not know who checks, or where sound bytes come from.
 
-The ranges themselves are the segments' (``Segment.damaged``), so that they go with a segment that
-is deleted or cut.
+The segments hold the ranges (``Segment.damaged``), so that ranges disappear with a segment that is
+deleted or truncated.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ from sparklog.executors.log.names import parse_file_name
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 
-#: A sealed range that is read so many times in a row from the same offset is checked: a reader that
-#: cannot use what it gets asks again.
+#: A sealed range that is read this many times in a row from the same offset is checked: a reader
+#: that cannot use the records asks again.
 READS_IN_A_ROW: Final = 3
 
 
@@ -31,23 +31,23 @@ class Suspicion:
 
 
 class LogDamage:
-    """Of one log.  ``on_suspicion`` is called on the log's own thread and must not block."""
+    """The damage of one log; ``on_suspicion`` is called on the log's own thread."""
 
     __slots__ = ("_generation", "_last_read", "_reads", "_segments", "on_suspicion", "tried")
 
     def __init__(self, segments: SegmentList, generation: Callable[[], int]) -> None:
-        """``generation``: how often the log was cut."""
+        """``generation`` returns the number of truncations of the log."""
         self._segments = segments
         self._generation = generation
         self._last_read = -1
         self._reads = 0
         self.on_suspicion: Callable[[Suspicion], None] = lambda _: None
-        #: Ranges that no other replica could mend so far.
+        #: Ranges that no other replica could repair so far.
         self.tried: set[DamagedRange] = set()
 
     @property
     def generation(self) -> int:
-        """Another number when the log was cut since."""
+        """A number that changes with every truncation."""
         return self._generation()
 
     @property
@@ -55,11 +55,11 @@ class LogDamage:
         return [(segment, hole) for segment in self._segments for hole in segment.damaged]
 
     def segment(self, base_offset: int) -> Segment | None:
-        """The segment that begins there, if there is one."""
+        """The segment with this base offset, if any."""
         return next((s for s in self._segments if s.base_offset == base_offset), None)
 
     def sealed(self) -> Iterator[Segment]:
-        """The segments that take no appends, as they are now."""
+        """The current sealed segments."""
         return iter(self._segments[index] for index in range(len(self._segments) - 1))
 
     def is_active(self, segment: Segment) -> bool:
@@ -70,20 +70,20 @@ class LogDamage:
         return segment in self._segments
 
     def watch(self, on_suspicion: Callable[[Suspicion], None]) -> None:
-        """Have this told of suspicions, and at once of segments that are damaged already."""
+        """Call this for suspicions, and at once for segments that are damaged already."""
         self.on_suspicion = on_suspicion
         for base_offset in {segment.base_offset for segment, _ in self.ranges}:
             on_suspicion(Suspicion(base_offset, None))
 
     def is_final(self, error: DamagedRangeError) -> bool:
-        """Whether no other replica could mend the range that a read met."""
+        """Whether no other replica could repair the range of this error."""
         met = error.position, error.first_offset
         return any((hole.position, hole.first_offset) == met for hole in self.tried)
 
-    # what readers meet
+    # reads
 
     def met(self, error: CorruptLogError) -> None:
-        """A read found what cannot be; known ranges are left out."""
+        """A read failed because of damage; suspect it, unless the range is known."""
         if isinstance(error, DamagedRangeError):
             return
         parsed = parse_file_name(error.path.rpartition("/")[2])
@@ -91,7 +91,7 @@ class LogDamage:
             self.on_suspicion(Suspicion(parsed[0], None))
 
     def was_read(self, offset: int, size: int) -> None:
-        """So many bytes of batches from ``offset`` on were given to a reader."""
+        """A reader got ``size`` bytes of batches from ``offset`` on."""
         if offset != self._last_read:
             self._last_read, self._reads = offset, 1
             return
@@ -101,15 +101,15 @@ class LogDamage:
             self.suspect(offset)
 
     def suspect(self, offset: int) -> None:
-        """What holds ``offset`` may be damaged."""
+        """Suspect the segment that holds ``offset``."""
         segment = next(iter(self._segments.from_offset(offset)), None)
         if segment is not None:
             self.on_suspicion(Suspicion(segment.base_offset, offset))
 
-    # what a check found
+    # results of checks
 
     def add(self, segment: Segment, damaged: DamagedRange) -> bool:
-        """A range was found; False when it is known already.
+        """Note a damaged range; False if it is known already.
 
         A range that has grown takes the place of those that it overlaps.
         """
@@ -122,14 +122,14 @@ class LogDamage:
             else:
                 kept.append(known)
         segment.damaged = sorted([*kept, grown], key=lambda hole: hole.position)
-        # Retention and cuts take ranges away without a word.
+        # Retention and truncations remove ranges without a call.
         self.tried &= {hole for _, hole in self.ranges}
         return True
 
     def replace(
         self, segment: Segment, damaged: DamagedRange, rest: DamagedRange | None = None
     ) -> None:
-        """A range was mended, up to ``rest``."""
+        """A range was repaired, except for ``rest``."""
         kept = [hole for hole in segment.damaged if hole is not damaged]
         segment.damaged = kept
         self.tried.discard(damaged)

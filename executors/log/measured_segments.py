@@ -1,7 +1,7 @@
-"""What is known of the segments of one log beyond their own batches: checked, measured, asked for.
+"""The statistics of the sealed segments of one log: checks, measurements and queries.
 
-Owns: which sealed segments have to be checked or measured, and that what was found out reaches
-them.  Must not know how a segment is measured, or what the log does meanwhile.
+Owns: which sealed segments must be checked or measured, and that the results reach the segments.
+Must not know how a segment is measured, or what the log does meanwhile.
 """
 
 from functools import partial
@@ -15,9 +15,9 @@ from sparklog.executors.log.steps import Steps, run_through
 
 
 class MeasuredSegments:
-    """The segments of one log, as far as they are sealed.
+    """The sealed segments of one log.
 
-    What gives ``Steps`` is for one caller of a log after the other.
+    Callers run the methods that return ``Steps`` one after the other.
     """
 
     __slots__ = ("_segments",)
@@ -26,23 +26,23 @@ class MeasuredSegments:
         self._segments = segments
 
     @property
-    def owed(self) -> bool:
-        """Whether a segment was sealed whose ``.stats`` is not written."""
-        return any(segment.stats_owed for segment in self._segments)
+    def pending(self) -> bool:
+        """Whether the ``.stats`` of a sealed segment is not written yet."""
+        return any(segment.stats_pending for segment in self._segments)
 
-    def next_owed(self) -> Measuring | None:
-        """The oldest of those; it is given out once.  When it has come to its end, ``take`` it."""
+    def next_pending(self) -> Measuring | None:
+        """The measurement of the oldest pending segment, once; ``take`` it when it is complete."""
         for segment in self._segments:
-            if segment.stats_owed:
-                segment.stats_owed = False
+            if segment.stats_pending:
+                segment.stats_pending = False
                 return Measuring(segment.files_at_rest())
         return None
 
     def take(self, measuring: Measuring) -> Steps[Measured]:
-        """Bring what was measured into the files and into the segment.
+        """Write the results of a measurement to the files and to the segment.
 
-        Each index by itself: when the next write fails, the segment knows of those before it.  Not
-        when the segment was deleted or takes appends again: its files are not those any more.
+        The segment learns of each index on its own, so that it knows of the first if the next write
+        fails.  A segment that was deleted, or takes appends again, has other files and is skipped.
         """
         measured, files = measuring.finish(), measuring.files
         for path, packed in (
@@ -54,26 +54,26 @@ class MeasuredSegments:
             yield partial(files.mend, path, packed)
             for segment in self._segments:
                 if self._is_as_in(segment, files):
-                    segment.adopt_index(path, len(packed))
+                    segment.indexes.adopt(path, len(packed))
         if self._are_current(files):
             yield partial(files.write_stats, measured.stats)
         for segment in self._segments:
             if self._is_as_in(segment, files):
                 segment.confirm(measured.stats)
-                segment.stats_owed = False
+                segment.stats_pending = False
         return measured
 
-    def measure_owed(self) -> None:
-        """Here and now.  Blocks."""
-        while (measuring := self.next_owed()) is not None:
+    def measure_pending(self) -> None:
+        """Measure all pending segments now.  Blocks."""
+        while (measuring := self.next_pending()) is not None:
             while measuring.go_on():
                 pass
             run_through(self.take(measuring))
 
     def ranges(self, start_offset: int, end_offset: int) -> Steps[list[TimestampRange]]:
-        """Between which timestamps the records at the offsets [start, end) are, by intervals.
+        """The timestamp ranges of the records at the offsets [start, end), by index intervals.
 
-        In the order of offsets; of the active segment nothing is said.
+        The ranges are in the order of offsets and leave the active segment out.
         """
         found: list[TimestampRange] = []
         for segment in tuple(self._segments.from_offset(start_offset)):
@@ -87,12 +87,12 @@ class MeasuredSegments:
         return found
 
     def know(self, segment: Segment, *, largest_only: bool = False) -> Steps[None]:
-        """Make sure that the time index of a segment says what the log says.
+        """Make sure that the time index of a segment fits its log file.
 
-        Nothing to do for segments that this process wrote or recovered; else checked once, by its
-        ``.stats``, or measured again.
+        Segments that this process wrote or recovered need no check.  Others are checked once, with
+        their ``.stats``, and measured again if that fails.
         """
-        known = segment.largest_known if largest_only else segment.times_known
+        known = segment.indexes.largest_known if largest_only else segment.indexes.times_known
         if known or segment not in self._segments:
             return
         files = segment.files_at_rest()
@@ -103,9 +103,9 @@ class MeasuredSegments:
             segment.confirm(stats)
 
     def check_again(self, segment: Segment) -> Steps[None]:
-        """Make sure that the files of a sealed segment still say what its log says.
+        """Make sure that the indexes of a sealed segment still fit its log file.
 
-        Indexes that do not are made anew, whatever was known of them.
+        Wrong indexes are rebuilt, even if they were known to be right before.
         """
         if segment not in self._segments or segment is self._segments.active:
             return
@@ -128,7 +128,7 @@ class MeasuredSegments:
         return any(self._is_as_in(segment, files) for segment in self._segments)
 
     def _is_as_in(self, segment: Segment, files: SegmentFiles) -> bool:
-        """Whether a segment is still the sealed one that was looked at."""
+        """Whether a segment is still the sealed segment of these files."""
         return (
             segment in self._segments
             and segment is not self._segments.active
@@ -136,10 +136,10 @@ class MeasuredSegments:
         )
 
 
-def write_vouch(segment: Segment) -> None:
-    """Write a ``.stats`` that says no more than what the log and its indexes are.
+def write_closing_stats(segment: Segment) -> None:
+    """Write a ``.stats`` without timestamp ranges for the active segment of a closing log.
 
-    For an active segment whose log is closed: nothing else could tell that its indexes are whole.
+    Nothing else could tell the next start that the indexes of this segment are whole.
     """
     last = segment.locate(segment.next_offset - 1)
     if last is None:
@@ -154,5 +154,5 @@ def write_vouch(segment: Segment) -> None:
         offset_index=segment.offset_index.checksum(),
         time_index=segment.time_index.checksum(),
     )
-    # Not durable: damage is noticed, and what it vouches for is made anew from the log.
+    # Not durable: damage is detected, and then the indexes are rebuilt from the log file.
     segment.files_at_rest().write_stats(stats)

@@ -1,10 +1,10 @@
-"""Whether the files of a log are still there: looked up by name, not through what is open.
+"""Checks that the files of a log still exist under their names.
 
-Owns: what is looked up, and the words for what is missing.  Must not know why somebody looks.
+Owns: which files are looked up, and the messages about missing files.  Must not know why a log is
+checked.
 
-A file that was deleted, or moved away, goes on taking writes through the descriptor that is open;
-only its name tells.  An append notices by itself when its file became shorter
-(``FileHandle.writev``).
+A file that was deleted or moved still takes writes through an open descriptor, so only a lookup by
+name detects the loss.  An append detects a file that became shorter (``FileHandle.writev``).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from sparklog.storage_backends.base import FileHalf, FileIdentity
 
 
 class Loss(NamedTuple):
-    """A log file that is not as it should be, and why."""
+    """A log file that is missing or wrong, and the reason."""
 
     path: str
     reason: str
@@ -27,10 +27,10 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresenceCheck:
-    """What the files of one log must be like.
+    """The expected files of one log.
 
-    ``paths`` are the log files of all segments, the active one last; ``size`` and ``identity`` (if
-    known) are those of the active one; ``generation`` is how often the log had been cut.
+    ``paths`` are the log files of all segments, the active segment last.  ``size`` and ``identity``
+    (if known) belong to the active segment.  ``generation`` is the number of truncations so far.
     """
 
     half: FileHalf
@@ -41,9 +41,9 @@ class PresenceCheck:
     generation: int
 
     def run(self) -> Loss | None:
-        """Blocks; any thread may call it.  Raises StorageError when the disk does not tell.
+        """Check the files.  Blocks; any thread may call it.  Raises StorageError if the disk fails.
 
-        One listing of the folder and one look at the active file, however many segments there are.
+        The check lists the directory once and looks up the active file, for any number of segments.
         """
         names = set(self.half.list(self.folder))
         for path in self.paths:
@@ -64,7 +64,7 @@ class PresenceCheck:
 
 
 class LogPresence:
-    """Makes the checks of one log, and judges what they found, on the log's own thread."""
+    """Creates the checks of one log and judges their results, on the log's own thread."""
 
     __slots__ = ("_files", "_flush", "_folder", "_half", "_segments")
 
@@ -83,7 +83,7 @@ class LogPresence:
         self._flush = flush
 
     def check(self) -> PresenceCheck:
-        """What the files must be like now.  Not to be asked while the log is being cut."""
+        """The check for the current files.  Do not call this during a truncation."""
         active = self._segments.active
         return PresenceCheck(
             half=self._half,
@@ -95,15 +95,15 @@ class LogPresence:
         )
 
     def is_lost(self, check: PresenceCheck, loss: Loss) -> bool:
-        """Whether the file that a check missed is still one of this log's: retention may have
-        deleted it meanwhile, or a cut."""
+        """Whether the file that a check missed is still part of this log: retention or a
+        truncation may have deleted it meanwhile."""
         if check.generation != self._flush.generation:
             return False
         return any(segment.log_path == loss.path for segment in self._segments)
 
 
 def require_present(half: FileHalf, folder: str) -> None:
-    """A log was opened in this folder before.  Raises LostLogError when it is not there.
+    """Check that a directory holds its former log.  Raises LostLogError if not.
 
     ``partition.metadata`` and the name of a first segment became durable when it was made.
     """

@@ -1,11 +1,12 @@
-"""Mending a damaged range of a sealed segment with the batches of another replica.
+"""The repair of a damaged range of a sealed segment with the batches of another replica.
 
-Owns: which batches may stand in for damaged bytes, and writing them in place.  Must not know where
-they come from.
+Owns: which batches may replace damaged bytes, and writing them in place.  Must not know where the
+batches come from.
 
-Leader epoch and offset identify a batch: a leader writes an offset once in its epoch.  So what
-another replica sends is taken if its checksum holds, its epoch is the one that this log remembers
-for its offset, it follows the batch before without a gap, and all of it fits the range exactly.
+Leader epoch and offset identify a batch: a leader writes an offset once in its epoch.  So a
+batch of another replica is taken if its checksum holds, its epoch is the epoch that this log
+remembers for its offset, it follows the batch before without a gap, and all batches fit the range
+exactly.
 Bytes of this log that are valid are never replaced.
 """
 
@@ -22,20 +23,20 @@ from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.storage_backends.base import Buffer, FileHandle
 from sparklog.wire.records.batch import check_batch, iter_batches
 
-#: A large range is mended in parts of about so many bytes, from its begin on.
+#: A large range is repaired in parts of about this many bytes, from its start on.
 PART_BYTES: Final = 4 << 20
 
 
 class UnfitBatchError(SparklogError):
-    """The batch that belongs there, as another replica has it, does not fit the damaged range."""
+    """The right batch of another replica does not fit the damaged range."""
 
 
 class DamagedDonorError(SparklogError):
-    """What another replica sent is damaged too, or is not what belongs there."""
+    """The batch of another replica is damaged too, or is not the right batch."""
 
 
 class Piece(NamedTuple):
-    """One batch and where it goes."""
+    """One batch, and its position in the log file."""
 
     position: int
     base_offset: int
@@ -43,11 +44,11 @@ class Piece(NamedTuple):
 
 
 class RangeRepair:
-    """Of one damaged range, with the batches of one other replica."""
+    """The repair of one damaged range with the batches of one other replica."""
 
     def __init__(self, damaged: DamagedRange, epochs: Sequence[EpochEntry]) -> None:
         self.damaged = damaged
-        #: What has been taken and is not written yet.
+        #: The batches that were taken and are not written yet.
         self.pieces: list[Piece] = []
         self._epochs = epochs
         self._position = damaged.position
@@ -55,7 +56,7 @@ class RangeRepair:
 
     @property
     def next_offset(self) -> int:
-        """From where the other replica is to be asked next."""
+        """The offset of the next fetch from the other replica."""
         return self._next_offset
 
     @property
@@ -116,7 +117,7 @@ class RangeRepair:
 
 
 def write_pieces(files: SegmentFiles, pieces: Sequence[Piece], epochs: Sequence[EpochEntry]) -> int:
-    """Put the pieces into the log file, durably; how many bytes of it were others before.
+    """Write the pieces to the log file, durably; return how many bytes have changed.
 
     Blocks.  Raises StorageError, and UnfitBatchError, before anything is written, where the bytes
     of this log are valid and others.

@@ -1,11 +1,11 @@
-"""Finding one record inside one batch by its timestamp.
+"""The search for a record by its timestamp inside one batch.
 
 Owns: the only decoding of records in the log, and its bound.  Must not know segments.
 
 Clients decide what a batch decompresses to, so a search has a budget (``SearchBudget``) of
-decompressed bytes, and decodes in slices.  Records that cannot be decoded are passed by: no reader
-gets them.  Records that are too many for the budget are not: the search then answers with the
-offset of the first record that it did not look at, a lower bound of what was asked for.
+decompressed bytes, and decodes in slices.  Records that cannot be decoded are skipped: no reader
+gets them.  Beyond the budget the search returns the offset of the first record that it has not
+checked, which is a lower bound of the right offset.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from sparklog.wire.records.builder import iter_slice
 from sparklog.wire.records.compression import TooLargeError
 from sparklog.wire.records.record_slices import RecordSlice, record_slices
 
-#: Decompressed bytes that one search by timestamp looks through.
+#: Decompressed bytes that one search by timestamp may read.
 SEARCH_BYTES_MAX: Final = 16 * 1024 * 1024
 #: The same for the search for the largest timestamp, which may have to look into many batches.
 LARGEST_BYTES_MAX: Final = 64 * 1024 * 1024

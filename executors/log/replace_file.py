@@ -1,6 +1,6 @@
-"""Replacing a file of a partition's folder by a new one, whole or not at all.
+"""The atomic replacement of a file in a partition directory.
 
-Owns: the detour through a second name.  Must not know what the files hold.
+Owns: the write under a second name and the rename.  Must not know what the files hold.
 """
 
 from sparklog.executors.log.names import NEW_SUFFIX
@@ -8,7 +8,7 @@ from sparklog.storage_backends.base import Buffer, FileHalf
 
 
 def replace_file(half: FileHalf, path: str, data: Buffer, *, durable: bool) -> None:
-    """Put ``data`` in the file's place; a killed process leaves the old file or the new one.
+    """Replace the file by ``data``; a killed process leaves the old file or the new file.
 
     ``durable``: a machine that crashes leaves one of the two as well, and not a torn one; the new
     name is durable after the next flush of the folder.  What a crash leaves under the second name

@@ -1,4 +1,4 @@
-"""Which segments have had their time.
+"""The retention rules: which segments are deleted.
 
 Owns: the rules of ``UnifiedLog.deleteOldSegments`` for ``cleanup.policy=delete``.  Must not know
 files; it counts segments, oldest first.
@@ -11,7 +11,7 @@ from sparklog.config import NO_LIMIT, TopicConfig
 
 
 class SegmentAge(Protocol):
-    """What the rules look at; the last segment is the active one."""
+    """The properties of a segment that the rules use."""
 
     @property
     def base_offset(self) -> int: ...
@@ -34,10 +34,10 @@ def count_deletable(
     stable_offset: int,
     now_ms: int,
 ) -> int:
-    """How many segments, from the oldest, may go: too old, too many bytes, or below the log start.
+    """How many segments, from the oldest, to delete: by time, by size, or below the log start.
 
-    Never one that holds an offset >= ``stable_offset`` (high watermark or first unstable offset),
-    and never an empty active segment.  The count may include the active segment.
+    A segment with an offset >= ``stable_offset`` (high watermark or first unstable offset) stays,
+    and an empty active segment too.  The count may include the active segment.
     """
     excess_bytes = 0
     if config.retention_bytes != NO_LIMIT:

@@ -1,4 +1,4 @@
-"""When a new segment must be started.
+"""The roll rules: when a new segment must be started.
 
 Owns: the rules of Kafka's ``LogSegment.shouldRoll``.  Must not know files.
 """
@@ -19,7 +19,7 @@ class RollReason(Enum):
 
 
 class RollingSegment(Protocol):
-    """What the rules look at."""
+    """The properties of the active segment that the rules use."""
 
     @property
     def base_offset(self) -> int: ...
@@ -58,7 +58,7 @@ def roll_reason(
         return RollReason.SIZE
     if segment.index_full:
         return RollReason.INDEX_FULL
-    # Time runs by the records, so that a replica which copies old records rolls where they do.
+    # Record timestamps count, so that a replica that copies old records rolls at the same place.
     if segment.first_timestamp >= 0:
         waited_ms = append_max_timestamp - segment.first_timestamp
     else:

@@ -1,4 +1,4 @@
-"""Starting new segments: when, where, and what is left behind when it fails.
+"""The rolls of a log: when and where a new segment starts, and the cleanup of a failed roll.
 
 Owns: the order in which files change at a roll.  Must not know what is appended afterwards.
 """
@@ -18,7 +18,7 @@ from sparklog.wire.records.batch import BatchHeader
 
 
 class Roller:
-    """Makes the segments of one log.  ``names_changed``: since somebody last set it to False."""
+    """Creates the segments of one log; ``names_changed`` asks for a flush of the directory."""
 
     __slots__ = (
         "_files",
@@ -46,8 +46,8 @@ class Roller:
         self._half = half
         self._files = files
         self._folder = folder
-        #: Left of a roll that failed.  Were the log to grow past it, recovery would take it for a
-        #: segment that lost its records, so it goes before anything is written.
+        #: The new segment of a failed roll.  It must be removed before the next write: if the log
+        #: grew beyond it, recovery would take it for a segment that has lost its records.
         self._unwanted: Segment | None = None
         self.names_changed = True
 
@@ -59,7 +59,7 @@ class Roller:
         config: TopicConfig,
         now_ms: int,
     ) -> int | None:
-        """Where a new segment must begin before these batches are appended; None: nowhere."""
+        """The base offset of the segment that must be started before this append; None without."""
         reason = roll_reason(
             active,
             append_size=size,
@@ -71,14 +71,14 @@ class Roller:
         )
         if reason is None:
             return None
-        # At the log's end, not at the first batch: a gap between segments then means lost bytes.
+        # The log's end, not the first batch: then a gap between segments means lost bytes.
         end = active.next_offset
         return end if fits_relative(end, headers[-1].last_offset) else headers[0].base_offset
 
     def roll(self, base_offset: int, config: TopicConfig, now_ms: int) -> bool:
         """Seal the active segment and start one at ``base_offset``; False if it starts there.
 
-        Raises StorageError, and nothing has changed.
+        Raises StorageError, and then nothing has changed.
         """
         segments, snapshots = self.segments, self.snapshots
         active = segments.active
@@ -86,7 +86,7 @@ class Roller:
             return False
         try:
             segment = self.create(base_offset, config, now_ms)
-            # Before any later batch is applied, so it is exactly the state up to here.
+            # Before any later batch is applied: the snapshot is exactly the state up to here.
             snapshots.write(base_offset, self.producers.to_snapshot())
             if active.size:
                 active.seal()

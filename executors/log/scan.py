@@ -1,7 +1,7 @@
-"""Reading a log file with full distrust: every length, offset and checksum is looked at.
+"""The scan of a log file that checks every length, offset and checksum.
 
-Owns: the check of stored batches, and where the sound part of a file ends.  Must not know what is
-done about the rest.  Memory stays at one window however long a batch says it is.
+Owns: the checks of stored batches, and where the sound part of a file ends.  Must not know what
+happens to the rest of the file.  Memory is limited to one window, whatever length a batch claims.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """The file is sound up to ``valid_size``; ``damage`` says what comes there, None: the end."""
+    """The file is sound up to ``valid_size``; ``damage`` says what follows, None at its end."""
 
     valid_size: int
     next_offset: int

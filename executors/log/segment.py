@@ -1,11 +1,11 @@
 """One segment: a log file with its offset, time and transaction index.
 
-Owns: appending to it, finding offsets and timestamps in it, cutting it, sealing it.  Must not know
-the other segments, when to roll or what to delete.
+Owns: appends, lookups of offsets, truncation and sealing of one segment.  Must not know the other
+segments, when to roll or what to delete.
 
-Offset and time index only speed lookups up.  An offset entry is believed when the batch at its
-position ends at its offset; otherwise both indexes are rebuilt from the log.  The transaction index
-is no such hint: recovery answers for it.
+The offset and the time index only make lookups fast.  A lookup trusts an offset entry if the batch
+at its position ends at its offset; otherwise both indexes are rebuilt from the log file.  The
+transaction index is no such hint: recovery guarantees that it is right.
 """
 
 import logging
@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from sparklog.config import TopicConfig
-from sparklog.errors import CorruptLogError, StorageError
+from sparklog.errors import CorruptLogError
 from sparklog.executors.log.damaged_ranges import (
     DamagedRanges,
     is_damaged,
-    sound_end,
     walk_headers,
     walk_spans,
 )
@@ -33,6 +32,7 @@ from sparklog.executors.log.names import (
     file_name,
 )
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
+from sparklog.executors.log.segment_indexes import SegmentIndexes
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.executors.log.spans import BatchSpan, iter_spans, marker_at
 from sparklog.executors.log.stats_file import SegmentStats
@@ -45,40 +45,34 @@ from sparklog.wire.records.control import EndTxnMarker
 
 logger = logging.getLogger(__name__)
 
-#: Writes whose place is remembered.
+#: Writes whose positions are remembered.
 _BEGINS_MAX = 32
 
 
 class IndexDamageError(Exception):
-    """An index that does not fit its log; healed inside the segment."""
+    """An index does not fit its log file; the segment rebuilds it."""
 
 
 class Segment:
-    """State of one segment; its files are opened through the cache for every use."""
+    """One segment; the file cache opens its files for every use."""
 
     __slots__ = (
-        "_bytes_since_entry",
         "_files",
         "_first_timestamp",
         "_folder",
         "_half",
-        "_index_size_max",
-        "_largest",
         "base_offset",
         "begins",
         "created_ms",
         "damaged",
-        "indexes_unflushed",
-        "interval",
-        "largest_known",
+        "indexes",
         "last_append_ms",
         "log_path",
         "next_offset",
         "offset_index",
         "size",
-        "stats_owed",
+        "stats_pending",
         "time_index",
-        "times_known",
         "txn_index",
     )
 
@@ -98,32 +92,24 @@ class Segment:
         self.log_path = self.path(LOG_SUFFIX)
         self.offset_index = OffsetIndex(half, files, self.path(INDEX_SUFFIX), base_offset)
         self.time_index = TimeIndex(half, files, self.path(TIME_INDEX_SUFFIX), base_offset)
+        self.indexes = SegmentIndexes(
+            self.offset_index, self.time_index, config.index_interval_bytes
+        )
         self.txn_index = TxnIndex(half, files, self.path(TXN_INDEX_SUFFIX), base_offset)
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = now_ms
         self.last_append_ms = now_ms
         self._first_timestamp: int | None = None
-        #: None: as the time index says.
-        self._largest: TimestampOffset | None = None
-        self._bytes_since_entry = 0
-        #: Where the last writes lie, by their first offsets: who follows reads on from one of them.
+        #: The positions of the last writes by base offset: a follower's next fetch begins at one.
         self.begins: dict[int, int] = {}
-        self.interval = config.index_interval_bytes
-        #: What the indexes of a sealed segment say may not be on the disk yet.
-        self.indexes_unflushed = False
-        #: 0: sealed.
-        self._index_size_max = 0
-        #: Whether ``largest``, and the whole time index, are known to be what the log says, and not
-        #: only what a file says.
-        self.largest_known = self.times_known = True
-        #: Sealed, and its statistics are not written yet.
-        self.stats_owed = False
-        #: Ranges of the log file that are known to be damaged.
+        #: The segment was sealed, and its ``.stats`` is not written yet.
+        self.stats_pending = False
+        #: The damaged ranges of the log file, as far as known.
         self.damaged: DamagedRanges = ()
 
     def create(self, config: TopicConfig) -> None:
-        """Make the files of a new, empty, active segment.  A failure may leave some of them."""
+        """Create the files of a new, active segment.  A failure may leave some of the files."""
         for path in self.paths:
             _make_empty(self._half, path)
         self.activate(config)
@@ -135,19 +121,17 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, str, str]:
-        """Log, offset index, time index."""
+        """The paths of log file, offset index and time index."""
         return self.log_path, self.offset_index.path, self.time_index.path
 
     @property
     def largest(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the first batch that has it."""
-        if self._largest is None:
-            self._largest = self.time_index.last()
-        return self._largest
+        return self.indexes.largest
 
     @property
     def age_timestamp(self) -> int:
-        """What retention by time goes by."""
+        """The timestamp for retention by time, in ms."""
         largest = self.largest.timestamp
         return largest if largest != NO_TIMESTAMP else self.last_append_ms
 
@@ -155,7 +139,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """The first batch's largest timestamp; -1 in an empty segment."""
         if self._first_timestamp is None:
-            first = next(self._spans(0), None) if self.size else None
+            first = next(self.spans_at(0), None) if self.size else None
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp = first.max_timestamp
@@ -163,64 +147,50 @@ class Segment:
 
     @property
     def index_full(self) -> bool:
-        return self.offset_index.room <= 0 or self.time_index.room <= 0
+        return self.indexes.full
 
     def attach(self, files: FileCache) -> None:
         """Open files through this cache from now on."""
         self._files = files
-        self.offset_index.attach(files)
-        self.time_index.attach(files)
+        self.indexes.attach(files)
         self.txn_index.attach(files)
 
     def activate(self, config: TopicConfig) -> None:
-        """Take appends, with these settings."""
-        self.indexes_unflushed = False
-        self.interval = config.index_interval_bytes
-        self._index_size_max = config.segment_index_bytes
-        self.offset_index.allow(self._index_size_max)
-        self.time_index.allow(self._index_size_max)
+        """Take appends from now on, with these settings."""
+        self.indexes.activate(config)
 
     # writing
 
     def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> int:
-        """Write whole batches at the end; the position of the first.
+        """Write whole batches at the end; return the position of the first batch.
 
-        Raises StorageError, and nothing has changed.
+        Raises StorageError, and then nothing has changed.
         """
         position = self.size
-        builder = self._builder()  # it may have to read an index, which can fail
+        builder = self.indexes.builder()  # before the write: it may read an index, which can fail
         self.size += self.handle().writev(buffers)
         if position == 0:
             self._first_timestamp = headers[0].max_timestamp
         self.last_append_ms = now_ms
         self.next_offset = headers[-1].next_offset
-        self._index(builder, position, headers)
+        self.indexes.append(builder, position, headers)
         self.begins[headers[0].base_offset] = position
         if len(self.begins) > _BEGINS_MAX:
             del self.begins[next(iter(self.begins))]
         return position
 
     def seal(self) -> None:
-        """No more appends: the time index gets its last entry, all files are cut to their contents.
+        """Take no more appends: write the last time index entry and trim all files.
 
-        The log too: what a failed write left behind its end, and could not be cut off then, would
-        be taken for damage.
+        The log file is trimmed too: bytes that a failed write left behind its end would be taken
+        for damage.
         """
         self.handle().truncate(self.size)
         self.begins.clear()
-        builder = self._builder()
-        builder.finish()
-        self.time_index.extend(builder.times)
-        self.trim_indexes()
+        self.indexes.finish()
         self.txn_index.trim()
-        self._index_size_max = 0
-        self.indexes_unflushed = True
-        self.stats_owed = True
-
-    def trim_indexes(self) -> None:
-        """Leave nothing in the offset and time index but their entries."""
-        self.offset_index.trim()
-        self.time_index.trim()
+        self.indexes.seal()
+        self.stats_pending = True
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that ends at or after ``offset``, durably.
@@ -229,7 +199,7 @@ class Segment:
         """
         found = self.locate(offset)
         self.begins.clear()
-        self.stats_owed = False
+        self.stats_pending = False
         self._half.delete(self.path(STATS_SUFFIX))
         if found is not None:
             handle = self.handle()
@@ -238,11 +208,10 @@ class Segment:
             handle.flush()
             self.size = found.position
             self.damaged = [hole for hole in self.damaged if hole.end <= self.size]
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
+        self.indexes.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         try:
-            if not self.times_known:
+            if not self.indexes.times_known:
                 self._make_indexes()
             self.load_tail()
         except IndexDamageError:
@@ -263,14 +232,20 @@ class Segment:
     # reading
 
     def handle(self) -> FileHandle:
-        """The log file, good until the next use of the cache."""
+        """The log file; it stays open until the next use of the cache."""
         return self._files.handle(self._half, self.log_path, self.size)
 
+    def spans_at(self, position: int) -> Iterator[BatchSpan]:
+        """The batches from ``position`` on, a damaged range as if it were one batch."""
+        if self.damaged:
+            return walk_spans(self.handle(), position, self.size, self.damaged)
+        return iter_spans(self.handle(), position, self.size)
+
     def spans_from(self, entry: OffsetPosition) -> Iterator[BatchSpan]:
-        """The batches from an index entry on.  Raises IndexDamageError when the entry lies."""
+        """The batches from an index entry on.  Raises IndexDamageError if the entry is wrong."""
         if entry.position == 0 or (self.damaged and is_damaged(entry.position, self.damaged)):
-            return self._spans(entry.position)
-        spans = self._spans(entry.position)
+            return self.spans_at(entry.position)
+        spans = self.spans_at(entry.position)
         try:
             first = next(spans, None) if 0 < entry.position < self.size else None
         except CorruptLogError:
@@ -287,31 +262,17 @@ class Segment:
             self.rebuild_indexes()
             return self._locate(offset)
 
-    def find(
-        self, offset: int, max_bytes: int, end_offset: int, min_one: bool
-    ) -> tuple[int, int, int] | None:
-        """Position, size and base offset of the batches to read from ``offset`` on.
-
-        Only batches that end below ``end_offset``; at most ``max_bytes``, but at least one batch
-        when ``min_one`` says so.  None: nothing at or above ``offset`` is here.
-        """
-        try:
-            return self._find(offset, max_bytes, end_offset, min_one)
-        except IndexDamageError:
-            self.rebuild_indexes()
-            return self._find(offset, max_bytes, end_offset, min_one)
-
     def region(self, position: int, size: int) -> Region:
         return self.handle().region(position, size)
 
     def offset_at(self, position: int) -> int:
-        """The base offset of the batch that begins there; at the end, the next offset."""
+        """The base offset of the batch at ``position``; at the end, the next offset."""
         if position >= self.size:
             return self.next_offset
-        return next(self._spans(position)).base_offset
+        return next(self.spans_at(position)).base_offset
 
     def files_at_rest(self) -> SegmentFiles:
-        """For work on the files of a sealed segment."""
+        """The files of this sealed segment, for work in another thread."""
         return SegmentFiles(
             half=self._half,
             base_offset=self.base_offset,
@@ -320,50 +281,41 @@ class Segment:
             time_index_path=self.time_index.path,
             stats_path=self.path(STATS_SUFFIX),
             log_size=self.size,
-            interval_bytes=self.interval,
+            interval_bytes=self.indexes.interval_bytes,
         )
 
     def batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
-        """Headers, and the markers of control batches, of the batches that end at or after
-        ``offset``.  Use it up at once."""
+        """Headers of the batches that end at or after ``offset``, with the markers of control
+        batches.  Exhaust the iterator at once."""
         first = self.locate(offset)
         if first is not None:
             handle = self.handle()
             for header, position in walk_headers(handle, first.position, self.size, self.damaged):
                 yield header, marker_at(handle, position, header) if header.is_control else None
 
-    # loading and healing
+    # loading and repair
 
     def load_sealed(self, size: int, next_offset: int, offsets: int, times: int) -> None:
         """Take over a sealed segment whose index files have this many entries."""
         self.size = size
         self.next_offset = next_offset
-        for index, entries in ((self.offset_index, offsets), (self.time_index, times)):
-            index.entries = index.capacity = entries
-        self.largest_known = self.times_known = False
+        self.indexes.load(offsets, times)
 
     def load_measured(self, stats: SegmentStats) -> None:
-        """Take over a segment whose files are as ``stats`` says; the indexes are not looked at."""
+        """Take over a segment whose log file is as in ``stats``; the indexes are not checked."""
         self.load_sealed(
             stats.log_size,
             stats.next_offset,
             stats.offset_index.entries,
             stats.time_index.entries,
         )
-        self._largest = stats.largest
+        self.indexes.trust_largest(stats.largest)
         self._first_timestamp = None
-        self.largest_known, self.times_known = True, False
 
     def confirm(self, stats: SegmentStats) -> None:
-        """Log and indexes were found to be as ``stats`` says."""
+        """Take over a segment whose log file and indexes are as in ``stats``."""
         self.load_measured(stats)
-        self.times_known = True
-
-    def adopt_index(self, path: str, size: int) -> None:
-        """An index file is now what the log asks for, and has so many bytes."""
-        for index in (self.offset_index, self.time_index):
-            if index.path == path:
-                index.adopt(size // index.ENTRY.size)
+        self.indexes.times_known = True
 
     def load_tail(self) -> None:
         """Find the end of the log from the last index entry on.
@@ -371,76 +323,24 @@ class Segment:
         Raises IndexDamageError or CorruptLogError.
         """
         entry = self.offset_index.last()
-        self._largest = self.time_index.last()
+        self.indexes.forget_largest()
         self._first_timestamp = None
         self.next_offset = self.base_offset
         for span in self.spans_from(entry):
-            self._note_timestamp(span.max_timestamp, span.last_offset)
+            self.indexes.note(span.max_timestamp, span.last_offset)
             self.next_offset = span.last_offset + 1
-        self._bytes_since_entry = self.size - entry.position
+        self.indexes.bytes_since_entry = self.size - entry.position
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log's headers.  Raises CorruptLogError."""
+        """Rebuild both indexes from the headers in the log file.  Raises CorruptLogError."""
         logger.warning("the indexes of %s do not fit it: they are made anew", self.log_path)
         self._make_indexes()
 
     def _make_indexes(self) -> None:
-        builder = IndexBuilder(self.base_offset, self.interval)
-        for span in self._spans(0):
+        builder = IndexBuilder(self.base_offset, self.indexes.interval_bytes)
+        for span in self.spans_at(0):
             builder.add(span.last_offset, span.position, span.size, span.max_timestamp)
-        self.take_indexes(builder)
-
-    def take_indexes(self, builder: IndexBuilder) -> None:
-        """Replace both indexes by rebuilt ones."""
-        if not self._index_size_max:
-            builder.finish()
-        self.offset_index.replace(builder.offsets)
-        self.time_index.replace(builder.times)
-        self._largest = builder.largest
-        self.largest_known = self.times_known = True
-        self._bytes_since_entry = builder.bytes_since_entry
-        self.indexes_unflushed = not self._index_size_max
-        if self._index_size_max:
-            self.offset_index.allow(self._index_size_max)
-            self.time_index.allow(self._index_size_max)
-
-    def _index(self, builder: IndexBuilder, position: int, headers: Sequence[BatchHeader]) -> None:
-        """Entries for batches that are written already.
-
-        Those of both indexes or only of the time index: behind the last offset entry lies what the
-        time index does not cover yet.  The log does not need them, so a disk that has no room for
-        them does not undo the append.
-        """
-        end = builder.add_all(headers, position)
-        self._largest = builder.largest
-        try:
-            self.time_index.extend(builder.times)
-            self.offset_index.extend(builder.offsets)
-        except StorageError:
-            self._bytes_since_entry += end - position
-        else:
-            self._bytes_since_entry = builder.bytes_since_entry
-
-    def _builder(self) -> IndexBuilder:
-        """Makes entries from here on."""
-        return IndexBuilder(
-            self.base_offset,
-            self.interval,
-            bytes_since_entry=self._bytes_since_entry,
-            largest=self.largest,
-            indexed_timestamp=self.time_index.last().timestamp,
-            entries_max=max(0, min(self.offset_index.room, self.time_index.room)),
-        )
-
-    def _note_timestamp(self, timestamp: int, last_offset: int) -> None:
-        if timestamp > self.largest.timestamp:
-            self._largest = TimestampOffset(timestamp, last_offset)
-
-    def _spans(self, position: int) -> Iterator[BatchSpan]:
-        """The batches from ``position`` on, a damaged range as if it were one batch."""
-        if self.damaged:
-            return walk_spans(self.handle(), position, self.size, self.damaged)
-        return iter_spans(self.handle(), position, self.size)
+        self.indexes.replace(builder)
 
     def _locate(self, offset: int) -> BatchSpan | None:
         if offset >= self.next_offset:
@@ -449,42 +349,6 @@ class Segment:
             if span.last_offset >= offset:
                 return span
         return None
-
-    def _find(
-        self, offset: int, max_bytes: int, end_offset: int, min_one: bool
-    ) -> tuple[int, int, int] | None:
-        begin = self.begins.get(offset)
-        if begin is not None and end_offset >= self.next_offset and self.size - begin <= max_bytes:
-            return begin, self.size - begin, offset
-        first = self._locate(offset)
-        if first is None:
-            return None
-        limit = self.size
-        if self.damaged:
-            limit = sound_end(self.log_path, first.position, limit, self.damaged)
-        if end_offset < self.next_offset:
-            last = self._locate(end_offset)
-            limit = limit if last is None else min(limit, last.position)
-        end = first.position + max_bytes
-        if end >= limit:
-            end = limit
-        else:
-            end = self._boundary(first, end)
-            if end == first.position and min_one:
-                end = min(first.end, limit)
-        return first.position, max(0, end - first.position), first.base_offset
-
-    def _boundary(self, first: BatchSpan, end: int) -> int:
-        """The last batch boundary at or before ``end``, from ``first`` on."""
-        entry = self.offset_index.lookup_position(end)
-        boundary = first.position
-        start = entry if entry.position > boundary else None
-        spans = self._spans(boundary) if start is None else self.spans_from(start)
-        for span in spans:
-            if span.end > end:
-                return max(boundary, span.position)
-            boundary = span.end
-        return boundary
 
 
 def _make_empty(half: FileHalf, path: str) -> None:

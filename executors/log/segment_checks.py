@@ -1,7 +1,7 @@
-"""Whether a segment's indexes can be true, and, for tests, whether they are.
+"""Checks of a segment's indexes against its log file.
 
-Owns: checks that read the log as little as they can (``fits``), and one that reads all of it.  Must
-not know what is done about an index that lies.
+Owns: a check that reads little of the log file (``indexes_fit``), and a check for tests that reads
+all of it.  Must not know what follows from a wrong index.
 """
 
 from sparklog.errors import CorruptLogError
@@ -12,7 +12,7 @@ from sparklog.types import NO_TIMESTAMP
 
 
 def indexes_fit(segment: Segment) -> bool:
-    """Whether the last entries are true, and no index is empty that must not be."""
+    """Whether the last entries are right, and no index is empty that must have entries."""
     try:
         return _offset_index_fits(segment) and _time_index_fits(segment)
     except (IndexDamageError, CorruptLogError):
@@ -25,7 +25,9 @@ def _offset_index_fits(segment: Segment) -> bool:
     if entry.position == 0:
         # Without entries no batch may start behind the first interval.
         starts = (span.position for span in segment.spans_from(entry))
-        return index.entries == 0 and all(start <= segment.interval for start in starts)
+        return index.entries == 0 and all(
+            start <= segment.indexes.interval_bytes for start in starts
+        )
     within = segment.base_offset <= entry.offset < segment.next_offset
     return within and bool(next(segment.spans_from(entry), None))
 
@@ -36,7 +38,7 @@ def _time_index_fits(segment: Segment) -> bool:
     last = segment.time_index.last()
     if last.timestamp < 0 or not segment.base_offset <= last.offset < segment.next_offset:
         return False
-    # Retention goes by this timestamp, so it must be one that a batch has.
+    # Retention uses this timestamp, so a batch must have it.
     start = segment.offset_index.lookup(last.offset)
     for span in segment.spans_from(start):
         if span.last_offset >= last.offset:
@@ -45,7 +47,7 @@ def _time_index_fits(segment: Segment) -> bool:
 
 
 def check_segment(segment: Segment) -> None:
-    """Every batch in order, every index entry true."""
+    """Assert that every batch is in order and every index entry is right."""
     expected = segment.base_offset
     by_position: dict[int, int] = {}
     begins: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""The segments of one log, in order, and the questions that may touch several of them.
+"""The segments of one log in order, with the reads and lookups across segments.
 
-Owns: which segment holds an offset, reads and lookups across segments.  Must not know roles, rules
-or durability.
+Owns: which segment holds an offset, and operations on several segments.  Must not know roles,
+retention or durability.
 """
 
 from bisect import bisect_right
@@ -14,6 +14,7 @@ from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_checks import check_segment
+from sparklog.executors.log.segment_read import find_batches
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
@@ -21,7 +22,7 @@ from sparklog.wire.records.batch import BatchHeader, Buffer
 
 
 class AppendInfo(NamedTuple):
-    """Where an append went; ``position`` is in the log file of its segment."""
+    """Where an append was written; ``position`` is in the log file of the segment."""
 
     base_offset: int
     last_offset: int
@@ -33,10 +34,10 @@ class AppendInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRead:
-    """Whole batches; the first may begin below the offset that was asked for.
+    """Whole batches; the first batch may begin below the fetch offset.
 
-    ``aborted``: transactions with data among them, when they were asked for.  ``region`` is None
-    when there is nothing (size 0); else whoever took it releases it.
+    ``aborted`` are aborted transactions with data among the batches, if asked for.  ``region`` is
+    None without batches (``size`` 0); otherwise the caller releases it.
     """
 
     region: Region | None
@@ -46,13 +47,13 @@ class LogRead:
 
 
 class SegmentList:
-    """Oldest first; never empty; the last one is active."""
+    """The segments, oldest first; there is always an active segment, the last."""
 
     __slots__ = ("_segments", "may_have_aborted")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._segments = list(segments)
-        #: Whether transaction indexes are worth a look.
+        #: Whether any transaction index may have entries.
         self.may_have_aborted = any(segment.txn_index.entries for segment in self._segments)
 
     def __len__(self) -> int:
@@ -82,7 +83,7 @@ class SegmentList:
         return sum(segment.size for segment in self._segments)
 
     def use(self, files: FileCache) -> None:
-        """Let go of the files that are open, and open them through this cache from now on."""
+        """Close the open files, and open files through this cache from now on."""
         for segment in self._segments:
             segment.close()
             segment.attach(files)
@@ -116,27 +117,28 @@ class SegmentList:
         self._segments.remove(segment)
 
     def base_below(self, offset: int) -> int:
-        """Where the segment begins that is the last after a cut at ``offset``, above the first."""
+        """The base offset of the last segment after a truncation to ``offset``."""
         return max(
             segment.base_offset for segment in self._segments if segment.base_offset < offset
         )
 
     def truncate_to(self, offset: int) -> None:
-        """Drop what ends at or above ``offset``, which lies above the first base offset."""
+        """Drop batches that end at or above ``offset``, which is above the first base offset."""
         while self.active.base_offset >= offset:
             self.active.remove()
             self._segments.pop()
         self.active.truncate_to(offset)
 
     def start_over(self, create: Callable[[], Segment]) -> None:
-        """Remove all files, then start with a new segment."""
-        # The newest first: what a crash leaves is still the beginning of a log.
+        """Remove all files, then start with a new segment from ``create``."""
+        # The newest first: after a crash the remaining segments are still the start of a log.
         for segment in reversed(self._segments):
             segment.remove()
         self._segments[:] = [create()]
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """The segment that holds ``offset`` and those after it; all for an offset before them."""
+        """The segment that holds ``offset`` and all later segments; all segments for an earlier
+        offset."""
         if offset >= self._segments[-1].base_offset:
             index = len(self._segments) - 1
         else:
@@ -151,7 +153,7 @@ class SegmentList:
         """See ``Log.read``; the offsets are in range."""
         if offset < end_offset:
             for segment in self.from_offset(offset):
-                found = segment.find(offset, max_bytes, end_offset, min_one)
+                found = find_batches(segment, offset, max_bytes, end_offset, min_one)
                 if found is None:
                     continue
                 position, size, first_offset = found
@@ -188,11 +190,11 @@ class SegmentList:
 def restore_producers(
     producers: ProducerState, snapshots: SnapshotFiles, segments: SegmentList, now_ms: int
 ) -> int:
-    """Producer state as of the log's end; how many batches had to be read again.
+    """Restore the producer state as of the log's end; return how many batches were replayed.
 
-    Snapshots that are missing where segments begin are written again: once retention has deleted
-    the segments before them, older snapshots lead nowhere.  Transaction indexes that are stale are
-    made anew on the way, which for their sake begins before the first of them.
+    Missing snapshots at the base offsets of segments are written again: once retention has deleted
+    earlier segments, older snapshots are of no use.  Stale transaction indexes are rebuilt on the
+    way, so the replay begins before the first stale index.
     """
     snapshots.keep_between(segments[0].base_offset, segments.end_offset)
     stale = [segment.base_offset for segment in segments if segment.txn_index.stale]

@@ -1,10 +1,10 @@
-"""Reading a sealed segment again to see whether its bytes are those that were written.
+"""The check of a sealed segment for damage.
 
-Owns: the check of every batch, in steps, and where the sound part goes on behind damage.  Must not
-know the other segments, who asks, or how often.
+Owns: the check of every batch, in steps, and where the sound part continues after damage.  Must not
+know the other segments, who asks for a check, or how often.
 
-Where the sound part goes on is told by the segment's offset index, whose entries name the last
-offset of the batch that they lead to, or by the end of the segment.  From there the range is made
+The segment's offset index tells where the sound part continues, because an entry names the last
+offset of its batch; otherwise the end of the segment tells.  From there the range is made
 smaller: a batch inside it counts as sound only if a chain of sound batches leads from it to that
 place.  Records that happen to hold batches are not taken for batches of the log.
 """
@@ -23,7 +23,7 @@ from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.wire.records.batch import BATCH_OVERHEAD, MAGIC_V2, BatchHeader, read_header
 
-#: One step ends after so many bytes, or after so many batches, whatever comes first.
+#: One step ends after this many bytes or this many batches, whichever comes first.
 STEP_BYTES: Final = 1 << 20
 STEP_BATCHES: Final = 1000
 #: A check near an offset goes so much further than the index entry behind it.
@@ -37,7 +37,7 @@ _MAGIC_AT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a sound batch begins, or the segment ends."""
+    """The position and offset of a sound batch, or of the end of the segment."""
 
     position: int
     offset: int
@@ -58,11 +58,11 @@ class SegmentScrub:
         end_offset: int,
         around: int | None = None,
     ) -> None:
-        """``end_offset``: where the segment ends.  With ``around`` only the batches near that
+        """``end_offset`` is the end of the segment.  With ``around`` only the batches near that
         offset are checked."""
         self.found: list[DamagedRange] = []
         self._taken = 0
-        #: Where the check began, and how far it is.
+        #: The positions where the check began and where it is.
         self.began = 0
         self.position, self.next_offset = 0, files.base_offset
         self._files = files
@@ -72,7 +72,7 @@ class SegmentScrub:
         self._around = around
 
     def go_on(self) -> int:
-        """Check some more batches; how many bytes they have.  Raises StorageError."""
+        """Check some more batches; return their bytes, 0 at the end.  Raises StorageError."""
         handle = self._files.half.open(self._files.log_path)
         try:
             window = ScanWindow(handle)
@@ -90,12 +90,12 @@ class SegmentScrub:
             handle.close()
 
     def take_new(self) -> list[DamagedRange]:
-        """What was found since this was asked last."""
+        """The damaged ranges that were found since the last call."""
         taken, self._taken = self._taken, len(self.found)
         return self.found[taken:]
 
     def _begin_near(self, window: ScanWindow, offset: int) -> None:
-        """Leave out what is far from ``offset``."""
+        """Limit the check to the batches near ``offset``."""
         entries = self._index_entries()
         below = bisect_left(entries, offset, key=lambda entry: entry.offset)
         if below < len(entries):
@@ -134,7 +134,7 @@ class SegmentScrub:
     def _look(
         self, window: ScanWindow, position: int, next_offset: int
     ) -> tuple[BatchHeader | None, str | None]:
-        """The batch at a position, and what is wrong with it apart from its epoch."""
+        """The batch at a position, and its damage apart from its leader epoch."""
         header = window.header(position)
         if header is None:
             return None, f"a batch header is cut off after {window.size - position} bytes"
@@ -157,7 +157,7 @@ class SegmentScrub:
             return None
         return f"base offset is {header.base_offset} where {next_offset} must follow"
 
-    # behind damage
+    # after damage
 
     def _range_at(self, window: ScanWindow, reason: str) -> DamagedRange:
         position, next_offset = self.position, self.next_offset
@@ -206,7 +206,7 @@ class SegmentScrub:
                 return None
             if first is None:
                 if header.base_offset <= next_offset:
-                    return None  # what is damaged has held at least one offset
+                    return None  # a damaged range held at least one offset
                 first = _Place(position, header.base_offset)
             elif header.base_offset != next_offset:
                 return None

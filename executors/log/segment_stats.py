@@ -1,8 +1,8 @@
-"""Measuring a segment that takes no more appends, and telling whether an old measure still holds.
+"""The measurement of a sealed segment, and the check whether an old measurement still holds.
 
-Owns: the work on one segment's files that a worker thread does: its statistics, and its indexes
-along the way, because both come out of one walk over its batches.  Must not know the other
-segments, or what is asked of the statistics.
+Owns: the work of a worker thread on one segment's files: its statistics, and its indexes too,
+because one walk over the batches gives both.  Must not know the other segments, or who uses the
+statistics.
 """
 
 import logging
@@ -30,9 +30,9 @@ from sparklog.storage_backends.base import FileHalf, MissingPathError
 from sparklog.types import MAX_INT64, TimestampType
 from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 
-#: Batches are read so many bytes at a time.
+#: Bytes of batches that one read takes.
 _GROUP_BYTES: Final = 1 << 20
-#: Says nothing, for records that cannot be decoded.
+#: The range of records that cannot be decoded: any timestamp.
 _ANY_TIME: Final = (-MAX_INT64 - 1, MAX_INT64)
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFiles:
-    """Where a segment is and how much of it counts; no more than its files is touched here."""
+    """The files of one segment, for any thread; nothing else of the segment is used here."""
 
     half: FileHalf
     base_offset: int
@@ -97,13 +97,13 @@ class SegmentFiles:
         return stats if stats.ranges is not None and self._is_of_log(stats) else None
 
     def mend(self, path: str, packed: bytes) -> None:
-        """Put the entries that the log asks for into an index file that has others."""
+        """Write the right entries to an index file that has other entries."""
         if self.read(path) != packed:
             logger.warning("%s does not fit its log: it is made anew", path)
             replace_file(self.half, path, packed, durable=True)
 
     def write_stats(self, stats: SegmentStats) -> None:
-        """Whole or not at all, unless the machine crashes."""
+        """Replace the ``.stats``, atomically unless the machine crashes."""
         data = encode_stats(stats, self.base_offset)
         replace_file(self.half, self.stats_path, data, durable=False)
 
@@ -114,7 +114,7 @@ class SegmentFiles:
             return None
 
     def _is_of_log(self, stats: SegmentStats) -> bool:
-        """Whether size and last batch are those that were measured."""
+        """Whether the size and the last batch of the log file are as measured."""
         if stats.log_size != self.log_size or not 0 <= stats.last_position < self.log_size:
             return False
         head = self.half.read(self.log_path, stats.last_position, BATCH_OVERHEAD)
@@ -130,7 +130,7 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a segment's files are to hold: whole index files, and the statistics."""
+    """The result of a measurement: the contents of both index files, and the statistics."""
 
     offsets: bytes
     times: bytes
@@ -138,7 +138,7 @@ class Measured:
 
 
 class Measuring:
-    """A segment that is being measured: ``go_on`` until it says False, then ``finish``.
+    """A running measurement: call ``go_on`` until it returns False, then ``finish``.
 
     ``go_on`` blocks, and may run in any thread.  It raises StorageError, and CorruptLogError where
     the log is damaged.
@@ -154,7 +154,7 @@ class Measuring:
         self._last: tuple[BatchHeader, int] | None = None
 
     def go_on(self) -> bool:
-        """Measure some more of the log; whether there is any left."""
+        """Measure some more batches; return whether any are left."""
         files = self.files
         handle = files.half.open(files.log_path)
         group: list[tuple[BatchHeader, bytes]] = []
@@ -177,13 +177,13 @@ class Measuring:
         return self._position < files.log_size
 
     def finish(self) -> "Measured":
-        """What was found out; nothing is written yet.  Does not block."""
+        """The result; nothing is written yet.  Does not block."""
         self._builder.finish()
         offsets, times = bytes(self._builder.offsets), bytes(self._builder.times)
         return Measured(offsets=offsets, times=times, stats=self._stats(offsets, times))
 
     def _note(self, header: BatchHeader, position: int) -> None:
-        """Index a batch; where it gets an entry its interval begins."""
+        """Index a batch; a batch with an entry begins a new interval."""
         entries = len(self._builder.offsets)
         self._builder.add(header.last_offset, position, header.size, header.max_timestamp)
         if len(self._builder.offsets) > entries:

@@ -1,7 +1,7 @@
 """The ``.snapshot`` files of a log: producer state at certain offsets.
 
-Owns: which snapshots exist, writing, loading the newest whole one, and dropping those that nobody
-needs.  Must not know what is in them.
+Owns: which snapshots exist, their writing, loading the newest whole snapshot, and dropping obsolete
+snapshots.  Must not know the contents of a snapshot.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from sparklog.wire.records.control import EndTxnMarker
 
 
 class ProducerState(Protocol):
-    """What a log needs of ``ProducerStateManager``."""
+    """The part of ``ProducerStateManager`` that a log needs."""
 
     def replay(
         self, header: BatchHeader, now_ms: int = 0, marker: EndTxnMarker | None = None
@@ -33,7 +33,7 @@ class ProducerState(Protocol):
 
 
 class SnapshotFiles:
-    """Offsets of the snapshots in one folder, ascending."""
+    """The snapshots in one partition directory, by offset."""
 
     __slots__ = ("_folder", "_half", "offsets")
 

@@ -1,7 +1,7 @@
-"""Walking the batches of a log file by their headers.
+"""Walks over the batches of a log file by their headers.
 
-Owns: stepping from batch to batch with few, small reads, and refusing steps that cannot be; reading
-the markers among them.  Must not know other records or checksums.
+Owns: the steps from batch to batch with few, small reads, the refusal of impossible lengths, and
+the reading of markers.  Must not know other records or checksums.
 """
 
 import struct
@@ -25,7 +25,7 @@ _PEEK: Final = struct.Struct(">q15xi8xq")
 
 
 class BatchSpan(NamedTuple):
-    """Where a batch is in its file, and what is in it."""
+    """The position and size of a batch, its offsets and its largest timestamp."""
 
     position: int
     size: int
@@ -54,7 +54,7 @@ def iter_headers(handle: FileHandle, position: int, end: int) -> Iterator[tuple[
 
 
 def marker_at(handle: FileHandle, position: int, header: BatchHeader) -> EndTxnMarker | None:
-    """What the control batch there says; None when it is no marker.  Raises CorruptLogError."""
+    """The marker in a control batch; None if it holds none.  Raises CorruptLogError."""
     if header.size > CONTROL_BYTES_MAX:
         raise CorruptLogError(handle.path, position, f"a control batch of {header.size} bytes")
     try:

@@ -1,7 +1,7 @@
-"""The ``.stats`` sidecar of a segment: what its log and its indexes hold, and when its records are.
+"""The ``.stats`` file of a segment: the state of its log file and indexes, and timestamp ranges.
 
-Owns: bytes <-> values, and the questions whether they describe a given file.  Must not know who
-measures.  Kafka has no such file and passes it by.
+Owns: bytes <-> values, and the checks whether they describe a given file.  Must not know who
+measures.  Kafka has no such file and ignores it.
 
 Layout, big endian.  Header: magic ``SLST``, version i16 = 1, CRC-32C u32 of the rest of the header,
 size of the log file i64, next offset i64, position i64 and CRC u32 of the last batch, largest
@@ -31,7 +31,7 @@ _FIELDS: Final = struct.Struct(">qqqIqqiIiIiI")
 _INTERVAL: Final = struct.Struct(">iqq")
 _NOT_MEASURED: Final = -1
 
-#: Bytes of the header, which can be read and believed alone.
+#: Bytes of the header, which has its own checksum.
 STATS_HEADER_BYTES: Final = _PREFIX.size + _FIELDS.size
 
 
@@ -47,7 +47,7 @@ class TimestampRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentStats:
-    """A segment as it was when it was measured; ``ranges`` None: only the files were."""
+    """A segment at its measurement; ``ranges`` is None if only the files were measured."""
 
     log_size: int
     next_offset: int
@@ -111,7 +111,7 @@ def decode_stats(data: bytes, base_offset: int) -> SegmentStats:
 def ranges_between(
     ranges: Sequence[TimestampRange], start: int, end: int
 ) -> Iterable[TimestampRange]:
-    """Those that hold an offset in [start, end)."""
+    """The ranges that hold an offset in [start, end)."""
     first = max(0, bisect_right(ranges, start, key=lambda each: each.first_offset) - 1)
     for each in ranges[first:]:
         if each.first_offset >= end:

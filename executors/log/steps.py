@@ -1,7 +1,7 @@
-"""Work that is part looking at state and part blocking: a generator of the blocking parts.
+"""Work in steps: a generator that reads state itself and yields its blocking parts.
 
-Owns: the shape, and running one through at once.  Must not know the work.  Whoever has an event
-loop runs the parts in worker threads instead.
+Owns: the type of such a generator, and a runner for callers without an event loop.  Must not know
+the work.  Callers with an event loop run the blocking parts in worker threads.
 """
 
 from collections.abc import Callable, Generator
@@ -15,7 +15,7 @@ Steps = Generator[Callable[[], Any], Any, T]
 
 
 def run_through(steps: Steps[T]) -> T:
-    """Every part here and now."""
+    """Run all blocking parts in this thread."""
     try:
         part = next(steps)
         while True:

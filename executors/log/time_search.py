@@ -1,7 +1,7 @@
-"""Finding records by their timestamps, over the segments of one log.
+"""The search for records by their timestamps in the segments of one log.
 
-Owns: which segment and which batch to look into, and the parts of it that block, as steps: walking
-over headers, decoding one batch.  Must not know what the log does meanwhile, only whether its ends
+Owns: which segments and batches to search, and the blocking parts as steps: walks over headers, and
+the decoding of one batch.  Must not know what the log does meanwhile, only whether its ends
 have moved.
 """
 
@@ -30,9 +30,9 @@ Search = Callable[[int], Steps[OffsetTimestamp | None]]
 
 
 class TimeSearch:
-    """Records of one log by their timestamps: steps, those of one log one after the other.
+    """The searches of one log; run the steps of one log one after the other.
 
-    ``on_damage`` is told of what is wrong with the log, which then is raised.
+    ``on_damage`` is called with damage of the log before the error is raised.
     """
 
     __slots__ = ("_ends", "_epochs", "_on_damage", "_segments")
@@ -53,7 +53,7 @@ class TimeSearch:
     def first_from(self, timestamp: int) -> Steps[OffsetTimestamp | None]:
         """The first record with at least this timestamp, or None; exact in any order of times.
 
-        Records that cannot be decoded are passed by.  Beyond SEARCH_BYTES_MAX of records a lower
+        Records that cannot be decoded are skipped.  Beyond SEARCH_BYTES_MAX of records a lower
         bound: no record before that offset has such a timestamp.
         """
         return self._search(partial(first_at_or_after, self._segments, timestamp))
@@ -76,7 +76,7 @@ class TimeSearch:
 def search_until_settled(
     search: Search, ends: Callable[[], tuple[int, int]]
 ) -> Steps[OffsetTimestamp | None]:
-    """``search`` again when ``ends`` moved meanwhile: the log start, and how often it was cut."""
+    """``search`` again while ``ends`` changes: the log start and the number of truncations."""
     while True:
         before = ends()
         try:

@@ -5,8 +5,8 @@ Owns: entries in a file that exists only while there are some, in the order of t
 
 An entry, big endian (``AbortedTxn``): version i16 = 0, producer id, first offset, last offset (of
 the marker) and last stable offset as of the marker, i64 each.  Without an entry, a reader would
-take aborted data for committed, so unlike the other indexes this one is never a mere hint: what
-cannot be right is made anew from the log.
+take aborted data for committed, so unlike the other indexes this index is no hint: wrong entries
+are rebuilt from the log.
 """
 
 import struct
@@ -37,7 +37,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """State of one file; it is opened through the cache for every use."""
+    """One index file; the file cache opens it for every use."""
 
     __slots__ = ("_files", "_half", "_leftover", "base_offset", "entries", "path", "stale")
 
@@ -47,9 +47,9 @@ class TxnIndex:
         self.path = path
         self.base_offset = base_offset
         self.entries = 0
-        #: What the file says is not known or not true: ``replace`` comes before any other use.
+        #: The contents of the file are unknown or wrong: call ``replace`` before any other use.
         self.stale = False
-        #: The file may be there although it should not.
+        #: The file may exist although it should not.
         self._leftover = False
 
     @property
@@ -67,9 +67,9 @@ class TxnIndex:
     # writing
 
     def append(self, aborted: AbortedTxn) -> None:
-        """Add the entry of a marker that is about to be written.
+        """Add the entry of a marker before the marker is written.
 
-        Raises StorageError, and nothing has changed.
+        Raises StorageError, and then nothing has changed.
         """
         try:
             if not self.entries:
@@ -82,7 +82,7 @@ class TxnIndex:
         self.entries += 1
 
     def undo(self) -> None:
-        """The marker of the last entry was not written after all."""
+        """Remove the last entry, because its marker was not written."""
         self._cut(self.entries - 1)
 
     def truncate_to(self, offset: int) -> None:
@@ -102,7 +102,7 @@ class TxnIndex:
             self._leftover = False
 
     def replace(self, aborted: Sequence[AbortedTxn]) -> None:
-        """Put these entries in place of all there are, durably.  Raises StorageError."""
+        """Replace all entries, durably.  Raises StorageError."""
         self._files.drop(self.path)
         if aborted:
             self._half.put(self.path, b"".join(_ENTRY.pack(_VERSION, *txn) for txn in aborted))
@@ -113,7 +113,7 @@ class TxnIndex:
     # reading
 
     def collect(self, start: int, end: int) -> tuple[list[AbortedTxn], bool]:
-        """Transactions with offsets in [start, end), and whether later segments have no more."""
+        """Transactions with offsets in [start, end), and whether no later segment has more."""
         found: list[AbortedTxn] = []
         data = self._read()
         for index in range(self._first_ending_from(data, start), self.entries):

@@ -7,10 +7,10 @@ directories, checkpoints, and checks of the disk.  Must not know partitions' rol
 from sparklog.executors.log_dirs.broker_dir import BrokerDir, BrokerStartError
 from sparklog.executors.log_dirs.checkpoints import LogCheckpoints
 from sparklog.executors.log_dirs.disk_watch import DiskWatch
-from sparklog.executors.log_dirs.log_dirs import LogDirs, open_data_dirs, take_folders
+from sparklog.executors.log_dirs.log_dirs import LogDirs, lock_log_dirs, open_data_dirs
 from sparklog.executors.log_dirs.log_watch import LogWatch
-from sparklog.executors.log_dirs.lost_dirs import put_aside, remove_remains
-from sparklog.executors.log_dirs.partition_dirs import delete_folder, parse_lost
+from sparklog.executors.log_dirs.lost_dirs import delete_lost_dir, set_aside_lost_dir
+from sparklog.executors.log_dirs.partition_dirs import delete_partition_dir, parse_lost_dir
 from sparklog.executors.log_dirs.stray_dirs import StrayDirs
 
 __all__ = [
@@ -21,10 +21,10 @@ __all__ = [
     "LogDirs",
     "LogWatch",
     "StrayDirs",
-    "delete_folder",
+    "delete_lost_dir",
+    "delete_partition_dir",
+    "lock_log_dirs",
     "open_data_dirs",
-    "parse_lost",
-    "put_aside",
-    "remove_remains",
-    "take_folders",
+    "parse_lost_dir",
+    "set_aside_lost_dir",
 ]

@@ -1,7 +1,7 @@
-"""The folder ``broker-<id>``: a broker's identity on the disk and its notes to its next start.
+"""One log directory of a broker, ``broker-<id>``: its identity and its checkpoints.
 
-Owns: ``meta.properties``, the lock, the clean-shutdown marker and two offset checkpoints, all in
-Kafka's formats.  Must not know partitions' files or the network.  Everything here blocks.
+Owns: ``meta.properties``, the lock, the clean-shutdown file and two offset checkpoints, all in
+Kafka's formats.  Must not know partitions' files or the network.  All calls block.
 """
 
 import base64
@@ -22,16 +22,16 @@ LOCK_FILE = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
-#: Written to find out whether a disk still works.
+#: The file that a probe writes to find out whether the disk works.
 PROBE_FILE = ".probe"
-#: A line of meta.properties that is ours alone.
+#: A line of meta.properties that Kafka does not have.
 DIRECTORIES = "sparklog.directory.ids"
 
 logger = logging.getLogger(__name__)
 
 
 class BrokerStartError(StartError):
-    """A broker that cannot start; ``kind`` tells the supervisor what to make of it."""
+    """A broker cannot start; ``kind`` tells the supervisor why."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -43,10 +43,11 @@ class BrokerStartError(StartError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """Whose folder it is (``org.apache.kafka.metadata.properties.MetaProperties``, version 1).
+    """The owner of a log directory (``org.apache.kafka.metadata.properties.MetaProperties``,
+    version 1).
 
-    ``directories`` are the ids of all folders of a broker that has several, itself among them;
-    Kafka leaves such a line alone.
+    ``directories`` are the directory ids of all log directories of a broker that has several, this
+    one included.  Kafka ignores the line.
     """
 
     cluster_id: str
@@ -98,7 +99,7 @@ def _read_id(text: str) -> UUID:
 
 
 def _read_epoch(marker: bytes) -> int:
-    """Of a clean stop; -1 when the marker does not tell."""
+    """The broker epoch of a clean stop; -1 if the marker holds none."""
     try:
         epoch = json.loads(marker)["brokerEpoch"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -107,8 +108,11 @@ def _read_epoch(marker: bytes) -> int:
 
 
 class BrokerDir:
-    """A locked folder.  ``clean``: the last broker stopped cleanly here, in the registration of
-    ``clean_epoch``; its marker is gone now."""
+    """A locked log directory.
+
+    ``clean`` says that the last broker stopped cleanly here, with the broker epoch ``clean_epoch``;
+    the marker file is deleted by then.
+    """
 
     def __init__(self, half: FileHalf, path: str, meta: MetaProperties, lock: Lock) -> None:
         self.half = half
@@ -123,7 +127,7 @@ class BrokerDir:
 
     @property
     def location(self) -> str:
-        """Its path or URL, for people."""
+        """The path or URL, for messages."""
         return location_of(self.half, self.path)
 
     @classmethod
@@ -138,11 +142,19 @@ class BrokerDir:
         new_id: UUID,
         directories: tuple[UUID, ...] = (),
     ) -> "BrokerDir":
-        """Lock the folder and check that it is ours; make it when it may be ``new``.
+        """Lock the log directory and check that it belongs to this broker.
 
-        ``new_id`` becomes the directory id of a new folder; ``directories`` are those of all the
-        broker's folders, if it has several.  Raises BrokerStartError (``not_here``,
-        ``foreign_cluster``, ``config``), LockedError, StorageError.
+        Args:
+            half: the store of the data directory.
+            path: the log directory in that store.
+            cluster_id: the cluster that the directory must belong to.
+            node_id: the broker that the directory must belong to.
+            new: create the directory if it does not exist.
+            new_id: the directory id of a new log directory.
+            directories: the ids of all log directories of the broker, if it has several.
+
+        Raises BrokerStartError (``not_here``, ``foreign_cluster``, ``config``), LockedError,
+        StorageError.
         """
         if not half.is_folder(path):
             if not new:
@@ -159,23 +171,23 @@ class BrokerDir:
                 new_id=new_id,
                 directories=directories,
             )
-            folder = cls(half, path, meta, lock)
-            folder._remove_leftovers()
-            folder._read_notes()
+            log_dir = cls(half, path, meta, lock)
+            log_dir._remove_leftovers()
+            log_dir._read_notes()
         except BaseException:
             lock.release()
             raise
-        return folder
+        return log_dir
 
     def write_checkpoints(
         self,
         recovery_points: Mapping[TopicPartition, int],
         log_starts: Mapping[TopicPartition, int],
     ) -> None:
-        """Both checkpoints, durably.
+        """Write both checkpoints, durably.
 
-        The log starts first: a recovery point that deletion has moved must not be found without the
-        log start that moved it.
+        The log starts come first: deletion moves the recovery point together with the log start, so
+        a start must not find the new recovery point without the new log start.
         """
         self.half.put(f"{self.path}/{LOG_STARTS}", encode_offsets(dict(sorted(log_starts.items()))))
         self.half.put(
@@ -183,7 +195,7 @@ class BrokerDir:
         )
 
     def write_clean_marker(self, broker_epoch: int) -> None:
-        """The last thing of a clean stop (``CleanShutdownFileHandler``)."""
+        """Write the clean-shutdown file, the last step of a stop (``CleanShutdownFileHandler``)."""
         document = {"version": 0, "brokerEpoch": broker_epoch}
         self.half.put(f"{self.path}/{CLEAN_MARKER}", json.dumps(document).encode())
 
@@ -191,13 +203,13 @@ class BrokerDir:
         self._lock.release()
 
     def probe(self) -> None:
-        """Write something and make it durable.  Raises StorageError when the disk cannot, or when
-        this folder is not there any more."""
+        """Write a file durably.  Raises StorageError when the disk fails, or when this log
+        directory does not exist any more."""
         self.require_here()
         self.half.put(f"{self.path}/{PROBE_FILE}", b"")
 
     def require_here(self) -> None:
-        """Raises StorageError when the folder is gone, or another one is in its place."""
+        """Raise StorageError if the log directory is gone, or another one is in its place."""
         try:
             found = read_meta(self.half, self.path)
         except BrokerStartError as error:
@@ -209,13 +221,13 @@ class BrokerDir:
             )
 
     def _remove_leftovers(self) -> None:
-        """What a predecessor that was killed had half written, here and in partitions' folders."""
+        """Remove what a killed predecessor left half written, here and in partition directories."""
         half, path = self.half, self.path
         half.remove_leftovers(path)
-        folders = [name for name in half.list(path) if half.is_folder(f"{path}/{name}")]
-        for name in folders:
+        partition_names = [name for name in half.list(path) if half.is_folder(f"{path}/{name}")]
+        for name in partition_names:
             half.remove_leftovers(f"{path}/{name}")
-        self.partition_names = tuple(folders)
+        self.partition_names = tuple(partition_names)
 
     def _read_notes(self) -> None:
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
@@ -234,19 +246,19 @@ class BrokerDir:
         try:
             return decode_offsets(self.half.read(path))
         except DecodeError as error:
-            # Recovery reads more than it must, and what DeleteRecords hid inside a segment shows
-            # again (as in Kafka); no record is lost.
+            # Recovery then reads more than it must, and records that DeleteRecords hid inside a
+            # segment are visible again (as in Kafka); no record is lost.
             logger.warning("%s is ignored: %s", path, error)
             return {}
 
 
 def location_of(half: FileHalf, path: str) -> str:
-    """A folder as people know it: a path where it is one."""
+    """A directory for messages: a path for local files, otherwise a URL."""
     return f"{half.url.removeprefix('file://')}/{path}"
 
 
 def read_meta(half: FileHalf, path: str) -> MetaProperties | None:
-    """Whose folder it is; None when it is not there yet.  Raises BrokerStartError, StorageError."""
+    """Read ``meta.properties``; None if there is none.  Raises BrokerStartError, StorageError."""
     file = f"{path}/{META_PROPERTIES}"
     if not half.exists(file):
         return None

@@ -1,6 +1,6 @@
-"""What a broker writes down of its logs: recovery points and log starts, per folder.
+"""The checkpoints of a broker's logs: recovery points and log starts, per log directory.
 
-Owns: the order of the writes.  Must not know when they are due.
+Owns: the order of the writes.  Must not know when a write is due.
 """
 
 import asyncio
@@ -24,38 +24,44 @@ NO_LOG_STARTS: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class LogCheckpoints:
-    """``logs_in`` gives the open logs of a folder; ``suspect`` hears of one that refuses writes."""
+    """The checkpoints of all log directories.
+
+    ``logs_in`` returns the open logs of a log directory.  ``suspect`` is called with a log
+    directory whose checkpoint cannot be written.
+    """
 
     def __init__(
         self,
-        folders: LogDirs,
+        log_dirs: LogDirs,
         logs_in: Callable[[BrokerDir], Iterable[Log]],
         suspect: Callable[[BrokerDir], None],
     ) -> None:
-        self._folders = folders
+        self._log_dirs = log_dirs
         self._logs_in = logs_in
         self._suspect = suspect
         self._writing = asyncio.Lock()
-        #: What is on the disk, where it was written since the start.
+        #: The offsets on the disk, for log directories that were written since the start.
         self._written: dict[BrokerDir, _Offsets] = {}
-        #: Where a write is under way, or has failed.
+        #: The log directories where a write is running or has failed.
         self._unsure: set[BrokerDir] = set()
 
     def allow(self, log: Log) -> bool:
-        """Whether a log may end, and start, where it says that it is sure to, as to the disk."""
+        """Whether the checkpoint on the disk allows the log to be truncated as announced: neither
+        its recovery point nor its log start is above that of the log."""
         tp = log.topic_partition
-        folder = self._folders.find(tp)
-        if folder is None or folder in self._unsure:
+        log_dir = self._log_dirs.find(tp)
+        if log_dir is None or log_dir in self._unsure:
             return False
-        points, starts = self._written.get(folder, (folder.recovery_points, folder.log_starts))
+        points, starts = self._written.get(log_dir, (log_dir.recovery_points, log_dir.log_starts))
         return points.get(tp, 0) <= log.recovery_point and starts.get(tp, 0) <= log.log_start_offset
 
     async def note(self, opened: Iterable[TopicPartition]) -> None:
-        """Logs were opened: the checkpoint on the disk names them before they take records.
+        """Name newly opened logs in the checkpoint before they take records.
 
-        Were the folder of one lost afterwards, the next start could not tell it from a new one.
+        If the directory of a partition were lost later, the next start could not tell the partition
+        from a new one otherwise.
         """
-        if any(self._folders.held(tp) is None for tp in opened):
+        if any(self._log_dirs.held(tp) is None for tp in opened):
             try:
                 await self.write()
             except StorageError as error:
@@ -66,28 +72,29 @@ class LogCheckpoints:
         log_starts: Mapping[TopicPartition, int] = NO_LOG_STARTS,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write all; what is known of replicas that are not open stays as it was.
+        """Write the checkpoints of all log directories; entries of closed replicas stay.
 
-        ``log_starts`` are written before they are true; ``then`` makes them so, before anything
-        else is written.  Raises StorageError when that fails in one folder; the others have theirs.
+        ``log_starts`` are new log starts that are written before the logs have them.  ``then``
+        applies them to the logs, before anything else is written.  Raises StorageError when a log
+        directory fails; the other log directories are written all the same.
         """
         failure: StorageError | None = None
         async with self._writing:  # an older state must not overwrite a newer one
-            for folder in self._folders:
-                points, starts = dict(folder.recovery_points), dict(folder.log_starts)
-                for log in self._logs_in(folder):
+            for log_dir in self._log_dirs:
+                points, starts = dict(log_dir.recovery_points), dict(log_dir.log_starts)
+                for log in self._logs_in(log_dir):
                     tp = log.topic_partition
                     points[tp] = log.recovery_point
                     starts[tp] = max(log.log_start_offset, log_starts.get(tp, 0))
-                self._unsure.add(folder)
+                self._unsure.add(log_dir)
                 try:
-                    await run_blocking(folder.write_checkpoints, points, starts)
+                    await run_blocking(log_dir.write_checkpoints, points, starts)
                 except StorageError as error:
                     failure = error
-                    self._suspect(folder)
+                    self._suspect(log_dir)
                 else:
-                    self._written[folder] = points, starts
-                    self._unsure.discard(folder)
+                    self._written[log_dir] = points, starts
+                    self._unsure.discard(log_dir)
             if failure is not None:
                 raise failure
             then()

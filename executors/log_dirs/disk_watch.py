@@ -1,10 +1,10 @@
-"""Finding out whether a disk still works, after something on it did not.
+"""Probes of a disk after an operation on it has failed.
 
-Owns: at most one probe per folder at a time, and what counts as a failed disk.  Must not know what
-lies on it.
+Owns: at most one probe per log directory at a time, and the decision that a disk has failed.  Must
+not know what lies on the disk.
 
-A disk that is full or read-only refuses writes and still serves what it holds, until it is mended;
-one that fails otherwise has failed for as long as the broker runs.
+A disk that is full or read-only refuses writes, and reads go on until the disk is repaired.  After
+any other error the disk counts as failed for as long as the broker runs.
 """
 
 import asyncio
@@ -16,35 +16,35 @@ from sparklog.errors import StorageError
 from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.storage_backends.blocking import run_blocking
 
-#: Troubles that go away without another disk.
+#: Errors that can pass without another disk.
 _PASSING: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE}
 )
 
 
 class DiskWatch:
-    """``on_failure`` is awaited once for each folder whose disk has failed.  ``close`` it."""
+    """Probes log directories; ``on_failure`` is awaited once for each that has failed."""
 
     def __init__(self, on_failure: Callable[[BrokerDir, StorageError], Awaitable[None]]) -> None:
         self._on_failure = on_failure
         self._probes: dict[int, asyncio.Task[None]] = {}
 
-    def suspect(self, folder: BrokerDir) -> None:
-        """Something that needs the disk has failed; look whether it was the disk."""
-        if id(folder) not in self._probes:
-            task = asyncio.get_running_loop().create_task(self._probe(folder))
-            self._probes[id(folder)] = task
+    def suspect(self, log_dir: BrokerDir) -> None:
+        """Probe a log directory after a failed operation, unless a probe is running."""
+        if id(log_dir) not in self._probes:
+            task = asyncio.get_running_loop().create_task(self._probe(log_dir))
+            self._probes[id(log_dir)] = task
 
     async def close(self) -> None:
-        """No probe is under way afterwards."""
+        """Wait for the running probes."""
         while self._probes:
             await asyncio.wait(self._probes.values())
 
-    async def _probe(self, folder: BrokerDir) -> None:
+    async def _probe(self, log_dir: BrokerDir) -> None:
         try:
-            await run_blocking(folder.probe)
+            await run_blocking(log_dir.probe)
         except StorageError as error:
             if error.code not in _PASSING:
-                await self._on_failure(folder, error)
+                await self._on_failure(log_dir, error)
         finally:
-            del self._probes[id(folder)]
+            del self._probes[id(log_dir)]

@@ -1,11 +1,12 @@
-"""A broker's folders, where its logs lie on several disks: whose, what is where, what works.
+"""The log directories of one broker, on one disk or several.
 
-Owns: the identity that they share, the choice of a folder for a new partition, and which of them
-work.  Must not know open logs or the network.  Taking them blocks.
+Owns: the identity that the log directories share, the choice of a log directory for a new
+partition, and which log directories work.  Must not know open logs or the network.
+``lock_log_dirs`` blocks.
 
-Every folder has a directory id, lock, marker and checkpoints of its own, and knows the directory
-ids of the others.  So a broker that finds one missing or empty knows that partitions may lie in it,
-and does not make them anew elsewhere.
+Every log directory has its own directory id, lock, clean-shutdown file and checkpoints, and knows
+the directory ids of the others.  So a broker that finds a log directory missing or empty knows that
+partitions may lie in it, and does not create them again elsewhere.
 """
 
 import logging
@@ -21,7 +22,7 @@ from sparklog.executors.log_dirs.broker_dir import (
     location_of,
     read_meta,
 )
-from sparklog.executors.log_dirs.partition_dirs import parse_folder
+from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.storage_backends.base import FileHalf, MissingPathError
 from sparklog.storage_backends.large_writes import DIRECT_APPEND_BYTES
 from sparklog.storage_backends.registry import open_file_half
@@ -31,76 +32,76 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderFailure:
-    """A folder that does not work: where, and why."""
+class LogDirFailure:
+    """A log directory that does not work, and why."""
 
     location: str
     error: StorageError
 
 
 class LogDirs:
-    """The folders of one broker.  ``working`` shrinks as disks fail, and ``failed`` grows."""
+    """The log directories of one broker; failed ones move from ``working`` to ``failed``."""
 
     def __init__(
         self,
         working: Sequence[BrokerDir],
-        failed: Sequence[FolderFailure] = (),
+        failed: Sequence[LogDirFailure] = (),
         directories: Sequence[UUID] = (),
     ) -> None:
         self.working = list(working)
         self.failed = list(failed)
-        #: Directory ids of this broker's folders, those included that are not here.
+        #: Directory ids of all log directories of this broker, missing ones included.
         self.directories = tuple(directories) or tuple(f.meta.directory_id for f in working)
         self._homes: dict[TopicPartition, BrokerDir] = {}
         self._taken = tuple(working)
-        for folder in working:
-            for name in folder.partition_names:
-                self._settle(name, folder)
+        for log_dir in working:
+            for name in log_dir.partition_names:
+                self._settle(name, log_dir)
 
     def __iter__(self) -> Iterator[BrokerDir]:
         return iter(tuple(self.working))
 
     @property
     def directory_id(self) -> UUID:
-        """By which the cluster knows this broker's disks: the id of its first folder ever."""
+        """The id of the broker's first log directory, by which the cluster knows its disks."""
         return self.directories[0]
 
     @property
     def clean(self) -> bool:
-        """Whether the last broker stopped cleanly in all of them, and in all at once."""
-        stops = {folder.clean_epoch for folder in self._taken}
-        whole = not self.failed and all(folder.clean for folder in self._taken)
+        """Whether the last broker stopped cleanly, in all log directories at the same stop."""
+        stops = {log_dir.clean_epoch for log_dir in self._taken}
+        whole = not self.failed and all(log_dir.clean for log_dir in self._taken)
         return whole and len(stops) <= 1
 
     @property
     def clean_epoch(self) -> int:
-        """The broker epoch of that stop; -1 when it is not known."""
+        """The broker epoch of the last clean stop; -1 if it is not known."""
         return self._taken[0].clean_epoch if self._taken else NO_BROKER_EPOCH
 
     @property
     def missing(self) -> tuple[UUID, ...]:
-        """Directory ids of folders that do not work or are not here."""
-        here = {folder.meta.directory_id for folder in self.working}
+        """Directory ids of log directories that have failed or are not here."""
+        here = {log_dir.meta.directory_id for log_dir in self.working}
         return tuple(directory for directory in self.directories if directory not in here)
 
     def release(self) -> None:
-        for folder in self._taken:
-            folder.release()
+        for log_dir in self._taken:
+            log_dir.release()
 
-    # what is where
+    # partitions
 
     def find(self, topic_partition: TopicPartition) -> BrokerDir | None:
-        """The folder that holds a partition; it may have failed."""
+        """The log directory of a partition; it may have failed."""
         return self._homes.get(topic_partition)
 
     def home(self, topic_partition: TopicPartition, *, is_new: bool) -> BrokerDir:
-        """The folder of a partition, chosen if none has it.
+        """The log directory of a partition; a partition without one gets one.
 
-        Raises StorageError when its folder does not work, or may be one that is missing, which it
-        cannot if the partition is new.
+        Raises StorageError when the log directory has failed.  A partition that is not ``is_new``
+        may lie in a missing log directory, so StorageError is raised then too.
         """
-        folder = self._homes.get(topic_partition) or self.held(topic_partition)
-        if folder is None:
+        log_dir = self._homes.get(topic_partition) or self.held(topic_partition)
+        if log_dir is None:
             if self.missing and not is_new:
                 raise StorageError(
                     f"{topic_partition} is in none of the data directories that work, and "
@@ -109,68 +110,69 @@ class LogDirs:
                 )
             return self.choose(topic_partition)
         for failure in self.failed:
-            if failure.location == folder.location:
+            if failure.location == log_dir.location:
                 raise failure.error
-        self._homes[topic_partition] = folder
-        return folder
+        self._homes[topic_partition] = log_dir
+        return log_dir
 
     def held(self, topic_partition: TopicPartition) -> BrokerDir | None:
-        """The folder whose checkpoint says that a log of this partition was opened in it before
-        this start, and not deleted since."""
+        """The log directory whose checkpoint names the partition: a former broker process opened
+        the log there, and it was not deleted since."""
         return next((f for f in self.working if topic_partition in f.recovery_points), None)
 
     def choose(self, topic_partition: TopicPartition) -> BrokerDir:
-        """A home for a new partition: where the fewest are.  Raises StorageError when none works.
+        """Give a new partition the log directory with the fewest partitions.
 
-        It counts from now on.
+        Raises StorageError when no log directory works.
         """
         if not self.working:
             raise StorageError("none of the broker's data directories works")
-        counts = Counter(id(folder) for folder in self._homes.values())
-        home = min(self.working, key=lambda folder: counts[id(folder)])
+        counts = Counter(id(log_dir) for log_dir in self._homes.values())
+        home = min(self.working, key=lambda log_dir: counts[id(log_dir)])
         self._homes[topic_partition] = home
         return home
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """The partition has been deleted."""
+        """Forget a deleted partition, and its checkpoint entries."""
         self._homes.pop(topic_partition, None)
-        for folder in self._taken:
-            folder.recovery_points.pop(topic_partition, None)
-            folder.log_starts.pop(topic_partition, None)
+        for log_dir in self._taken:
+            log_dir.recovery_points.pop(topic_partition, None)
+            log_dir.log_starts.pop(topic_partition, None)
 
-    def remember(self, topic_partition: TopicPartition, folder: BrokerDir) -> None:
-        """A deleted partition may still lie there: of its name none is made elsewhere."""
-        self._homes.setdefault(topic_partition, folder)
+    def remember(self, topic_partition: TopicPartition, log_dir: BrokerDir) -> None:
+        """Keep the log directory of a partition whose old directory may still be there, so that a
+        partition of the same name is not created elsewhere."""
+        self._homes.setdefault(topic_partition, log_dir)
 
-    def fail(self, folder: BrokerDir, error: StorageError) -> list[TopicPartition]:
-        """A folder works no more; the partitions that it held."""
-        if folder not in self.working:
+    def fail(self, log_dir: BrokerDir, error: StorageError) -> list[TopicPartition]:
+        """A log directory has failed; return the partitions in it."""
+        if log_dir not in self.working:
             return []
-        self.working.remove(folder)
-        self.failed.append(FolderFailure(location=folder.location, error=error))
-        logger.critical("%s does not work any more: %s", folder.location, error)
-        return [tp for tp, home in self._homes.items() if home is folder]
+        self.working.remove(log_dir)
+        self.failed.append(LogDirFailure(location=log_dir.location, error=error))
+        logger.critical("%s does not work any more: %s", log_dir.location, error)
+        return [tp for tp, home in self._homes.items() if home is log_dir]
 
-    def _settle(self, name: str, folder: BrokerDir) -> None:
-        tp = parse_folder(name)
+    def _settle(self, name: str, log_dir: BrokerDir) -> None:
+        tp = parse_partition_dir(name)
         if tp is None:
             return
-        other = self._homes.setdefault(tp, folder)
-        if other is not folder:
+        other = self._homes.setdefault(tp, log_dir)
+        if other is not log_dir:
             raise BrokerStartError(
                 "config",
-                f"{tp} lies in both {other.location} and {folder.location}; move one of the two "
+                f"{tp} lies in both {other.location} and {log_dir.location}; move one of the two "
                 "away",
             )
 
 
 def open_data_dirs(data_dirs: Sequence[str], direct_append_bytes: int) -> list[FileHalf]:
-    """The stores of these paths or URLs; nothing is locked or made.  Raises StorageError."""
+    """Open the stores of these paths or URLs, without a lock.  Raises StorageError."""
     options = {DIRECT_APPEND_BYTES: direct_append_bytes}
     return [open_file_half(each, options) for each in data_dirs]
 
 
-def take_folders(
+def lock_log_dirs(
     halves: Sequence[FileHalf],
     path: str,
     *,
@@ -179,11 +181,11 @@ def take_folders(
     new: bool,
     new_id: Callable[[], UUID],
 ) -> LogDirs:
-    """Lock a broker's folders and check that they are ours; make those that are not there.
+    """Lock the log directories of a broker, check their owner, and create missing ones.
 
-    All of them are made only when the broker may be ``new``; one of several whose disk is missing
-    has failed.  Raises BrokerStartError (``not_here``, ``foreign_cluster``, ``config``),
-    LockedError, and StorageError when none works.
+    A broker without any log directory gets them only if it may be ``new``.  If a disk of several is
+    missing, its log directory counts as failed.  Raises BrokerStartError (``not_here``,
+    ``foreign_cluster``, ``config``), LockedError, and StorageError when no log directory works.
     """
     survey = _Survey(halves, path)
     if not survey.known and not new:
@@ -197,7 +199,7 @@ def take_folders(
     try:
         for half in survey.usable:
             try:
-                folder = BrokerDir.take(
+                log_dir = BrokerDir.take(
                     half,
                     path,
                     cluster_id=cluster_id,
@@ -211,24 +213,24 @@ def take_folders(
             except StorageError as error:
                 survey.fail(half, error)
             else:
-                taken.append(folder)
+                taken.append(log_dir)
         if not taken:
             raise survey.failed[0].error
-        folders = LogDirs(taken, survey.failed, directories)
+        log_dirs = LogDirs(taken, survey.failed, directories)
     except BaseException:
-        for folder in taken:
-            folder.release()
+        for log_dir in taken:
+            log_dir.release()
         raise
-    if folders.missing:
-        logger.error("data directories are missing: %s", ", ".join(map(str, folders.missing)))
-    return folders
+    if log_dirs.missing:
+        logger.error("data directories are missing: %s", ", ".join(map(str, log_dirs.missing)))
+    return log_dirs
 
 
 class _Survey:
-    """What lies where, before anything is locked."""
+    """The state of the data directories before any lock."""
 
     def __init__(self, halves: Sequence[FileHalf], path: str) -> None:
-        self.failed: list[FolderFailure] = []
+        self.failed: list[LogDirFailure] = []
         self.known: list[FileHalf] = []
         self.empty: list[FileHalf] = []
         self.directories: list[UUID] = []
@@ -260,7 +262,7 @@ class _Survey:
 
     def fail(self, half: FileHalf, error: StorageError) -> None:
         location = location_of(half, self._path)
-        self.failed.append(FolderFailure(location=location, error=error))
+        self.failed.append(LogDirFailure(location=location, error=error))
         logger.error("%s does not work: %s", location, error)
 
     def _join(self, half: FileHalf, directories: Sequence[UUID]) -> None:

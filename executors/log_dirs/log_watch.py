@@ -1,10 +1,10 @@
-"""Looks whether the files of a broker's logs are still there.
+"""Periodic checks that the files of a broker's logs still exist.
 
-Owns: which logs are looked at when, and that it happens in a worker thread.  Must not know what
-becomes of a log whose files are gone.
+Owns: which logs a round checks, and that the check runs in a worker thread.  Must not know what
+happens to a log whose files are gone.
 
-In every round the logs that were appended to since the last one are looked at, and a few of the
-others in turn, so that a round costs the same however many idle partitions there are.
+Every round checks the logs with appends since the last round, and a few of the other logs in turn.
+So a round costs the same however many idle partitions there are.
 """
 
 import asyncio
@@ -13,23 +13,26 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.errors import LostLogError, StorageError
 from sparklog.executors.log import FileCache, Log, Loss, PresenceCheck
-from sparklog.executors.log_dirs.partition_dirs import parse_folder
+from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.executors.partition import Partition
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
-#: Logs that one round looks at because they were appended to; more wait for the next round.
+#: Logs with appends that one round checks; more wait for the next round.
 APPENDED_MAX = 256
-#: Other logs that one round looks at.
+#: Other logs that one round checks.
 IDLE_MAX = 32
 
 logger = logging.getLogger(__name__)
 
 
 class LogWatch:
-    """Of one broker.  ``find`` and ``every`` give its open partitions; ``files`` knows which logs
-    were appended to.  ``on_loss`` is told of each log that lost files, ``on_trouble`` of each
-    whose disk did not even tell."""
+    """The checks of one broker.
+
+    ``find`` and ``every`` return open partitions; ``files`` knows the logs with appends.
+    ``on_loss`` is called for a log that has lost files, ``on_trouble`` for a log whose disk failed
+    during the check.
+    """
 
     def __init__(
         self,
@@ -49,17 +52,17 @@ class LogWatch:
         self._suspected: dict[TopicPartition, asyncio.Task[None]] = {}
 
     async def look_around(self) -> None:
-        """One round."""
+        """Run one round."""
         await self._look_at([*self._take_appended(), *self._take_idle()])
 
     def suspect(self, topic_partition: TopicPartition) -> None:
-        """A request met trouble with this log: look at its files now."""
+        """Check a log now, after a request on it has failed."""
         if topic_partition not in self._suspected:
             task = asyncio.get_running_loop().create_task(self._look_at_one(topic_partition))
             self._suspected[topic_partition] = task
 
     async def close(self) -> None:
-        """Nothing is being looked at because of ``suspect`` afterwards."""
+        """Wait for the checks that ``suspect`` started."""
         while self._suspected:
             await asyncio.wait(self._suspected.values())
 
@@ -70,9 +73,9 @@ class LogWatch:
             del self._suspected[tp]
 
     def _take_appended(self) -> Iterator[TopicPartition]:
-        for folder in tuple(self._appended)[:APPENDED_MAX]:
-            del self._appended[folder]
-            tp = parse_folder(folder.rpartition("/")[2])
+        for path in tuple(self._appended)[:APPENDED_MAX]:
+            del self._appended[path]
+            tp = parse_partition_dir(path.rpartition("/")[2])
             if tp is not None:
                 yield tp
 
@@ -105,7 +108,7 @@ class LogWatch:
                 self._on_loss(tp, LostLogError(answer.reason))
 
     def _log(self, tp: TopicPartition) -> Log | None:
-        """The log of an open partition, which may have failed; None while it is being cut."""
+        """The log of an open partition, failed or not; None during a truncation."""
         partition = self._find(tp)
         return None if partition is None or partition.log.truncating else partition.log
 

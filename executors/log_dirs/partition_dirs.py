@@ -1,7 +1,7 @@
-"""The folders of partitions inside a broker's folder: their names, whose they are, their end.
+"""The partition directories inside a log directory.
 
-Owns: what a folder's name says, and the order of deleting one.  Must not know open logs.  All of it
-blocks.
+Owns: what the name of a directory says, and the order of a deletion.  Must not know open logs.  All
+calls on files block.
 """
 
 import re
@@ -15,49 +15,49 @@ from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
 
-#: A folder that is being deleted; the name says nothing about a partition any more.
-DELETED_FOLDER_SUFFIX = "-delete"
-#: A folder that was set aside (``UnifiedLog.StrayDirSuffix``); brokers leave it alone.
-STRAY_FOLDER_SUFFIX = "-stray"
-#: Characters of a file's name that file systems take.
-FOLDER_NAME_MAX = 255
+#: A directory whose deletion has begun; its name is no partition's any more.
+DELETED_DIR_SUFFIX = "-delete"
+#: A stray directory (``UnifiedLog.StrayDirSuffix``); brokers leave it alone.
+STRAY_DIR_SUFFIX = "-stray"
+#: The longest name that file systems take.
+DIR_NAME_CHARACTERS_MAX = 255
 
 
-#: What a name may take of the topic's, so that it stays below 255 bytes.
+#: Characters of the topic in a name, so that the name stays below 255 bytes.
 _TOPIC_CHARACTERS_MAX: Final = 180
 _NAME: Final = re.compile(r".+-(\d+)\.([0-9a-f]{32})-lost")
 
 
-def lost_name(topic_partition: TopicPartition, topic_id: UUID) -> str:
-    """The name of the folder with a lost log's remains."""
+def lost_dir_name(topic_partition: TopicPartition, topic_id: UUID) -> str:
+    """The name of the directory that keeps a lost log."""
     topic = topic_partition.topic[:_TOPIC_CHARACTERS_MAX]
     return f"{topic}-{topic_partition.partition}.{topic_id.hex}-lost"
 
 
-def parse_lost(name: str) -> tuple[UUID, int] | None:
-    """Topic id and partition of remains; None when the name is another one."""
+def parse_lost_dir(name: str) -> tuple[UUID, int] | None:
+    """Topic id and partition of a lost log's directory; None for any other name."""
     match = _NAME.fullmatch(name)
     return None if match is None else (UUID(hex=match[2]), int(match[1]))
 
 
-def parse_folder(name: str) -> TopicPartition | None:
-    """The partition that a folder's name says, if it says one."""
+def parse_partition_dir(name: str) -> TopicPartition | None:
+    """The partition of a directory's name; None for any other name."""
     topic, dash, number = name.rpartition("-")
     return TopicPartition(topic, int(number)) if dash and number.isdecimal() else None
 
 
-def is_stray(half: FileHalf, root: str, name: str, image: ClusterImage, node_id: int) -> bool:
-    """Whether a folder belongs to a partition that the image does not place here."""
+def is_stray_dir(half: FileHalf, root: str, name: str, image: ClusterImage, node_id: int) -> bool:
+    """Whether a directory belongs to a partition that the image does not place on this broker."""
     if not half.is_folder(f"{root}/{name}"):
         return False
-    if name.endswith(DELETED_FOLDER_SUFFIX):
+    if name.endswith(DELETED_DIR_SUFFIX):
         return True
-    remains = parse_lost(name)
+    remains = parse_lost_dir(name)
     if remains is not None:
         topic = image.topic_by_id(remains[0])
         state = None if topic is None else topic.partitions.get(remains[1])
         return state is None or node_id not in state.replicas
-    tp = parse_folder(name)
+    tp = parse_partition_dir(name)
     if tp is None:
         return False
     state = image.partition(tp)
@@ -67,7 +67,7 @@ def is_stray(half: FileHalf, root: str, name: str, image: ClusterImage, node_id:
 
 
 def belongs_to_another(half: FileHalf, root: str, name: str, topic_id: UUID) -> bool:
-    """Whether a partition's folder says that it is of a topic with another id."""
+    """Whether the ``partition.metadata`` in a directory names another topic id."""
     metadata = f"{root}/{name}/{PARTITION_METADATA}"
     if not half.exists(metadata):
         return False
@@ -77,25 +77,26 @@ def belongs_to_another(half: FileHalf, root: str, name: str, topic_id: UUID) -> 
         return False
 
 
-def find_strays(folder: BrokerDir, image: ClusterImage, node_id: int) -> list[str]:
-    """The folders of partitions that the image does not place here."""
-    half, root = folder.half, folder.path
-    return [name for name in half.list(root) if is_stray(half, root, name, image, node_id)]
+def find_stray_dirs(log_dir: BrokerDir, image: ClusterImage, node_id: int) -> list[str]:
+    """The directories of partitions that the image does not place on this broker."""
+    half, root = log_dir.half, log_dir.path
+    return [name for name in half.list(root) if is_stray_dir(half, root, name, image, node_id)]
 
 
 def is_half_deleted(name: str) -> bool:
-    """Whether a folder was being deleted when its broker ended."""
-    return name.endswith(DELETED_FOLDER_SUFFIX)
+    """Whether a broker ended during the deletion of this directory."""
+    return name.endswith(DELETED_DIR_SUFFIX)
 
 
-def set_aside(half: FileHalf, root: str, name: str) -> str:
-    """Rename a stray folder, so that it is no partition's any more; its new name.
+def rename_stray_dir(half: FileHalf, root: str, name: str) -> str:
+    """Rename a stray directory, so that it is no partition's any more; return the new name.
 
-    As Kafka does, nothing of it is deleted: the cluster's metadata may have been restored from an
-    older copy, or repaired without its last commits, and this may be all that is left of a topic.
+    As in Kafka, nothing is deleted: the cluster's metadata may have been restored from an older
+    copy, or repaired without its last commits, and then the directory is all that is left of a
+    topic.
     """
     number = 1
-    # Asked by name: a folder of thousands of strays is not listed for each of them.
+    # A lookup by name: a log directory with thousands of strays is not listed for each of them.
     while half.exists(f"{root}/{(target := _stray_name(name, number))}"):
         number += 1
     half.rename_folder(f"{root}/{name}", f"{root}/{target}")
@@ -103,15 +104,18 @@ def set_aside(half: FileHalf, root: str, name: str) -> str:
 
 
 def _stray_name(name: str, number: int) -> str:
-    suffix = f".{number}{STRAY_FOLDER_SUFFIX}"
-    return f"{name[: FOLDER_NAME_MAX - len(suffix)]}{suffix}"
+    suffix = f".{number}{STRAY_DIR_SUFFIX}"
+    return f"{name[: DIR_NAME_CHARACTERS_MAX - len(suffix)]}{suffix}"
 
 
-def delete_folder(half: FileHalf, root: str, name: str, topic_id: UUID) -> None:
-    """Renamed first: a topic of the same name may come back while files are deleted."""
+def delete_partition_dir(half: FileHalf, root: str, name: str, topic_id: UUID) -> None:
+    """Delete a partition directory.
+
+    It is renamed first: a topic of the same name may be created while the files are deleted.
+    """
     if not half.is_folder(f"{root}/{name}"):
         return
     number = name.rpartition("-")[2]
-    target = f"{root}/{topic_id.hex}.{number}{DELETED_FOLDER_SUFFIX}"
+    target = f"{root}/{topic_id.hex}.{number}{DELETED_DIR_SUFFIX}"
     half.rename_folder(f"{root}/{name}", target)
     half.remove_folder(target)

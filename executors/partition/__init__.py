@@ -6,21 +6,11 @@ through its log, or where its effects are carried out.
 """
 
 from sparklog.executors.partition.batch_validation import read_client_batch
-from sparklog.executors.partition.outcomes import (
-    ACKS_ALL,
-    ACKS_NONE,
-    AckWait,
-    Appended,
+from sparklog.executors.partition.effects import (
     Effect,
-    EpochEnd,
-    FetchPosition,
     FlushLog,
-    IsrProposal,
-    PartitionRead,
     ProposeIsr,
     ResumeFetching,
-    SentBatch,
-    Truncated,
     WakeDeleters,
     WakeFollowers,
     WakeReaders,
@@ -30,6 +20,18 @@ from sparklog.executors.partition.outcomes import (
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.executors.partition.replicated_batches import sound_until
+from sparklog.executors.partition.results import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
+    EpochEnd,
+    FetchPosition,
+    IsrProposal,
+    PartitionRead,
+    SentBatch,
+    Truncated,
+)
 
 __all__ = [
     "ACKS_ALL",

@@ -1,8 +1,8 @@
-"""Batches of clients on their way into one partition, up to the one write that puts them there.
+"""The draft of one append: several batches of clients, validated before one write.
 
-Owns: the judgement of several batches, each seeing those before it although none is written yet,
-what they make together, and what comes of each.  Must not know roles, logs or what an
-acknowledgement waits for.
+Owns: the validation of the batches, where each batch sees the earlier batches of the draft although
+none is written yet, the contents of the write, and the outcome of each batch.  Must not know roles,
+logs, or what an acknowledgement waits for.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,7 @@ from sparklog.executors.partition.batch_validation import (
     read_client_batch,
     stamp_batch,
 )
-from sparklog.executors.partition.outcomes import (
-    ACKS_ALL,
-    ACKS_NONE,
-    AckWait,
-    Appended,
+from sparklog.executors.partition.effects import (
     Effect,
 )
 from sparklog.executors.partition.producer_entry import ProducerEntry
@@ -33,15 +29,21 @@ from sparklog.executors.partition.producer_state import (
     ProducerStateManager,
     TransactionEnd,
 )
+from sparklog.executors.partition.results import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
+)
 from sparklog.types import NO_TIMESTAMP, TimestampType
 from sparklog.wire.records.batch import BatchHeader, Buffer
 
-#: The header as it is to be written, or why nothing is.
+#: The stamped header of an accepted batch, or the reason why the batch is not written.
 Verdict: TypeAlias = BatchHeader | Duplicate | KafkaError
 
 
 class AppendDraft:
-    """What is to be appended at ``end_offset``, and the verdict on every batch that was taken."""
+    """The batches to append from ``end_offset`` on, and the verdict on every batch."""
 
     __slots__ = (
         "_ahead",
@@ -78,31 +80,31 @@ class AppendDraft:
         self._leader_epoch = leader_epoch
         self._now_ms = now_ms
         self._in_transaction = in_transaction
-        #: Timestamps between these need no second look.
+        #: A timestamp between these bounds is valid without a further check.
         self._earliest = now_ms - config.message_timestamp_before_max_ms
         self._latest = now_ms + config.message_timestamp_after_max_ms
         self._ahead: dict[int, ProducerEntry] = {}
         by_broker = config.timestamp_type is TimestampType.LOG_APPEND_TIME
-        #: Of every batch, or NO_TIMESTAMP when they keep their own.
+        #: The LogAppendTime of all batches in ms; NO_TIMESTAMP with CreateTime.
         self.append_time = now_ms if by_broker else NO_TIMESTAMP
         self.end_offset = end_offset
         self.buffers: list[Buffer] = []
         self.headers: list[BatchHeader] = []
         self.accepted: list[Accepted] = []
-        #: What the marker does that is all of this draft.
+        #: The end of a transaction, if this draft is its marker.
         self.ended: Ended | None = None
         self.size = 0
-        #: acks, the end of the log that the verdict rests on, and the verdict.
+        #: Of each batch: acks, the log end that the verdict depends on, and the verdict.
         self.verdicts: list[tuple[int, int, Verdict]] = []
 
     @property
     def last(self) -> BatchHeader | None:
-        """The last batch that is written."""
+        """The last batch to write."""
         return self.headers[-1] if self.headers else None
 
     @property
     def aborted(self) -> AbortedTxn | None:
-        """What the marker aborts, if this is one."""
+        """The transaction that this draft's marker aborts, if any."""
         return None if self.ended is None else self.ended.aborted
 
     def outcomes(
@@ -111,16 +113,16 @@ class AppendDraft:
         effects: tuple[Effect, ...],
         *,
         log_start_offset: int,
-        flush_owed: bool,
+        flush_pending: bool,
     ) -> list[Appended | KafkaError]:
-        """What becomes of every batch that was taken, now that the draft is written.
+        """The outcomes of all batches, after the draft was written.
 
-        ``wait_for`` is asked with acks and an end offset; ``effects`` go with the last batch.
+        ``wait_for`` takes acks and an end offset.  The last written batch gets ``effects``.
         """
         last = self.last
         outcomes: list[Appended | KafkaError] = []
         for acks, end_offset, verdict in self.verdicts:
-            wait = wait_for(acks, end_offset) if acks == ACKS_ALL or flush_owed else None
+            wait = wait_for(acks, end_offset) if acks == ACKS_ALL or flush_pending else None
             if isinstance(verdict, KafkaError):
                 outcomes.append(verdict if wait is None else Appended(refusal=verdict, wait=wait))
                 continue
@@ -143,15 +145,15 @@ class AppendDraft:
         return outcomes
 
     def has_room(self, size: int) -> bool:
-        """Whether a batch of this size still goes into the same segment."""
+        """Whether a batch of ``size`` bytes still fits into the same segment."""
         return not self.headers or self.size + size <= self._config.segment_bytes
 
     def refuse(self, refusal: KafkaError) -> None:
-        """A batch that is not even looked at."""
+        """Add a batch that is refused without validation."""
         self.verdicts.append((ACKS_NONE, self.end_offset, refusal))
 
     def take(self, records: Buffer | None, acks: int) -> None:
-        """Judge one more batch; stamp it when it is accepted."""
+        """Validate one more batch, and stamp it if it is accepted."""
         try:
             header = read_client_batch(records, self._config, self._in_transaction)
             if not self._earliest <= header.base_timestamp <= header.max_timestamp <= self._latest:
@@ -187,7 +189,7 @@ class AppendDraft:
         self.verdicts.append((acks, self.end_offset, stamped))
 
     def take_end(self, end: TransactionEnd) -> None:
-        """Make the marker that ends a transaction.  Raises KafkaError."""
+        """Add the marker that ends a transaction.  Raises KafkaError."""
         assert not self.verdicts, "a marker is appended alone"
         self.ended = self._producers.prepare_end(
             end, offset=self.end_offset, timestamp=self._now_ms, now_ms=self._now_ms

@@ -1,12 +1,11 @@
-"""What a batch must keep to before it may enter a partition, and how it is made ready for the log.
+"""The validation of a client's batch, and its stamping for the log.
 
 Owns: the checks of ``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndValidateRecords`` and
-``LogValidator`` that can be made on the header, and the stamping.  Must not know partitions, files
+``LogValidator`` that need only the header, and the stamping.  Must not know partitions, files
 or clocks.
 
-The header stands for the records: timestamp bounds are checked on the base and the largest
-timestamp that it names, and the record count by what so many bytes can hold, because single records
-are never decoded here.
+Only the header is checked, because records are never decoded here: the timestamp bounds on its base
+and largest timestamp, and the record count by the number of bytes.
 """
 
 from crc32c import crc32c
@@ -37,9 +36,9 @@ from sparklog.wire.records.record_slices import MIN_RECORD_BYTES, check_plausibl
 def read_client_batch(
     records: Buffer | None, config: TopicConfig, in_transaction: bool = False
 ) -> BatchHeader:
-    """The header of the one batch that a client may send to a partition in one request.
+    """Check the single batch of a produce request for a partition, and return its header.
 
-    ``in_transaction``: it may be transactional, because it is known whose transaction it is.
+    ``in_transaction``: the batch may be transactional, because its transaction is verified.
     Raises KafkaError with the code that Kafka answers: INVALID_RECORD, CORRUPT_MESSAGE,
     MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE.
     """
@@ -61,7 +60,7 @@ def read_client_batch(
 
 
 def check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """Bounds of CreateTime around the broker's clock.  Raises INVALID_TIMESTAMP."""
+    """Check CreateTime against the broker's clock.  Raises INVALID_TIMESTAMP."""
     if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -78,10 +77,10 @@ def check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> N
 def stamp_batch(
     records: Buffer, header: BatchHeader, base_offset: int, leader_epoch: int, append_time: int
 ) -> tuple[list[Buffer], BatchHeader]:
-    """The batch as it goes to the log, and its header as it then reads.
+    """The stamped batch for the log, and its stamped header.
 
-    ``append_time`` is NO_TIMESTAMP for CreateTime.  Bytes that may be written to are stamped in
-    place, others get a stamped copy of their header in front.
+    ``append_time`` is NO_TIMESTAMP for CreateTime.  Writable bytes are stamped in place; read-only
+    bytes get a stamped copy of their header in front.
     """
     when = None if append_time == NO_TIMESTAMP else append_time
     view = memoryview(records)
@@ -99,7 +98,7 @@ def stamp_batch(
 def make_marker(
     end: TransactionEnd, config: TopicConfig, base_offset: int, leader_epoch: int, now_ms: int
 ) -> tuple[bytes, BatchHeader]:
-    """The control batch for the end of a transaction, as it goes to the log, and its header."""
+    """The control batch that ends a transaction, and its header."""
     data = encode_marker(
         end.marker,
         producer_id=end.producer_id,
@@ -115,9 +114,9 @@ def make_marker(
 def _stamped(
     header: BatchHeader, base_offset: int, leader_epoch: int, when: int | None
 ) -> BatchHeader:
-    """The header after stamping, but for its CRC."""
+    """The header after stamping, except for its CRC."""
     if when is None:
-        # As _replace, in half of its time.
+        # Like _replace, in half the time.
         return make_header((base_offset, header[1], leader_epoch, *header[3:]))
     return header._replace(
         base_offset=base_offset,
@@ -128,9 +127,9 @@ def _stamped(
 
 
 def _not_one_batch(records: Buffer) -> KafkaError:
-    """What is wrong with records that are not exactly one batch.  Raises KafkaError too.
+    """The error for records that are not exactly one batch.  Raises KafkaError too.
 
-    A batch that is cut off is none.  Deviation: bytes behind the one batch are refused; Kafka drops
+    A truncated batch does not count.  Deviation: bytes behind the batch are refused; Kafka drops
     them.
     """
     try:
@@ -146,7 +145,7 @@ def _not_one_batch(records: Buffer) -> KafkaError:
 
 
 def _is_ordinary(header: BatchHeader) -> bool:
-    """Whether a glance shows that no rule for clients is broken, as it nearly always does."""
+    """Whether the batch keeps all rules for clients, as nearly all batches do."""
     return (
         header.base_offset == 0
         and 0 <= header.attributes <= Compression.ZSTD
@@ -159,7 +158,7 @@ def _is_ordinary(header: BatchHeader) -> bool:
 
 
 def _check_count(header: BatchHeader) -> None:
-    """Whether compression explains that there are so many records in so few bytes."""
+    """Check that compression explains so many records in so few bytes."""
     packed_bytes = header.size - BATCH_OVERHEAD
     try:
         check_plausible_count(header.record_count, header.compression, packed_bytes)

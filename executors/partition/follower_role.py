@@ -1,20 +1,17 @@
-"""What a replica does while another one leads: it copies that leader's log, and nothing else.
+"""The follower's part of a replica: it copies the log of the leader.
 
-Owns: from where to fetch, taking over what comes, and cutting what the leader does not have (by
-leader epochs, KIP-101 and KIP-279, as the leader's answers to fetches tell, KIP-595; never by high
-watermark).  Must not know how a fetch travels, clocks or threads.
+Owns: the fetch position, the append of fetched batches, and the truncation of batches that the
+leader does not have: by leader epochs (KIP-101 and KIP-279), as the fetch responses tell (KIP-595),
+never by the high watermark.  Must not know how a fetch travels, clocks or threads.
 """
 
 from functools import partial
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Steps
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition.effects import (
     Effect,
-    EpochEnd,
-    FetchPosition,
     ResumeFetching,
-    Truncated,
     WakeDeleters,
 )
 from sparklog.executors.partition.replica import DISK_ERRORS, Replica
@@ -23,36 +20,40 @@ from sparklog.executors.partition.replicated_batches import (
     read_replicated,
     split_writes,
 )
+from sparklog.executors.partition.results import (
+    EpochEnd,
+    FetchPosition,
+    Truncated,
+)
 from sparklog.types import NO_NODE
 from sparklog.wire.records.batch import Buffer
 
 
 class FollowerRole:
-    """Of one replica; does nothing while that leads, or is offline."""
+    """The follower's part of one replica; idle while the replica leads or is offline."""
 
     __slots__ = ("_replica", "_start_over", "_target")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        #: Of the truncation that was begun.
+        #: The offset of the truncation that has begun, and whether it drops everything.
         self._target = 0
         self._start_over = False
 
     def begin(self) -> None:
-        """Another replica leads now."""
+        """Begin to follow another leader."""
         log = self._replica.log
-        # An epoch that this replica began and wrote nothing in says nothing of its records.
+        # Drop a leader epoch that this replica began and wrote no record in.
         log.leader_epochs.truncate_from_end(log.log_end_offset)
 
     @property
     def position(self) -> FetchPosition | None:
-        """From where to fetch; None while there is nobody to ask, or not to be asked yet.
+        """See ``Partition.fetch_position``.
 
-        A fetch says that the log reaches so far, so one of records that were promised a flush waits
-        for that.
+        A fetch tells the leader where this log ends, so it waits for a flush that was promised.
         """
         replica, log = self._replica, self._replica.log
-        if not self._follows(replica.leader_epoch) or replica.flush_owed:
+        if not self._follows(replica.leader_epoch) or replica.flush_pending:
             return None
         return FetchPosition(
             offset=log.log_end_offset,
@@ -132,7 +133,7 @@ class FollowerRole:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         finally:
             log.end_truncation()
-        replica.was_cut()
+        replica.truncated()
         return Truncated(
             end_before=end_before,
             end_after=log.log_end_offset,
@@ -141,13 +142,13 @@ class FollowerRole:
         )
 
     def resume(self) -> list[Effect]:
-        """Tell that there is a position again, if there is."""
+        """The effect that announces a fetch position, if there is a position."""
         if self.position is None:
             return []
         return [ResumeFetching(topic_partition=self._replica.topic_partition)]
 
     def _follows(self, leader_epoch: int) -> bool:
-        """Whether this replica follows the leader of that epoch, and may change its log."""
+        """Whether this replica follows in this leader epoch and may change its log."""
         replica, log = self._replica, self._replica.log
         return (
             replica.leader_epoch == leader_epoch
@@ -157,10 +158,10 @@ class FollowerRole:
         )
 
     def _common_end(self, diverging: EpochEnd) -> int:
-        """Up to where, at most, this log is the leader's (``getOffsetTruncationState``).
+        """The largest offset up to which both logs can be equal (``getOffsetTruncationState``).
 
-        When this log does not know the epoch that the leader named, what it has of older epochs may
-        still diverge: the next fetch tells.
+        If this log does not know the leader's epoch, its records of older epochs may still diverge;
+        the next fetch tells.
         """
         log = self._replica.log
         epoch, end = log.leader_epochs.end_offset_for(diverging.epoch, log.log_end_offset)
@@ -174,7 +175,7 @@ class FollowerRole:
         first = headers[0]
         if first.base_offset < log.log_end_offset:
             self._begin_inside(first.base_offset, first.last_offset, now_ms)
-        # Recovery takes a gap in what was never flushed for damage, but in a compacted log.
+        # Recovery takes a gap above the recovery point for damage, except in a compacted log.
         gap = batches.has_gap or first.base_offset > log.log_end_offset
         gap = gap and "compact" not in replica.config.cleanup_policy
         effects: list[Effect] = []
@@ -190,12 +191,12 @@ class FollowerRole:
                         producers.replay(header, now_ms, markers.get(index))
                 replica.appended(write.data.stop - write.data.start)
         finally:
-            # Also for what was written before a write that failed: it is fetched behind now.
+            # Also after a failed write: the next fetch starts behind what was written before.
             effects += replica.promise_flush(now_ms, at_once=gap)
         return effects
 
     def _begin_inside(self, base_offset: int, last_offset: int, now_ms: int) -> None:
-        """The leader's log starts inside a batch, so this empty one begins where that does."""
+        """Start this empty log at the base offset of a batch that holds the leader's log start."""
         replica, log = self._replica, self._replica.log
         end = log.log_end_offset
         if log.size or last_offset < end:
@@ -205,4 +206,4 @@ class FollowerRole:
                 f"{replica.topic_partition} ends",
             )
         log.begin_at(base_offset, now_ms)
-        replica.was_cut()
+        replica.truncated()

@@ -1,35 +1,35 @@
-"""Which replicas of a partition are in sync, as its leader sees it, and how that is to change.
+"""The ISR of a partition, as the leader of the partition sees it.
 
-Owns: the followers' progress, the ISR that the controller has committed, the one change to it that
-is asked for (KIP-497), and how far the high watermark may go for it all.  Must not know logs,
-requests or clocks.
+Owns: the state of the followers, the ISR that the controller has committed, the one pending change
+of the ISR (KIP-497), and how far the high watermark may advance with all of them.  Must not know
+logs, requests or clocks.
 
-Until a change is known to have been refused, it may have been made: the high watermark waits for
-the *maximal* ISR, the committed one together with those who are to join it; who is to leave stays
-until the controller has said so.
+The controller may have made a pending change until the leader knows that it was refused. Therefore
+the high watermark waits for the *maximal* ISR: the committed ISR and the replicas that are proposed
+to join it. A replica that is proposed to leave stays until the controller has answered.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.partition.follower_progress import NEVER_MS, FollowerProgress
-from sparklog.executors.partition.outcomes import IsrProposal
+from sparklog.executors.partition.remote_replica import NEVER_MS, RemoteReplica
+from sparklog.executors.partition.results import IsrProposal
 from sparklog.metadata import PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET
 
-#: The epoch of a broker that is alive, -1 where that is not known; None of one that is not alive.
+#: The broker epoch of a live broker, -1 where it is not known; None for a broker that is not alive.
 LiveEpoch: TypeAlias = Callable[[int], int | None]
 
-#: How long a leader waits after the controller has refused a change to the ISR.
+#: How long a leader waits before its next proposal after the controller has refused a proposal.
 RETRY_MS = 500
-#: Refusals that say for certain that nothing was changed.
+#: Errors that say for certain that the controller has not changed the ISR.
 _NOT_MADE = (
     ErrorCode.INELIGIBLE_REPLICA,
     ErrorCode.INVALID_REQUEST,
     ErrorCode.OPERATION_NOT_ATTEMPTED,
 )
-#: Refusals that say that this leader is behind the controller: the image will tell.
+#: Errors that say that this leader is behind the controller: the next image brings the state.
 _BEHIND = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.INVALID_UPDATE_VERSION,
@@ -40,22 +40,22 @@ _BEHIND = (
 
 
 class IsrState:
-    """Of a partition that this node leads; empty while it does not."""
+    """The ISR of a partition that this broker leads; empty while another broker leads it."""
 
     __slots__ = (
-        "_followers",
+        "_is_outdated",
         "_lag_time_max_ms",
         "_live_epoch",
-        "_maximal",
-        "_min_isr",
+        "_maximal_isr",
+        "_min_insync_replicas",
+        "_next_proposal_ms",
         "_node_id",
         "_now_ms",
-        "_overtaken",
         "_pending",
-        "_quiet_until_ms",
+        "_remote_replicas",
         "_state",
-        "needed",
-        "too_few",
+        "effective_min_isr",
+        "under_min_isr",
     )
 
     def __init__(self, node_id: int, lag_time_max_ms: int, live_epoch: LiveEpoch) -> None:
@@ -63,71 +63,71 @@ class IsrState:
         self._lag_time_max_ms = lag_time_max_ms
         self._live_epoch = live_epoch
         self._state: PartitionImage | None = None
-        self._min_isr = 1
-        #: When something was last heard of followers, or asked about them.
+        self._min_insync_replicas = 1
+        #: The time of the last fetch or check of the followers.
         self._now_ms = 0
-        self._followers: dict[int, FollowerProgress] = {}
-        self._maximal: frozenset[int] = frozenset()
+        self._remote_replicas: dict[int, RemoteReplica] = {}
+        self._maximal_isr: frozenset[int] = frozenset()
         self._pending: IsrProposal | None = None
-        #: What is pending is answered, but the answer does not say what the ISR is.
-        self._overtaken = False
-        self._quiet_until_ms = NEVER_MS
-        #: How many in-sync replicas there must be, as the controller counts them.
-        self.needed = 1
-        #: Whether the ISR is smaller: nothing is acknowledged then that waits for all (KIP-966).
-        self.too_few = False
+        #: The pending proposal was answered, but the answer does not say what the ISR is.
+        self._is_outdated = False
+        self._next_proposal_ms = NEVER_MS
+        #: How many in-sync replicas acks=all needs, as the controller counts them.
+        self.effective_min_isr = 1
+        #: Whether the ISR is smaller than that: the high watermark stands still (KIP-966).
+        self.under_min_isr = False
 
     @property
     def size(self) -> int:
         return len(self._state.isr) if self._state else 0
 
     @property
-    def has_followers(self) -> bool:
-        return bool(self._followers)
+    def has_remote_replicas(self) -> bool:
+        return bool(self._remote_replicas)
 
     @property
-    def followers(self) -> Mapping[int, FollowerProgress]:
-        return self._followers
+    def remote_replicas(self) -> Mapping[int, RemoteReplica]:
+        return self._remote_replicas
 
     @property
-    def maximal(self) -> frozenset[int]:
-        """Who may count as in sync, without this node."""
-        return self._maximal
+    def maximal_isr(self) -> frozenset[int]:
+        """The maximal ISR without this broker."""
+        return self._maximal_isr
 
     # role
 
-    def lead(self, state: PartitionImage, min_isr: int, now_ms: int) -> None:
-        """A leader epoch of this node begins: nothing is known of the others."""
+    def lead(self, state: PartitionImage, min_insync_replicas: int, now_ms: int) -> None:
+        """Begin a leader epoch of this broker; the followers' state starts empty."""
         self.stop()
         self._now_ms = now_ms
-        self.commit(state, min_isr)
+        self.commit(state, min_insync_replicas)
         for replica_id in state.isr:
             if replica_id != self._node_id:
-                self._followers[replica_id].caught_up_ms = now_ms
+                self._remote_replicas[replica_id].last_caught_up_ms = now_ms
 
-    def commit(self, state: PartitionImage, min_isr: int) -> None:
-        """What the controller has decided, in the same leader epoch."""
+    def commit(self, state: PartitionImage, min_insync_replicas: int) -> None:
+        """Take the state that the controller has committed in the same leader epoch."""
         held = self._state
         if held is None or held.partition_epoch != state.partition_epoch:
-            self._pending, self._overtaken, self._quiet_until_ms = None, False, NEVER_MS
-        self._state, self._min_isr = state, min_isr
-        known = self._followers
-        self._followers = {i: known.get(i) or FollowerProgress() for i in self._others(state)}
+            self._pending, self._is_outdated, self._next_proposal_ms = None, False, NEVER_MS
+        self._state, self._min_insync_replicas = state, min_insync_replicas
+        known = self._remote_replicas
+        self._remote_replicas = {i: known.get(i) or RemoteReplica() for i in self._others(state)}
         for replica_id in held.isr if held else ():
-            if replica_id not in state.isr and replica_id in self._followers:
-                self._followers[replica_id].expelled = True
-        self._measure()
+            if replica_id not in state.isr and replica_id in self._remote_replicas:
+                self._remote_replicas[replica_id].removed_from_isr = True
+        self._derive()
 
     def stop(self) -> None:
-        """This node leads no more."""
+        """This broker leads the partition no more."""
         self._state = None
-        self._followers = {}
-        self._pending, self._overtaken, self._quiet_until_ms = None, False, NEVER_MS
-        self._measure()
+        self._remote_replicas = {}
+        self._pending, self._is_outdated, self._next_proposal_ms = None, False, NEVER_MS
+        self._derive()
 
-    # progress
+    # fetches
 
-    def record(
+    def record_fetch(
         self,
         replica_id: int,
         offset: int,
@@ -137,122 +137,128 @@ class IsrState:
         leader_end: int,
         now_ms: int,
     ) -> bool:
-        """A follower's fetch; whether its log start is news.
+        """Note a follower's fetch; return whether its log start offset has changed.
 
-        Nothing is learnt from who has no replica, or from a process that has had a successor.
+        A fetch of a broker without a replica is ignored, and a fetch of a former process of a
+        broker too.
         """
-        follower = self._followers.get(replica_id)
+        follower = self._remote_replicas.get(replica_id)
         if follower is None or broker_epoch < follower.broker_epoch:
             return False
         self._now_ms = now_ms
-        started = follower.log_start_offset != log_start_offset
-        follower.fetched(
+        has_moved = follower.log_start_offset != log_start_offset
+        follower.update_fetch_state(
             offset,
             log_start_offset,
             broker_epoch=broker_epoch,
             leader_end=leader_end,
             now_ms=now_ms,
         )
-        return started
+        return has_moved
 
-    def bound(self, own_end: int, leader_end: int) -> int:
-        """Up to where everybody who counts has the log.
+    def replicated_end(self, own_end: int, leader_end: int) -> int:
+        """The end of what all replicas of the maximal ISR have.
 
-        Who has caught up and is about to join counts too: else the high watermark, which it must
-        reach for that, would always be ahead of it while the ISR is a fast leader alone.
+        A follower that is caught up and about to join counts too. Otherwise the high watermark,
+        which the follower must reach to join, would stay ahead of the follower while a fast leader
+        is alone in the ISR.
         """
         reached = own_end
-        for replica_id, follower in self._followers.items():
-            if follower.end_offset < reached and (
-                replica_id in self._maximal
+        for replica_id, follower in self._remote_replicas.items():
+            if follower.log_end_offset < reached and (
+                replica_id in self._maximal_isr
                 or (
                     follower.is_about_to_join(leader_end, self._now_ms, self._lag_time_max_ms)
                     and self._is_alive(replica_id, follower)
                 )
             ):
-                reached = follower.end_offset
+                reached = follower.log_end_offset
         return reached
 
-    def starts(self, replica_ids: Iterable[int]) -> list[int]:
-        """Where the followers' logs start; -1 of those that have not fetched."""
-        known = (self._followers.get(replica_id) for replica_id in replica_ids)
-        return [NO_OFFSET if one is None else one.log_start_offset for one in known]
+    def log_start_offsets(self, replica_ids: Iterable[int]) -> list[int]:
+        """Where the logs of these followers start; -1 for a follower that has not fetched."""
+        known = (self._remote_replicas.get(replica_id) for replica_id in replica_ids)
+        return [NO_OFFSET if follower is None else follower.log_start_offset for follower in known]
 
     # changes to the ISR
 
     @property
     def proposal(self) -> IsrProposal | None:
-        """What the controller is to be asked for, once more when there was no answer."""
-        return None if self._overtaken else self._pending
+        """The proposal to send to the controller, again if there was no answer."""
+        return None if self._is_outdated else self._pending
 
-    def consider_joining(self, replica_id: int, least_end: int, now_ms: int) -> bool:
-        """After a fetch of this follower: whether there is a new proposal.
+    def propose_expansion(self, replica_id: int, least_end: int, now_ms: int) -> bool:
+        """After a fetch of this follower: propose that it joins the ISR, if it may.
 
-        Who joins has all up to ``least_end``: the high watermark, and where this epoch began.
+        A follower that joins has the log up to ``least_end``: the high watermark, and the start of
+        this leader epoch.  Returns whether there is a new proposal.
         """
         if self._state is None or replica_id in self._state.isr or not self._may_propose(now_ms):
             return False
         return self._may_join(replica_id, least_end) and self._propose((), (replica_id,))
 
-    def consider_all(self, leader_end: int, least_end: int, now_ms: int) -> bool:
-        """Who lags leaves, who has caught up joins; whether there is a new proposal."""
+    def propose_changes(self, leader_end: int, least_end: int, now_ms: int) -> bool:
+        """Propose that lagging followers leave the ISR and that caught-up followers join it.
+
+        Returns whether there is a new proposal.
+        """
         if self._state is None:
             return False
         self._now_ms = now_ms
-        for follower in self._followers.values():
-            # A fetch session says nothing of partitions where nothing happens.
-            if follower.end_offset == leader_end:
-                follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+        for follower in self._remote_replicas.values():
+            # Fetch sessions leave out partitions without news, so a silent follower may have all.
+            if follower.log_end_offset == leader_end:
+                follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
         if not self._may_propose(now_ms):
             return False
         isr, lag_ms = self._state.isr, self._lag_time_max_ms
         caught_up = {
             replica_id
-            for replica_id, follower in self._followers.items()
+            for replica_id, follower in self._remote_replicas.items()
             if follower.is_caught_up(leader_end, now_ms, lag_ms)
         }
-        lagging = [i for i in self._followers if i in isr and i not in caught_up]
-        # It may have all that is needed since long ago, and have stopped fetching.
-        outside = [i for i in self._followers if i in caught_up and i not in isr]
+        lagging = [i for i in self._remote_replicas if i in isr and i not in caught_up]
+        # A follower may have had all that is needed for long, and may have stopped fetching.
+        outside = [i for i in self._remote_replicas if i in caught_up and i not in isr]
         joining = [i for i in outside if self._may_join(i, least_end)]
         return bool(lagging or joining) and self._propose(lagging, joining)
 
     def refused(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
-        """The controller has answered this proposal with an error; others ask again."""
+        """The controller has answered this proposal with an error; most errors ask again."""
         if proposal != self._pending:
             return
         if error in _NOT_MADE:
             self._pending = None
-            self._quiet_until_ms = now_ms + RETRY_MS
-            self._measure()
+            self._next_proposal_ms = now_ms + RETRY_MS
+            self._derive()
         elif error in _BEHIND:
-            self._overtaken = True
+            self._is_outdated = True
 
     def check_invariants(self) -> None:
         if self._state is None:
-            assert not self._followers
+            assert not self._remote_replicas
             assert self._pending is None
             return
         others = set(self._others(self._state))
-        assert set(self._followers) == others
-        assert set(self._state.isr) & others <= self._maximal <= others
+        assert set(self._remote_replicas) == others
+        assert set(self._state.isr) & others <= self._maximal_isr <= others
 
     def _others(self, state: PartitionImage) -> list[int]:
         return [i for i in dict.fromkeys((*state.replicas, *state.isr)) if i != self._node_id]
 
     def _may_propose(self, now_ms: int) -> bool:
-        return self._pending is None and now_ms >= self._quiet_until_ms
+        return self._pending is None and now_ms >= self._next_proposal_ms
 
     def _may_join(self, replica_id: int, least_end: int) -> bool:
-        follower = self._followers.get(replica_id)
+        follower = self._remote_replicas.get(replica_id)
         return (
             follower is not None
-            and follower.end_offset >= least_end
+            and follower.log_end_offset >= least_end
             and self._is_alive(replica_id, follower)
         )
 
-    def _is_alive(self, replica_id: int, follower: FollowerProgress) -> bool:
-        """Whether who fetched is who is registered now (KIP-903)."""
+    def _is_alive(self, replica_id: int, follower: RemoteReplica) -> bool:
+        """Whether the process that fetched is the registered process of the broker (KIP-903)."""
         epoch = self._live_epoch(replica_id)
         return epoch is not None and epoch in (follower.broker_epoch, NO_BROKER_EPOCH)
 
@@ -265,19 +271,19 @@ class IsrState:
             partition_epoch=state.partition_epoch,
             isr=tuple((i, self._epoch_of(i)) for i in isr),
         )
-        self._measure()
+        self._derive()
         return True
 
     def _epoch_of(self, replica_id: int) -> int:
         if replica_id != self._node_id:
-            return self._followers[replica_id].broker_epoch
+            return self._remote_replicas[replica_id].broker_epoch
         epoch = self._live_epoch(replica_id)
         return NO_BROKER_EPOCH if epoch is None else epoch
 
-    def _measure(self) -> None:
+    def _derive(self) -> None:
         state, pending = self._state, self._pending
         isr = state.isr if state else ()
         joining = (replica_id for replica_id, _ in pending.isr) if pending else ()
-        self._maximal = frozenset((*isr, *joining)) - {self._node_id}
-        self.needed = state.required_isr(self._min_isr) if state else 1
-        self.too_few = state is not None and len(isr) < self.needed
+        self._maximal_isr = frozenset((*isr, *joining)) - {self._node_id}
+        self.effective_min_isr = state.required_isr(self._min_insync_replicas) if state else 1
+        self.under_min_isr = state is not None and len(isr) < self.effective_min_isr

@@ -1,7 +1,7 @@
-"""Questions about offsets that the log of one partition answers alone.
+"""Lookups of offsets in the log of one partition.
 
-Owns: what each timestamp of ListOffsets and each epoch of OffsetForLeaderEpoch means.  Must not
-know roles, nor up to where a client may see.
+Owns: the meaning of each timestamp of ListOffsets and each epoch of OffsetForLeaderEpoch.  Must not
+know roles, or how far a client may read.
 """
 
 from sparklog.errors import (
@@ -12,12 +12,14 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.executors.log import Log, Steps
-from sparklog.executors.partition.outcomes import EpochEnd
+from sparklog.executors.partition.results import (
+    EpochEnd,
+)
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetSpec, OffsetTimestamp
 
 
 def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
-    """What a timestamp other than LATEST stands for in the whole log; None: nothing.
+    """The offset in the whole log for a timestamp other than LATEST, or None.
 
     Raises KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
     """
@@ -25,7 +27,7 @@ def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
         start = log.log_start_offset
         return OffsetTimestamp(offset=start, leader_epoch=log.leader_epochs.epoch_at(start))
     if timestamp < OffsetSpec.EARLIEST_LOCAL:
-        return None  # about tiered segments, and there are none
+        return None  # these ask for tiered segments, which do not exist
     try:
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
             return (yield from log.times.largest())
@@ -35,11 +37,11 @@ def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
 
 
 def read_error_code(log: Log, error: Exception) -> ErrorCode:
-    """What a client is told when a read of the log fails.
+    """The error code for a client after a failed read of the log.
 
-    Java's consumer and librdkafka try again without a word after KAFKA_STORAGE_ERROR, and tell
-    their application of CORRUPT_MESSAGE.  So the first is for what may be mended in a moment, the
-    second for a damaged range of which no other replica had the bytes.
+    Java's consumer and librdkafka retry silently after KAFKA_STORAGE_ERROR, and report
+    CORRUPT_MESSAGE to the application.  So the first is for damage that may be repaired soon, the
+    second for a damaged range that no other replica could repair.
     """
     if isinstance(error, DamagedRangeError) and log.damage.is_final(error):
         return ErrorCode.CORRUPT_MESSAGE
@@ -49,10 +51,10 @@ def read_error_code(log: Log, error: Exception) -> ErrorCode:
 def find_divergence(
     log: Log, leader_epoch: int, last_fetched_epoch: int, offset: int
 ) -> EpochEnd | None:
-    """Where somebody's log leaves this one, whose record before ``offset`` is of that epoch.
+    """Where a reader's log diverges from this log; None if it does not.
 
-    None: it is a part of this one.  An epoch that this log's leader never heard of is one of a
-    foreign log, and leaves it, at the latest, where this log ends.
+    The reader's record before ``offset`` is of ``last_fetched_epoch``.  A log with an epoch that
+    this leader does not know diverges, at the latest, at the end of this log.
     """
     end = EpochEnd(*end_of_epoch(log, leader_epoch, last_fetched_epoch))
     if end.epoch == NO_LEADER_EPOCH:
@@ -62,10 +64,10 @@ def find_divergence(
 
 
 def has_forgotten(log: Log, last_fetched_epoch: int, offset: int) -> bool:
-    """Whether this log, which starts at ``offset``, cannot tell if another one led up to it.
+    """Whether this log starts at ``offset`` and cannot check a reader's records before it.
 
-    What that holds of an older epoch may have been overwritten here before it was deleted; its
-    transactions would then stay open for good.
+    Records of an older epoch may have been overwritten here before they were deleted.  The reader
+    would then keep their transactions open for good.
     """
     epochs = log.leader_epochs
     unknown = offset == log.log_start_offset and epochs.epoch_at(offset - 1) == NO_LEADER_EPOCH
@@ -75,7 +77,7 @@ def has_forgotten(log: Log, last_fetched_epoch: int, offset: int) -> bool:
 def end_of_epoch(log: Log, leader_epoch: int, epoch: int) -> tuple[int, int]:
     """The largest known epoch <= ``epoch`` and where it ends; -1 unknown.
 
-    ``leader_epoch`` is the one that still goes on.
+    ``leader_epoch`` is the current leader epoch.
     """
     if epoch < 0:
         return NO_LEADER_EPOCH, NO_OFFSET

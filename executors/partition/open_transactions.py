@@ -1,6 +1,6 @@
-"""The transactions of one partition that readers of committed data must not read past.
+"""The transactions of one partition that limit the last stable offset.
 
-Owns: the ongoing ones, and those that ended but whose marker is not yet below the high watermark
+Owns: ongoing transactions, and ended transactions whose marker is not below the high watermark yet
 (``ProducerStateManager.ongoingTxns`` and ``unreplicatedTxns``).  Must not know producers' epochs,
 batches or files.
 """
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 
 class OpenTransactions:
-    """Transactions by their first offset, which no two share."""
+    """Transactions by their first offsets, which are unique."""
 
     __slots__ = ("_first_unstable_offset", "_ongoing", "unreplicated")
 
     def __init__(self) -> None:
-        #: Producer ids; transactions begin in the order of offsets, so the first is the earliest.
+        #: Producer ids by first offset; offsets ascend, so the first entry is the earliest.
         self._ongoing: dict[int, int] = {}
-        #: The offsets of their markers.
+        #: The offsets of the markers of ended transactions, by first offset.
         self.unreplicated: dict[int, int] = {}
         self._first_unstable_offset: int | None = None
 
@@ -27,39 +27,39 @@ class OpenTransactions:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest of all begins; None when there are none."""
+        """The first offset of the earliest transaction; None without transactions."""
         return self._first_unstable_offset
 
     def stable_offset(self, high_watermark: int) -> int:
-        """Up to where everything is replicated and decided."""
+        """The end of what is replicated and not part of these transactions."""
         first = self._first_unstable_offset
         return high_watermark if first is None else min(high_watermark, first)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
-        """A transaction has its first record, above all others; known ones stay as they are."""
+        """Note the first offset of a transaction, unless the transaction is known."""
         self._ongoing.setdefault(first_offset, producer_id)
         if self._first_unstable_offset is None:
             self._first_unstable_offset = first_offset
 
     def end(self, first_offset: int, last_offset: int) -> None:
-        """Its marker is in the log at ``last_offset``; it counts until that is replicated."""
+        """The marker at ``last_offset`` ends a transaction, which counts until it is replicated."""
         del self._ongoing[first_offset]
         self.unreplicated[first_offset] = last_offset
 
     def replicate(self, high_watermark: int) -> bool:
-        """Everything below is replicated; whether that changed the first unstable offset."""
+        """Take a new high watermark; return whether the first unstable offset has changed."""
         for first_offset in [f for f, last in self.unreplicated.items() if last < high_watermark]:
             del self.unreplicated[first_offset]
         before, self._first_unstable_offset = self._first_unstable_offset, self._earliest()
         return before != self._first_unstable_offset
 
     def stable_offset_after(self, first_offset: int, last_offset: int) -> int:
-        """Below which offset everything is decided once this transaction has ended."""
+        """The last stable offset after this transaction has ended."""
         others = (first for first in self._ongoing if first != first_offset)
         return next(others, last_offset + 1)
 
     def restart(self, ongoing: Mapping[int, int]) -> None:
-        """Forget everything but these ongoing ones (first offset -> producer id)."""
+        """Replace everything by these ongoing transactions (first offset -> producer id)."""
         self._ongoing = dict(sorted(ongoing.items()))
         self.unreplicated = {}
         self._first_unstable_offset = self._earliest()

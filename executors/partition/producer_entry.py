@@ -1,6 +1,6 @@
-"""What a partition remembers of one producer id.
+"""The state of one producer id in a partition.
 
-Owns: the values, the judgement by epoch and sequence of ``ProducerAppendInfo``, and their form in a
+Owns: the values, the changes of ``ProducerAppendInfo`` by epoch and sequence, and their form in a
 snapshot.  Must not know the other producers of the partition.
 """
 
@@ -16,7 +16,7 @@ BATCHES_RETAINED = 5
 
 
 class BatchMetadata(NamedTuple):
-    """A remembered batch; ``timestamp`` in milliseconds is what a duplicate is answered with."""
+    """A remembered batch; a duplicate is answered with its ``timestamp`` in milliseconds."""
 
     last_sequence: int
     last_offset: int
@@ -38,7 +38,7 @@ class ProducerEntry(NamedTuple):
     """State of one producer id; ``batches`` oldest first, all of ``producer_epoch``.
 
     ``current_txn_first_offset`` is NO_OFFSET without an open transaction.  Entries and batches are
-    tuples, because some are made for every batch that is appended.
+    tuples, because every appended batch makes new ones.
     """
 
     producer_id: int

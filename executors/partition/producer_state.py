@@ -1,10 +1,9 @@
-"""Producer state of one partition: what makes an idempotent producer's retries harmless, and which
-transactions are open.
+"""The producer state of one partition, for idempotent producers and open transactions.
 
 Owns: the last five batches, the epoch, the sequence and the open transaction of every producer id
 that wrote to the partition, and the rules of Kafka's ``ProducerStateManager`` and
-``ProducerAppendInfo`` for the next batch or marker.  Entries are immutable; ``prepare`` and
-``prepare_end`` decide on a copy, ``apply`` and ``apply_end`` put the copy in place once the batch
+``ProducerAppendInfo`` for the next batch or marker.  Entries are immutable: ``prepare`` and
+``prepare_end`` return a new entry, and ``apply`` and ``apply_end`` put it in place after the batch
 is in the log.  Must not know files, clocks or sockets.
 
 A producer without state may begin with any sequence, as in Kafka since KIP-360: its state may have
@@ -41,7 +40,7 @@ _BUMPING_VERSION = 2
 
 
 class AppendOrigin(Enum):
-    """Who sent a batch; decides how much of it is checked."""
+    """The sender of a batch, which decides the checks."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -49,7 +48,7 @@ class AppendOrigin(Enum):
 
 
 class Accepted(NamedTuple):
-    """The batch may be written; ``apply`` this once it is.  None: the batch has no producer id."""
+    """An accepted batch; ``apply`` it after the write.  ``entry`` is None without producer id."""
 
     entry: ProducerEntry | None = None
 
@@ -60,7 +59,7 @@ _NONE_AHEAD: Mapping[int, ProducerEntry] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
-    """The batch is in the log already: nothing to write, answer these offsets."""
+    """A batch that is in the log already; the response has these offsets."""
 
     base_offset: int
     last_offset: int
@@ -69,9 +68,9 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEnd:
-    """A coordinator's word that a producer's transaction has ended, as WriteTxnMarkers brings it.
+    """The end of a producer's transaction, as a coordinator sends it with WriteTxnMarkers.
 
-    ``transaction_version``: of the producer's transaction (KIP-1228).
+    ``transaction_version`` is the version of the producer's transaction (KIP-1228).
     """
 
     producer_id: int
@@ -81,9 +80,9 @@ class TransactionEnd:
 
 
 class Ended(NamedTuple):
-    """The marker may be written at ``last_offset``; ``apply_end`` this once it is.
+    """An accepted marker at ``last_offset``; ``apply_end`` it after the write.
 
-    ``first_offset``: of the transaction that it ends, NO_OFFSET when none was open here.
+    ``first_offset`` is the start of the transaction, NO_OFFSET if none was open here.
     """
 
     entry: ProducerEntry
@@ -114,10 +113,10 @@ class ProducerStateManager:
         now_ms: int,
         ahead: Mapping[int, ProducerEntry] = _NONE_AHEAD,
     ) -> Accepted | Duplicate:
-        """Judge a batch of data that would be appended at ``base_offset``; changes nothing.
+        """Check a data batch for an append at ``base_offset``, without a change.
 
         ``timestamp`` is the batch's largest timestamp as it will be stored.  ``ahead`` are entries
-        of batches that were accepted before this one and are not applied yet.  Raises
+        of earlier accepted batches that are not applied yet.  Raises
         INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or for
         a repeat that is older than the batches remembered, INVALID_TXN_STATE for a batch outside of
         the transaction that its producer has open.
@@ -157,10 +156,10 @@ class ProducerStateManager:
     def prepare_end(
         self, end: TransactionEnd, *, offset: int, timestamp: int, now_ms: int
     ) -> Ended:
-        """Judge a marker that would be appended at ``offset``; changes nothing.
+        """Check a marker for an append at ``offset``, without a change.
 
-        A marker for a producer without open transaction is in order: the coordinator repeats what
-        it got no answer for.  Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        A marker for a producer without open transaction is valid: the coordinator repeats a request
+        without response.  Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entry(end.producer_id)
         self._check_marker_epoch(entry, end, offset)
@@ -182,9 +181,9 @@ class ProducerStateManager:
     def replay(
         self, header: BatchHeader, now_ms: int = 0, marker: EndTxnMarker | None = None
     ) -> AbortedTxn | None:
-        """Take over a batch that is in the log already (recovery, replication); never refuses.
+        """Apply a batch that is in the log already (recovery, replication), without checks.
 
-        ``marker``: what a control batch says.  Returns the transaction that it aborted.
+        ``marker`` is the contents of a control batch.  Returns the transaction that it aborts.
         """
         if header.producer_id < 0 or (header.is_control and marker is None):
             return None
@@ -197,13 +196,13 @@ class ProducerStateManager:
         return ended.aborted
 
     def aborted_by(self, header: BatchHeader, marker: EndTxnMarker) -> AbortedTxn | None:
-        """What a marker aborts that would be the next batch to be replayed; changes nothing."""
+        """The transaction that a marker would abort as the next replayed batch; changes nothing."""
         return self._replayed_end(header, marker, now_ms=0).aborted
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were idle for ``expiration_ms``; how many there were.
+        """Forget producers that were idle for ``expiration_ms``; return how many.
 
-        Never one with an open transaction.
+        A producer with an open transaction stays.
         """
         gone = [
             entry.producer_id
@@ -216,7 +215,7 @@ class ProducerStateManager:
         return len(gone)
 
     def clear(self) -> None:
-        """Forget everything, before a rebuild from a snapshot and the batches behind it."""
+        """Forget everything, before a rebuild from a snapshot and later batches."""
         self._entries.clear()
         self.transactions.restart({})
 
@@ -227,7 +226,7 @@ class ProducerStateManager:
     def load_snapshot(self, data: bytes, now_ms: int = 0) -> None:
         """Replace all entries by those of a snapshot.  Raises DecodeError when it is damaged.
 
-        Transactions that had ended are not in it, and wait for no high watermark any more.
+        A snapshot has no ended transactions, so none of them waits for the high watermark.
         """
         entries = {e.producer_id: from_snapshot_entry(e, now_ms) for e in decode_snapshot(data)}
         self._entries = entries
@@ -292,7 +291,7 @@ class ProducerStateManager:
         # Without state (first write, or state that expired) any first sequence is accepted.
         if entry.producer_epoch == NO_PRODUCER_EPOCH:
             return
-        # NO_SEQUENCE is -1: an epoch that so far wrote nothing but markers goes on with 0.
+        # NO_SEQUENCE is -1: an epoch with nothing but markers so far continues with 0.
         same_epoch = header.producer_epoch == entry.producer_epoch
         expected = add_sequence(entry.last_sequence, 1) if same_epoch else 0
         if header.base_sequence != expected:
@@ -306,7 +305,7 @@ class ProducerStateManager:
     def _check_marker_epoch(self, entry: ProducerEntry, end: TransactionEnd, offset: int) -> None:
         epoch, known = end.producer_epoch, entry.producer_epoch
         if end.transaction_version >= _BUMPING_VERSION:
-            # The same epoch again: a repeat, unless it meets a transaction of that very epoch.
+            # The same epoch again is a repeat, unless a transaction of that epoch is open.
             repeated = epoch == known and entry.current_txn_first_offset == NO_OFFSET
             stale = epoch <= known and not repeated
         else:
@@ -321,7 +320,7 @@ class ProducerStateManager:
 
 
 def _ongoing(entries: Mapping[int, ProducerEntry]) -> dict[int, int]:
-    """Open transactions as the entries have them: first offset -> producer id."""
+    """The open transactions of the entries: first offset -> producer id."""
     return {
         entry.current_txn_first_offset: entry.producer_id
         for entry in entries.values()

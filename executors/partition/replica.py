@@ -1,31 +1,53 @@
-"""One replica of one partition, as far as leading and following are alike.
+"""One replica of one partition: the state that the leader role and the follower role share.
 
-Owns: log, producer state, high watermark and role of the replica, what of its log is promised a
-flush, and who may ask it for anything.  Must not know how a leader or a follower comes by records.
+Owns: log, producer state, high watermark and current leader of the replica, the flushes that it has
+promised, the checks of a request's leader epoch, and reads.  Must not know how records come into
+the log.
 """
 
 from uuid import UUID
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from sparklog.executors.log import Log
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.log import Log, LogRead, Steps
+from sparklog.executors.partition.effects import (
     Effect,
     FlushLog,
     WakeReaders,
     WakeWriters,
     wake_all,
 )
+from sparklog.executors.partition.offset_lookup import (
+    end_of_epoch,
+    find_divergence,
+    has_forgotten,
+    look_up,
+    read_error_code,
+)
 from sparklog.executors.partition.producer_state import ProducerStateManager
+from sparklog.executors.partition.results import (
+    EpochEnd,
+    PartitionRead,
+)
 from sparklog.metadata import PartitionImage
-from sparklog.types import NO_LEADER_EPOCH, NO_NODE, NO_OFFSET, TopicPartition
+from sparklog.types import (
+    NO_LEADER_EPOCH,
+    NO_NODE,
+    NO_OFFSET,
+    Isolation,
+    OffsetSpec,
+    OffsetTimestamp,
+    TopicPartition,
+)
 
-#: What a log raises when its files, not the request, are at fault.
+#: The errors of a log whose files, not the request, are at fault.
 DISK_ERRORS = (StorageError, CorruptLogError)
+#: Both stand for the log start, whether clients may read there or not.
+_STARTS = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL)
 
 
 class Replica:
-    """State of one replica; the log and the producer state are its own."""
+    """One replica; nothing else uses its log and its producer state."""
 
     def __init__(
         self,
@@ -45,7 +67,7 @@ class Replica:
         self.config = config
         self.state: PartitionImage | None = None
         self.high_watermark = log.log_start_offset
-        #: Where the log ended when this replica began to lead.
+        #: The log end offset when this replica became the leader.
         self.epoch_start_offset = NO_OFFSET
         self._flush_promised = NO_OFFSET
         self._unread_bytes = 0
@@ -66,7 +88,7 @@ class Replica:
         return self.leader == self.node_id
 
     def require_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Raises Kafka's code unless this replica leads, in the epoch that the caller knows."""
+        """Raise Kafka's error unless this replica leads in the caller's leader epoch."""
         self.require_role(current_leader_epoch)
         if not self.is_leader:
             raise KafkaError(
@@ -75,7 +97,7 @@ class Replica:
             )
 
     def require_role(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Raises Kafka's code unless this replica works, in the epoch that the caller knows."""
+        """Raise Kafka's error unless this replica is online and in the caller's leader epoch."""
         self.require_online()
         if current_leader_epoch >= 0 and self.state is not None:
             if current_leader_epoch < self.leader_epoch:
@@ -98,14 +120,14 @@ class Replica:
     # high watermark
 
     def move_high_watermark(self, reached: int) -> list[Effect]:
-        """Everything below is committed; never goes back."""
+        """Advance the high watermark to ``reached``; a smaller offset changes nothing."""
         if reached <= self.high_watermark:
             return []
         self.high_watermark = reached
         size, self._unread_bytes = self._unread_bytes, 0
         transactions = self.producers.transactions
         if transactions.unreplicated and transactions.replicate(reached):
-            # The whole transaction can be read now, not only what came since the last wake-up.
+            # The whole transaction is readable now, not only the bytes since the last wake-up.
             size = 0
         return [
             WakeReaders(topic_partition=self.topic_partition, size=size),
@@ -113,11 +135,11 @@ class Replica:
         ]
 
     def appended(self, size: int) -> None:
-        """So many bytes more wait for the high watermark."""
+        """Count ``size`` more bytes above the high watermark."""
         self._unread_bytes += size
 
-    def was_cut(self) -> None:
-        """The log was truncated: what was known of its end is no longer true."""
+    def truncated(self) -> None:
+        """The log was truncated: lower everything that lies above its new end."""
         log = self.log
         self.high_watermark = max(
             min(self.high_watermark, log.log_end_offset), log.log_start_offset
@@ -129,33 +151,139 @@ class Replica:
     def wake_all(self) -> list[Effect]:
         return wake_all(self.topic_partition)
 
+    # read
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below is replicated, and all its transactions have ended."""
+        return max(self.retention_end, self.log.log_start_offset)
+
+    @property
+    def retention_end(self) -> int:
+        """The end of what retention may delete: no open transaction reaches below it, not even one
+        that began below the log start."""
+        return self.producers.transactions.stable_offset(self.high_watermark)
+
+    def readable_end(self, isolation: Isolation) -> int:
+        committed = isolation is Isolation.READ_COMMITTED
+        return self.last_stable_offset if committed else self.high_watermark
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        last_fetched_epoch: int = NO_LEADER_EPOCH,
+        replica_id: int = NO_NODE,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        min_one: bool = True,
+        only_leader: bool = True,
+    ) -> PartitionRead:
+        """Read whole batches from ``offset`` on.
+
+        Replicas read up to the log end, clients up to the high watermark, and clients with
+        read_committed up to the last stable offset.
+
+        Args:
+            offset: the fetch offset.
+            max_bytes: the limit of the records.
+            current_leader_epoch: the reader's leader epoch; -1 skips the check.
+            last_fetched_epoch: the leader epoch of the reader's record before ``offset``.  If this
+                log has another epoch there, nothing is read and ``diverging`` says where.
+            replica_id: the broker of a follower that reads; -1 for a client.
+            isolation: of a client.
+            min_one: read one batch even if it is larger than ``max_bytes``.
+            only_leader: refuse clients while this replica follows.
+
+        Raises KafkaError, among others OFFSET_OUT_OF_RANGE and KAFKA_STORAGE_ERROR.
+        """
+        self._require_reader(current_leader_epoch, replica_id, only_leader=only_leader)
+        log = self.log
+        end = log.log_end_offset if replica_id >= 0 else self.readable_end(isolation)
+        found = LogRead(region=None, size=0, first_offset=offset)
+        diverging: EpochEnd | None = None
+        if last_fetched_epoch >= 0 and offset >= log.log_start_offset:
+            diverging = find_divergence(log, self.leader_epoch, last_fetched_epoch, offset)
+        if diverging is None:
+            self._require_in_range(offset)
+            if replica_id >= 0 and has_forgotten(log, last_fetched_epoch, offset):
+                raise log.out_of_range(offset)
+            if offset < end and (max_bytes > 0 or min_one):
+                committed = isolation is Isolation.READ_COMMITTED
+                found = self._read_log(offset, max_bytes, end, min_one, committed)
+            if replica_id >= 0 <= last_fetched_epoch and found.first_offset < offset:
+                # The reader's log ends inside this batch, so it has other batches before its end.
+                assert found.region is not None
+                found.region.release()
+                diverging = EpochEnd(last_fetched_epoch, found.first_offset)
+                found = LogRead(region=None, size=0, first_offset=offset)
+        return PartitionRead(
+            records=found.region,
+            size=found.size,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted=found.aborted,
+            end_offset=end,
+            diverging=diverging,
+        )
+
+    def find_offset(
+        self, timestamp: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> Steps[OffsetTimestamp | None]:
+        """Answer a client's ListOffsets; ``timestamp`` is an ``OffsetSpec`` or milliseconds.
+
+        None when no readable record has such a timestamp.  Call ``require_leader`` first, and again
+        afterwards if some of the steps ran in another thread.
+        """
+        end = self.readable_end(isolation)
+        if timestamp == OffsetSpec.LATEST:
+            self._require_known_end()
+            return OffsetTimestamp(offset=end, leader_epoch=self.leader_epoch)
+        found = yield from look_up(self.log, timestamp)
+        if timestamp in _STARTS:
+            return found
+        if found is not None and found.offset >= end:
+            self._require_known_end()
+            return None
+        return found
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """OffsetForLeaderEpoch: the largest known epoch <= ``epoch`` and where it ends; -1 unknown.
+
+        Call ``require_leader`` first.
+        """
+        return end_of_epoch(self.log, self.leader_epoch, epoch)
+
     # flush
 
     @property
-    def flush_owed(self) -> bool:
-        """Whether somebody was promised a flush that has not happened."""
+    def flush_pending(self) -> bool:
+        """Whether a promised flush has not happened yet."""
         return self.log.recovery_point < self._flush_promised
 
     @property
     def flush_promised(self) -> int:
-        """Up to where."""
+        """The offset up to which a flush is promised."""
         return self._flush_promised
 
     @property
     def own_end(self) -> int:
-        """How far this replica's log counts: a record that was promised a flush counts after it."""
-        return self.log.recovery_point if self.flush_owed else self.log.log_end_offset
+        """The log end that this replica counts with: records that are promised a flush count after
+        the flush."""
+        return self.log.recovery_point if self.flush_pending else self.log.log_end_offset
 
     def opened(self, now_ms: int) -> list[Effect]:
-        """The log was opened: what it holds is promised the flush that it may not have had.
+        """The log was opened: promise a flush of everything in it.
 
-        A crash can have come between write and flush; then the producer, which has no answer yet,
-        asks again, and as a duplicate the batch would be acknowledged at once.
+        A crash may have come between a write and its flush.  The producer has no response then and
+        sends the batch again, and as a duplicate the batch would be acknowledged at once.
         """
         return self.promise_flush(now_ms)
 
     def promise_flush(self, now_ms: int, *, at_once: bool = False) -> list[Effect]:
-        """After an append: by ``flush.messages`` and ``flush.ms``, or ``at_once``."""
+        """Promise a flush after an append: by ``flush.messages``, ``flush.ms`` or ``at_once``."""
         log, config = self.log, self.config
         unflushed = log.log_end_offset - log.recovery_point
         if unflushed >= config.flush_messages or config.flush_ms == 0 or at_once:
@@ -163,9 +291,44 @@ class Replica:
         return self.plan_flush(now_ms)
 
     def plan_flush(self, now_ms: int) -> list[Effect]:
-        if self.flush_owed or self.log.flush_due(now_ms):
+        if self.flush_pending or self.log.flush_due(now_ms):
             return [FlushLog(topic_partition=self.topic_partition, at_ms=now_ms)]
         deadline_ms = self.log.flush_deadline_ms
         if deadline_ms is None:
             return []
         return [FlushLog(topic_partition=self.topic_partition, at_ms=deadline_ms)]
+
+    def _require_reader(
+        self, current_leader_epoch: int, replica_id: int, *, only_leader: bool
+    ) -> None:
+        if only_leader or replica_id >= 0:
+            self.require_leader(current_leader_epoch)
+        else:
+            self.require_role(current_leader_epoch)
+            if self.state is None or self.log.truncating:
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"broker {self.node_id} does not serve {self.topic_partition} now",
+                )
+
+    def _require_in_range(self, offset: int) -> None:
+        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            raise self.log.out_of_range(offset)
+
+    def _read_log(
+        self, offset: int, max_bytes: int, end: int, min_one: bool, committed: bool
+    ) -> LogRead:
+        try:
+            return self.log.read(
+                offset, max_bytes, end_offset=end, min_one=min_one, with_aborted=committed
+            )
+        except DISK_ERRORS as error:
+            raise KafkaError(read_error_code(self.log, error), str(error)) from error
+
+    def _require_known_end(self) -> None:
+        # KIP-207: until then "latest" could be below what the previous leader answered.
+        if self.high_watermark < self.epoch_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"the high watermark of {self.topic_partition} has not caught up with this epoch",
+            )

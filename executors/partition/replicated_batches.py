@@ -1,11 +1,11 @@
-"""What a leader sent, before it goes into a follower's log.
+"""Replicated batches: the records of a fetch response, before a follower appends them.
 
-Owns: the checks on a follower's side (``UnifiedLog.append`` with origin REPLICATION), and how
-batches share a write.  Must not know partitions, files or clocks.
+Owns: the checks of a follower (``UnifiedLog.append`` with origin REPLICATION), and which batches
+share a write.  Must not know partitions, files or clocks.
 
-Batches are taken over as they are.  Their offsets may have gaps, as compaction leaves them, and
-they may be larger than what producers may send today; what cannot be the continuation of this
-follower's log is refused whole.
+A follower takes batches over unchanged.  Their offsets may have gaps from compaction, and they may
+be larger than what producers may send today.  Records that cannot continue the follower's log are
+refused as a whole.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +31,10 @@ from sparklog.wire.records.control import ControlType, EndTxnMarker, read_marker
 
 
 class Replicated(NamedTuple):
-    """Whole batches in order, one behind the other.
+    """Whole, adjacent batches in order.
 
-    ``markers`` are those of control batches, by index; ``has_gap``: offsets are left out between
-    two of them.
+    ``markers`` are the markers of control batches, by the index of the batch.  ``has_gap`` says
+    that offsets are missing between two batches.
     """
 
     headers: Sequence[BatchHeader]
@@ -48,7 +48,7 @@ class Replicated(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What one write takes: batches from ``first`` up to ``end``, and where their bytes are."""
+    """One write: the batches with index ``first`` up to ``end``, and the slice of their bytes."""
 
     first: int
     end: int
@@ -56,10 +56,10 @@ class Write(NamedTuple):
 
 
 def read_replicated(records: Buffer, *, last_epoch: int, leader_epoch: int) -> Replicated:
-    """The batches, checked against each other and against the epochs that they can be of.
+    """Read the batches; check their checksums, offsets and leader epochs.
 
-    ``last_epoch`` is that of the follower's last record, ``leader_epoch`` the leader's.  Raises
-    KafkaError: CORRUPT_MESSAGE, INVALID_RECORD.
+    ``last_epoch`` is the leader epoch of the follower's last record, ``leader_epoch`` the current
+    one.  Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD.
     """
     headers: list[BatchHeader] = []
     markers: dict[int, EndTxnMarker] = {}
@@ -87,7 +87,7 @@ def read_replicated(records: Buffer, *, last_epoch: int, leader_epoch: int) -> R
 
 
 def sound_until(records: Buffer, offset: int) -> int:
-    """The offset behind the sound batches at the begin of what a leader sent from ``offset`` on."""
+    """The offset behind the sound batches at the start of ``records``, fetched at ``offset``."""
     try:
         for header, start in iter_batches(records, partial_tail=True):
             check_batch(records, start, header)
@@ -98,9 +98,9 @@ def sound_until(records: Buffer, offset: int) -> int:
 
 
 def split_writes(batches: Replicated, segment_bytes: int) -> Iterator[Write]:
-    """As many batches as fit a segment; the marker of an abort alone.
+    """Split batches into writes that fit a segment; an abort marker gets a write of its own.
 
-    What an abort is about depends on what all batches before it have done.
+    The transaction that a marker aborts is known only after all earlier batches are applied.
     """
     headers, count = batches.headers, len(batches.headers)
     span = headers[-1].last_offset - headers[0].base_offset
@@ -122,7 +122,7 @@ def split_writes(batches: Replicated, segment_bytes: int) -> Iterator[Write]:
 
 
 def _read_batch(view: memoryview, position: int) -> BatchHeader:
-    """The header of a whole, undamaged batch.  A glance is mostly enough."""
+    """The header of a whole, undamaged batch; most batches need only the short check."""
     try:
         header = read_header(view, position)
         size = header.batch_length + LOG_OVERHEAD

@@ -76,7 +76,7 @@ class LogFlusher:
 
     async def _flush(self, partition: Partition) -> None:
         log = partition.log
-        job = log.start_flush(self._now_ms(), force=partition.flush_owed)
+        job = log.start_flush(self._now_ms(), force=partition.flush_pending)
         try:
             if job is not None:
                 try:

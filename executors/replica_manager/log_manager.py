@@ -16,7 +16,7 @@ from sparklog.executors.log_dirs import (
     LogCheckpoints,
     LogDirs,
     StrayDirs,
-    delete_folder,
+    delete_partition_dir,
 )
 from sparklog.executors.partition import ProducerStateManager
 from sparklog.executors.replica_manager.lost_replicas import LostReplicas
@@ -107,7 +107,9 @@ class LogManager:
                 await self.strays.remove([(log_dir, str(tp)) for log_dir, tp, _ in doomed])
                 return
             for log_dir, tp, topic_id in doomed:
-                await run_blocking(delete_folder, log_dir.half, log_dir.path, str(tp), topic_id)
+                await run_blocking(
+                    delete_partition_dir, log_dir.half, log_dir.path, str(tp), topic_id
+                )
                 await self.lost.remove_remains(log_dir, tp, topic_id)
         except StorageError as error:
             logger.error("folders of deleted partitions stay: %s", error)

@@ -78,7 +78,7 @@ class LogWorkers:
         tp = log.topic_partition
         try:
             async with self._measured_one:
-                while (measuring := log.statistics.next_owed()) is not None:
+                while (measuring := log.statistics.next_pending()) is not None:
                     await self._measure_segment(log, measuring)
         except SparklogError as error:
             logger.warning("no statistics of a segment of %s: %s", tp, error)

@@ -15,9 +15,9 @@ from sparklog.executors.log_dirs import (
     BrokerDir,
     LogCheckpoints,
     LogDirs,
-    parse_lost,
-    put_aside,
-    remove_remains,
+    delete_lost_dir,
+    parse_lost_dir,
+    set_aside_lost_dir,
 )
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager.accepted_losses import AcceptedLosses
@@ -39,7 +39,7 @@ class LostReplicas:
         self._removals: set[asyncio.Task[None]] = set()
         for log_dir in log_dirs:
             for name in log_dir.partition_names:
-                found = parse_lost(name)
+                found = parse_lost_dir(name)
                 if found is not None:
                     self._remains[found] = log_dir
 
@@ -78,7 +78,7 @@ class LostReplicas:
             log_dir.log_starts[tp] = begin_at
         try:
             await self._checkpoints.write()
-            await run_blocking(put_aside, log_dir, tp, topic_id)
+            await run_blocking(set_aside_lost_dir, log_dir, tp, topic_id)
         except StorageError as error:
             logger.error("%s stays offline: its folder cannot be put aside: %s", tp, error)
             self._log_dirs.remember(tp, log_dir)
@@ -111,7 +111,7 @@ class LostReplicas:
         if self._remains.pop((topic_id, tp.partition), None) is None:
             return
         try:
-            await run_blocking(remove_remains, log_dir, tp, topic_id)
+            await run_blocking(delete_lost_dir, log_dir, tp, topic_id)
         except StorageError as error:
             logger.error("what was put aside of %s stays: %s", tp, error)
 

@@ -1,9 +1,10 @@
-"""What leaders propose for their in-sync replicas, on its way to the controller (KIP-497).
+"""The AlterPartition requests of a broker: proposals of leaders for their ISR (KIP-497).
 
-Owns: which partitions have something to propose, one AlterPartition request under way for all of
+Owns: which partitions have a proposal, at most one AlterPartition request in flight for all of
 them, and its retries.  Must not know why an ISR changes.
 
-A request of unknown outcome is sent again: the controller tells a repeated proposal by its epochs.
+A request without response is sent again: the controller recognizes a repeated proposal by its
+epochs.
 """
 
 import asyncio
@@ -24,14 +25,14 @@ from sparklog.wire.protocol.messages.alter_partition import (
     TopicData,
 )
 
-#: Partitions in one request; the others go with the next.
+#: Partitions in one request; further partitions go with the next request.
 PARTITIONS_MAX = 10_000
-#: In place of an answer that is missing.
+#: In place of a partition that is missing in the response.
 _UNANSWERED = ResponsePartitionData(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 logger = logging.getLogger(__name__)
 
-#: Topics and partitions to the controller, its answer back; raises ConnectError and KafkaError.
+#: Sends topics and partitions to the controller; raises ConnectError and KafkaError.
 AlterPartitions: TypeAlias = Callable[[tuple[TopicData, ...]], Awaitable[AlterPartitionResponse]]
 #: The state that the controller has committed, or an error in its ``error_code``.
 Answered: TypeAlias = Callable[[Partition, IsrProposal, ResponsePartitionData], None]
@@ -40,7 +41,7 @@ _Sent: TypeAlias = Mapping[_Key, tuple[Partition, IsrProposal]]
 
 
 class AlterPartitionSender:
-    """Of one broker; ``run`` it.  ``answered`` is told what became of each proposal."""
+    """Sends the proposals of one broker; ``answered`` is called with each answer."""
 
     def __init__(self, ask: AlterPartitions, answered: Answered) -> None:
         self._ask = ask
@@ -49,12 +50,12 @@ class AlterPartitionSender:
         self._woken = asyncio.Event()
 
     def propose(self, partition: Partition) -> None:
-        """Send what the partition proposes; returns at once."""
+        """Send the proposal of a partition soon."""
         self._pending[partition.topic_partition] = partition
         self._woken.set()
 
     async def run(self) -> None:
-        """Send for ever."""
+        """Send until cancelled."""
         pauses = retry_pauses()
         while True:
             await self._woken.wait()
@@ -74,7 +75,7 @@ class AlterPartitionSender:
             await pauses.wait()
 
     def _take_pending(self) -> _Sent:
-        """What is still proposed of what was to be sent, as many as fit into a request."""
+        """The proposals of the next request; partitions without a proposal by now are dropped."""
         sent: dict[_Key, tuple[Partition, IsrProposal]] = {}
         while self._pending and len(sent) < PARTITIONS_MAX:
             partition = self._pending.pop(next(iter(self._pending)))
@@ -85,7 +86,7 @@ class AlterPartitionSender:
         return sent
 
     def _hand_out(self, sent: _Sent, response: AlterPartitionResponse) -> list[Partition]:
-        """The partitions whose proposal is open still: the error did not say that it is refused."""
+        """Pass the answers on; return the partitions whose proposal has no final answer."""
         answers = {
             (topic.topic_id, data.partition_index): data
             for topic in response.topics

@@ -1,11 +1,11 @@
-"""Copying from one leader: a connection, requests and answers, and what the answers do to the logs.
+"""The fetcher of one leader: a connection, fetch requests, and the appends of their responses.
 
-Owns: the connection, at most one request that waits and the one that overtakes it, and when it is
-tried again.  Must not know which replicas follow which leader, nor what is asked
-(``FollowerFetch``).
+Owns: the connection, at most one request that waits and one that overtakes it, and the retries.
+Must not know which replicas follow which leader, nor the contents of a request
+(``FetchSessionHandler``).
 
-An answer is taken, and the next request sent, as it is received: under load that is most of what a
-broker does, so no task stands between them.
+A response is appended, and the next request sent, in the callback that receives the response.
+Under load this is most of a broker's work, so no task stands in between.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from sparklog.client.connection import Connection
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
 from sparklog.executors.partition import Partition, sound_until
 from sparklog.executors.replica_manager import ReplicaManager
-from sparklog.executors.replication.follower_fetch import (
+from sparklog.executors.replication.fetch_session_handler import (
     Answered,
     Diverged,
     FellBehind,
     Fetched,
-    FollowerFetch,
+    FetchSessionHandler,
     Refused,
 )
 from sparklog.metadata import BrokerImage
@@ -37,24 +37,24 @@ from sparklog.wire.protocol.messages.fetch import FetchRequest, FetchResponse
 from sparklog.wire.protocol.private import ReportDamageRequest
 
 RETRY_S_MIN = 0.05
-#: Errors of records that a leader sent, and that it should look at again.
+#: Errors of records from the leader, after which the leader should check its own log.
 _DAMAGE_CODES = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
-#: A leader that takes so much longer than it may is given up, and connected to anew.
+#: A response this late, in seconds, closes the connection, and the fetcher connects again.
 ANSWER_TIMEOUT_S = 10.0
 
 logger = logging.getLogger(__name__)
 
 
-#: Takes what a leader said of a log that is not its own.
+#: Takes a response that asks for a truncation.
 Truncate: TypeAlias = Callable[[Diverged[Partition] | FellBehind[Partition]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherTools:
-    """What every fetcher of a broker works with.
+    """The parts that all fetchers of a broker share.
 
-    ``broker``: as the image has it.  ``broker_epoch``: of this one.  ``suspected_brokers`` gets the
-    leaders whose connection breaks.
+    ``broker`` returns a broker of the cluster image, ``broker_epoch`` the epoch of this broker.
+    ``suspected_brokers`` gets the leaders whose connection breaks.
     """
 
     replica_manager: ReplicaManager
@@ -65,9 +65,9 @@ class FetcherTools:
 
 
 class ReplicaFetcher:
-    """Follows one leader until it is cancelled; ``run`` it in a task.
+    """Fetches from one leader; ``run`` it in a task and cancel the task to stop.
 
-    ``truncate`` returns at once and sees to it that the replica is followed again when it is done.
+    ``truncate`` returns at once.  It begins a truncation, and the replica fetches again afterwards.
     """
 
     def __init__(self, leader_id: int, tools: FetcherTools, truncate: Truncate) -> None:
@@ -76,14 +76,14 @@ class ReplicaFetcher:
         self._tools = tools
         self._truncate = truncate
         self._replica_manager = replica_manager
-        self._fetch: FollowerFetch[Partition] = FollowerFetch(
+        self._fetch: FetchSessionHandler[Partition] = FetchSessionHandler(
             replica_manager.node_id, replica_manager.broker_config, replica_manager.throttle.wait_ms
         )
         self._moved = asyncio.Event()
         self._leader: BrokerImage | None = None
         self._failures = 0
-        #: The one that is open, and what ends it.
-        self._talk: _Talk | None = None
+        #: The open conversation.
+        self._conversation: _Conversation | None = None
 
     def __len__(self) -> int:
         return len(self._fetch)
@@ -91,35 +91,35 @@ class ReplicaFetcher:
     # replicas
 
     def follow(self, partition: Partition) -> None:
-        """Fetch this replica, at once."""
+        """Fetch a replica, without backoff."""
         self._fetch.follow(partition)
         self._wake()
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Fetch it no more."""
+        """Stop fetching a replica."""
         self._fetch.leave(topic_partition)
 
     def touch(self, topic_partition: TopicPartition) -> None:
-        """The position of a replica may be another one."""
+        """The fetch position of a replica may have changed."""
         self._fetch.touch(topic_partition)
         self._wake()
 
     def delay(self, topic_partition: TopicPartition) -> None:
-        """Something is wrong with a replica: fetch it later."""
+        """Fetch a replica after its backoff, because of an error."""
         self._fetch.delay(topic_partition, self._now_ms())
         self._wake()
 
     def look_for_leader(self) -> None:
-        """The image is another one: the leader may be another process."""
+        """Connect again if the new cluster image has another process for the leader."""
         if self._tools.broker(self.leader_id) != self._leader:
             self._moved.set()
-            if self._talk is not None:
-                self._talk.end(None)
+            if self._conversation is not None:
+                self._conversation.end(None)
 
     # the connection
 
     async def run(self) -> None:
-        """Fetch for ever; trouble is tried again, soon at first."""
+        """Fetch until cancelled; errors are retried with a growing backoff."""
         while True:
             try:
                 await self._connect_and_fetch()
@@ -130,7 +130,7 @@ class ReplicaFetcher:
                 await self._pause()
 
     async def _connect_and_fetch(self) -> None:
-        """Returns when the leader has moved."""
+        """Fetch until the leader has moved."""
         self._moved.clear()
         leader = self._leader = self._tools.broker(self.leader_id)
         if leader is None or not leader.registered:
@@ -144,7 +144,7 @@ class ReplicaFetcher:
         try:
             await self._converse(connection)
         finally:
-            self._fetch.lost()
+            self._fetch.connection_lost()
             connection.close()
 
     async def _pause(self) -> None:
@@ -158,71 +158,74 @@ class ReplicaFetcher:
             return
 
     async def _converse(self, connection: Connection) -> None:
-        """Returns when the leader has moved; raises what broke."""
-        talk = self._talk = _Talk(connection)
+        """Fetch until the leader has moved; raises the error that ends the connection."""
+        conversation = self._conversation = _Conversation(connection)
         try:
             if not self._moved.is_set():
-                self._ask(talk)
-                await talk.ended
+                self._send_next(conversation)
+                await conversation.ended
         finally:
-            self._talk = None
-            talk.close()
+            self._conversation = None
+            conversation.close()
 
     def _wake(self) -> None:
-        """There may be something to ask; of all that comes up in this turn of the loop at once."""
-        talk = self._talk
-        if talk is not None and not talk.turn_wanted:
-            talk.turn_wanted = True
-            talk.loop.call_soon(self._turn, talk)
+        """Send a request at the end of this turn of the loop, for all that came up in it."""
+        conversation = self._conversation
+        if conversation is not None and not conversation.turn_wanted:
+            conversation.turn_wanted = True
+            conversation.loop.call_soon(self._on_turn, conversation)
 
-    def _turn(self, talk: "_Talk") -> None:
-        talk.turn_wanted = False
-        if self._talk is talk and not talk.ended.done():
-            self._ask(talk)
+    def _on_turn(self, conversation: "_Conversation") -> None:
+        conversation.turn_wanted = False
+        if self._conversation is conversation and not conversation.ended.done():
+            self._send_next(conversation)
 
-    def _ask(self, talk: "_Talk") -> None:
-        """Send what is to be said now, and come back when the next delay ends."""
+    def _send_next(self, conversation: "_Conversation") -> None:
+        """Send the next request, if any, and wake up at the end of the next backoff."""
         try:
             request = self._fetch.next_request(self._tools.broker_epoch(), self._now_ms())
             if request is not None:
-                self._send(talk, request)
+                self._send(conversation, request)
         except Exception as error:
-            talk.end(error)
+            conversation.end(error)
             return
         retry_ms = self._fetch.retry_ms
-        # By what is left of it: a moment in milliseconds may lie a rounding error after its second.
+        # A relative delay: an absolute time in ms may be a rounding error late in seconds.
         left_s = None if retry_ms is None else max(retry_ms - self._now_ms(), 0) / 1000
-        talk.call_after(left_s, self._wake)
+        conversation.call_after(left_s, self._wake)
 
-    def _send(self, talk: "_Talk", request: FetchRequest) -> None:
-        connection, version = talk.connection, talk.version
+    def _send(self, conversation: "_Conversation", request: FetchRequest) -> None:
+        connection, version = conversation.connection, conversation.version
         correlation_id = connection.next_correlation_id()
         payload = encode_request(request, version, correlation_id, connection.client_id)
-        connection.ask((payload,), partial(self._received, talk, correlation_id))
-        talk.expect(request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S)
+        connection.ask((payload,), partial(self._received, conversation, correlation_id))
+        conversation.expect(request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S)
 
     def _received(
-        self, talk: "_Talk", correlation_id: int, received: memoryview | ConnectError
+        self,
+        conversation: "_Conversation",
+        correlation_id: int,
+        received: memoryview | ConnectError,
     ) -> None:
-        if self._talk is not talk or talk.ended.done():
+        if self._conversation is not conversation or conversation.ended.done():
             return
         try:
             if isinstance(received, ConnectError):
                 raise received
-            talk.heard()
-            answered_id, response = decode_fetch_response(talk.version, received)
-            talk.connection.check_correlation(correlation_id, answered_id)
-            self._take(response)
-            talk.connection.give_back(received)
+            conversation.heard()
+            answered_id, response = decode_fetch_response(conversation.version, received)
+            conversation.connection.check_correlation(correlation_id, answered_id)
+            self._handle(response)
+            conversation.connection.give_back(received)
         except Exception as error:
-            talk.end(error)
+            conversation.end(error)
             return
-        self._ask(talk)
+        self._send_next(conversation)
 
-    # answers
+    # responses
 
-    def _take(self, response: FetchResponse) -> None:
-        for each in self._fetch.answered(response, self._now_ms()):
+    def _handle(self, response: FetchResponse) -> None:
+        for each in self._fetch.handle_response(response, self._now_ms()):
             self._carry_out(each)
         self._failures = 0
 
@@ -265,16 +268,16 @@ class ReplicaFetcher:
         self._replica_manager.throttle.fetched(partition, size, self._now_ms())
         self._fetch.touch(tp)
         if size and partition.fetch_position() == fetched.position:
-            self._fetch.delay(tp, self._now_ms())  # it would be sent again and again
+            self._fetch.delay(tp, self._now_ms())  # the leader would send the same again and again
 
     def _report_damage(self, fetched: Fetched[Partition]) -> None:
-        """Have the leader look at the bytes that it sent; they are fetched again after the pause.
+        """Have the leader check the bytes that it sent; they are fetched again after the backoff.
 
-        A report that is lost follows the next fetch.
+        If the report is lost, the next fetch brings the next report.
         """
-        if self._talk is None:
+        if self._conversation is None:
             return
-        partition, connection = fetched.replica, self._talk.connection
+        partition, connection = fetched.replica, self._conversation.connection
         report = ReportDamageRequest(
             topic_id=partition.topic_id,
             partition=partition.topic_partition.partition,
@@ -286,12 +289,12 @@ class ReplicaFetcher:
         )
 
     def _now_ms(self) -> int:
-        """Of the loop's clock, because that of the day may jump."""
+        """The loop's clock, because the wall clock may jump."""
         return int(asyncio.get_running_loop().time() * 1000)
 
 
-class _Talk:
-    """One open connection: when it ends, and what it waits for."""
+class _Conversation:
+    """One open connection, with its timers."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -299,13 +302,13 @@ class _Talk:
         self.loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self.loop.create_future()
         self.turn_wanted = False
-        #: When the answers to the requests under way are overdue.
+        #: The deadlines of the requests in flight.
         self._deadlines_s: deque[float] = deque()
         self._watch: asyncio.TimerHandle | None = None
         self._delay: asyncio.TimerHandle | None = None
 
     def end(self, error: BaseException | None) -> None:
-        """Because of ``error``, or because the leader is elsewhere."""
+        """End with an error, or with None because the leader has moved."""
         if self.ended.done():
             return
         if error is None:
@@ -314,15 +317,15 @@ class _Talk:
             self.ended.set_exception(error)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel the timers."""
         for timer in (self._watch, self._delay):
             if timer is not None:
                 timer.cancel()
         if not self.ended.cancel() and not self.ended.cancelled():
-            self.ended.exception()  # somebody looked
+            self.ended.exception()  # mark the exception as retrieved
 
     def call_after(self, delay_s: float | None, callback: Callable[[], None]) -> None:
-        """Once, instead of what was asked for before; None: not at all."""
+        """Call ``callback`` once, in place of an earlier one; None only cancels the earlier one."""
         if self._delay is not None:
             self._delay.cancel()
             self._delay = None
@@ -330,17 +333,17 @@ class _Talk:
             self._delay = self.loop.call_later(delay_s, callback)
 
     def expect(self, timeout_s: float) -> None:
-        """A request is under way that is answered within so long."""
+        """A request is in flight, with this timeout."""
         self._deadlines_s.append(self.loop.time() + timeout_s)
         if self._watch is None:
             self._watch = self.loop.call_at(self._deadlines_s[0], self._look)
 
     def heard(self) -> None:
-        """The oldest request was answered."""
+        """The oldest request in flight has its response."""
         self._deadlines_s.popleft()
 
     def _look(self) -> None:
-        # One timer for many answers: it is armed anew only when it has fired.
+        # One timer for many responses: it is set again only after it has fired.
         self._watch = None
         if not self._deadlines_s:
             return

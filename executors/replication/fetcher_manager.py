@@ -1,7 +1,7 @@
-"""The followers of a broker: who follows whom, and one fetcher per leader that is followed.
+"""The fetchers of a broker: one per leader that replicas of this broker follow.
 
-Owns: the fetchers and their tasks, and truncations under way.  Must not know how a fetch is made,
-nor what becomes of a log.
+Owns: the fetchers and their tasks, and running truncations.  Must not know how a fetch works, or
+how a log is truncated.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ import logging
 
 from sparklog.errors import KafkaError, SparklogError
 from sparklog.executors.partition import EpochEnd, Partition
+from sparklog.executors.replication.fetch_session_handler import Diverged, FellBehind
 from sparklog.executors.replication.fetcher import FetcherTools, ReplicaFetcher
-from sparklog.executors.replication.follower_fetch import Diverged, FellBehind
 from sparklog.types import NO_NODE, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
 class FetcherManager:
-    """Of one broker.  ``close`` them."""
+    """The fetchers of one broker; ``close`` stops them."""
 
     def __init__(self, tools: FetcherTools) -> None:
         self._tools = tools
@@ -29,20 +29,20 @@ class FetcherManager:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __len__(self) -> int:
-        """How many replicas follow."""
+        """How many replicas follow another broker."""
         return len(self._leaders)
 
     @property
     def leaders(self) -> int:
-        """How many leaders they follow."""
+        """How many brokers these replicas follow."""
         return len(self._fetchers)
 
     async def run(self) -> None:
-        """Raises what a fetcher broke with; what the world does to one does not break it."""
+        """Wait for a fetcher that fails with a bug; network and disk errors do not end it."""
         await self._ended
 
     def look_at(self, partition: Partition) -> None:
-        """The role of a partition may be another one."""
+        """Follow the current leader of a partition, or nobody; the role may have changed."""
         tp, leader_id = partition.topic_partition, partition.leader
         if partition.is_leader or leader_id == NO_NODE:
             self.leave(tp)
@@ -55,7 +55,7 @@ class FetcherManager:
         self._fetcher(leader_id).follow(partition)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """It follows nobody any more."""
+        """Stop to follow a leader."""
         leader_id = self._leaders.pop(topic_partition, None)
         if leader_id is None:
             return
@@ -66,19 +66,19 @@ class FetcherManager:
             self._tasks[fetcher].cancel()
 
     def look_for_leaders(self) -> None:
-        """The image is another one: a leader may listen elsewhere."""
+        """The cluster image has changed: leaders may have moved."""
         for fetcher in self._fetchers.values():
             fetcher.look_for_leader()
 
     async def let_go(self, topic_partition: TopicPartition) -> None:
-        """It follows nobody any more, and nothing is done to its log afterwards."""
+        """Stop to follow a leader, and wait for a running truncation of the log."""
         self.leave(topic_partition)
         truncation = self._truncations.get(topic_partition)
         if truncation is not None:
             await asyncio.wait([truncation])
 
     async def close(self) -> None:
-        """Copy nothing any more; nothing is done to the logs afterwards."""
+        """Stop all fetchers, and wait for running truncations."""
         self._closed = True
         self._fetchers.clear()
         self._leaders.clear()

@@ -1,12 +1,12 @@
-"""Looking for damage in the sealed segments of this broker's logs, in the background.
+"""The background check of the sealed segments of this broker's logs for damage.
 
-Owns: when a segment is checked: all of them once in ``log.scrub.interval.ms``, and one that is
-suspected soon; how fast; and that what is found is mended.  Must not know how a segment is checked
-or a range mended.
+Owns: when a segment is checked (all segments once in ``log.scrub.interval.ms``, a suspected segment
+soon), the pace of the checks, and the repair of what they find.  Must not know how a segment is
+checked or a range repaired.
 
 One segment is checked at a time, with at most ``log.scrub.io.max.bytes.per.second`` and a tenth of
-a core.  A segment that was checked on suspicion is checked again ``CHECK_AGAIN_S`` later at the
-earliest.  So nobody can have a broker read more than that, however often damage is suspected.
+a core.  A suspected segment is checked again ``CHECK_AGAIN_S`` later at the earliest.  So clients
+cannot make a broker read more than that, however often damage is suspected.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from sparklog.executors.replication.range_mender import RangeMender
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
-#: The first check of all segments begins this long after the start, at the latest.
+#: The first check of all segments begins at most this long after the start.
 FIRST_PASS_S: Final = 600.0
 #: A segment is checked on suspicion at most once in this time.
 CHECK_AGAIN_S: Final = 10.0
 #: Suspected segments that are remembered.
 SUSPECTED_MAX: Final = 1000
-#: A range that no other replica could mend is tried again after this time, then after longer ones.
+#: The first and the longest time between two repairs of a range that no replica could repair.
 RETRY_S: Final = (5.0, 60.0)
-#: The work rests so long after an error that nobody expected.
+#: The pause after an unexpected error.
 FAILED_REST_S: Final = 5.0
-#: The work rests so many times as long as it takes.
+#: The pause after each step, as a multiple of the time of the step.
 _RESTS: Final = 9
 
 logger = logging.getLogger(__name__)
 
 
 class LogScrubber:
-    """Of one broker; ``run`` it while the broker serves."""
+    """The checks of one broker's logs; ``run`` it while the broker serves."""
 
     def __init__(self, replica_manager: ReplicaManager, mender: RangeMender) -> None:
         self._replica_manager = replica_manager
@@ -47,7 +47,7 @@ class LogScrubber:
         self._config = replica_manager.broker_config
         self._woken = asyncio.Event()
         self._suspected: dict[tuple[TopicPartition, int], Suspicion] = {}
-        #: When segments were checked on suspicion last.
+        #: The times of the last checks of suspected segments.
         self._checked_s: dict[tuple[TopicPartition, int], float] = {}
         self._pass: Iterator[tuple[Partition, Segment]] | None = None
         self._began_s: float | None = None
@@ -55,7 +55,7 @@ class LogScrubber:
         self._retry_s, self._retry_at_s = RETRY_S[0], 0.0
 
     def suspect(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
-        """A segment is to be checked; returns at once."""
+        """Check a segment soon."""
         key = topic_partition, suspicion.base_offset
         if key in self._suspected:
             if self._suspected[key] != suspicion:
@@ -65,13 +65,13 @@ class LogScrubber:
         self._woken.set()
 
     def settings_changed(self) -> None:
-        """The broker's settings may be others."""
+        """The broker's settings may have changed."""
         if self._config is not self._replica_manager.broker_config:
             self._config = self._replica_manager.broker_config
             self._woken.set()
 
     def as_json(self) -> dict[str, Any]:
-        """What NodeStatus shows: the ranges that are damaged now."""
+        """The part of NodeStatus about damage: the ranges that are damaged now."""
         found: dict[str, list[str]] = {}
         for partition in self._replica_manager:
             for segment, hole in partition.log.damage.ranges:
@@ -81,7 +81,7 @@ class LogScrubber:
         return {"damaged_ranges": found, "segments_suspected": len(self._suspected)}
 
     async def run(self) -> None:
-        """For ever.  A check that fails as nobody expected leaves the broker serving."""
+        """Check until cancelled; an unexpected error only delays the next check."""
         started_s = _now_s()
         while True:
             try:
@@ -91,7 +91,7 @@ class LogScrubber:
                 await asyncio.sleep(FAILED_REST_S)
 
     async def _go_on(self, started_s: float) -> None:
-        """What is due of each kind of work, at most one segment of each."""
+        """Do the due work of each kind, with at most one segment of each."""
         await self._check_suspected()
         if self._unmended and _now_s() >= self._retry_at_s:
             await self._mend_again()
@@ -140,8 +140,8 @@ class LogScrubber:
             await self._check_sidecars(partition, segment)
 
     async def _check_sidecars(self, partition: Partition, segment: Segment) -> None:
-        """The log is sound; its indexes are what ``.stats`` says, or are made anew from it."""
-        if segment.stats_owed or segment.indexes_unflushed:
+        """Check the indexes of a sound log file against ``.stats``; rebuild them if they differ."""
+        if segment.stats_pending or segment.indexes.unflushed:
             return
         tp = partition.topic_partition
         try:
@@ -154,7 +154,7 @@ class LogScrubber:
     # suspicions
 
     async def _check_suspected(self) -> None:
-        """One segment.  Were it all that are due, readers could hold up the other work."""
+        """Check one suspected segment; with all of them, readers could hold up the other work."""
         now_s = _now_s()
         key = next((k for k in self._suspected if now_s >= self._due_s(k)), None)
         if key is None:
@@ -179,7 +179,7 @@ class LogScrubber:
             if log.truncating or log.offline is not None or not segment.size:
                 return
             try:
-                # What takes no appends can be checked and mended while the log goes on.
+                # A sealed segment can be checked and repaired while appends go on.
                 log.roll(self._replica_manager.now_ms())
             except StorageError as error:
                 logger.warning("%s is not checked for damage: %s", segment.log_path, error)
@@ -195,9 +195,9 @@ class LogScrubber:
         around: int | None = None,
         meanwhile: bool = False,
     ) -> bool:
-        """Whether a segment was checked to its end and is sound.
+        """Check a segment; return whether the check reached its end and the segment is sound.
 
-        ``meanwhile``: suspected segments are checked between its steps.
+        With ``meanwhile``, suspected segments are checked between the steps.
         """
         log = partition.log
         generation = log.damage.generation
@@ -239,7 +239,7 @@ class LogScrubber:
         return False
 
     def _enter(self, partition: Partition, segment: Segment, scrub: SegmentScrub) -> None:
-        """What a step of a check found, and what it found to be sound again."""
+        """Note the ranges that a step found damaged, and the ranges that are sound again."""
         damage = partition.log.damage
         for hole in segment.damaged:
             passed = scrub.began <= hole.position and hole.end <= scrub.position
@@ -257,7 +257,7 @@ class LogScrubber:
     # mending
 
     async def _mend_all(self, partition: Partition, segment: Segment) -> None:
-        """What of a segment nobody has tried to mend yet."""
+        """Repair the ranges of a segment that were not tried before."""
         tried = partition.log.damage.tried
         for damaged in [hole for hole in segment.damaged if hole not in tried]:
             if not await self._mender.mend(partition, segment, damaged):

@@ -1,11 +1,12 @@
-"""Mending damaged ranges of this broker's logs with the bytes that other replicas have.
+"""The repair of damaged ranges of this broker's logs with the bytes of other replicas.
 
-Owns: which replicas are asked, in which order, and what becomes of a range that none can mend.
-Must not know how damage is found (``log_scrubber``), or which bytes fit (``log/range_repair.py``).
+Owns: which replicas are asked, in which order, and what happens to a range that no replica can
+repair.  Must not know how damage is found (``log_scrubber``), or which bytes fit
+(``log/range_repair.py``).
 
-Another replica is read as a consumer reads it: below its high watermark, from the leader or from a
-follower (KIP-392), fenced by the leader epoch.  Nothing is said of this broker's own log by that,
-so its place among the in-sync replicas does not change.
+The repair reads another replica as a consumer does: below the high watermark, from the leader or
+from a follower (KIP-392), fenced by the leader epoch.  Such a read says nothing about this broker's
+own log, so it does not change the ISR.
 """
 
 import logging
@@ -40,23 +41,26 @@ from sparklog.wire.protocol.fetch import decode_fetch_response, records_view
 from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from sparklog.wire.protocol.private import ReportDamageRequest
 
-#: Asked of another replica at once; a larger batch comes nevertheless.
+#: Bytes of one fetch; a larger batch is returned nevertheless.
 FETCH_BYTES: Final = 1 << 20
-#: One request to another replica may take so long.
+#: Timeout of one request to another replica, in seconds.
 ANSWER_TIMEOUT_S: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 class RangeMender:
-    """Of one broker."""
+    """Repairs the damaged ranges of one broker's logs."""
 
     def __init__(self, tools: FetcherTools) -> None:
         self._tools = tools
         self._replica_manager = tools.replica_manager
 
     async def mend(self, partition: Partition, segment: Segment, damaged: DamagedRange) -> bool:
-        """Whether the range is sound, or gone, now.  One that no replica could mend is tried."""
+        """Repair a range; return whether it is sound, or deleted, now.
+
+        A range that no replica could repair is added to ``log.damage.tried``.
+        """
         log, tp = partition.log, partition.topic_partition
         rest: DamagedRange | None = damaged
         for broker_id in self._donors(partition):
@@ -100,7 +104,7 @@ class RangeMender:
         return False
 
     def _donors(self, partition: Partition) -> Iterator[int]:
-        """Other brokers with a replica: the leader, who is in sync, the others."""
+        """Other live brokers with a replica: the leader, the ISR, then the others."""
         state, own = partition.state, partition.node_id
         if state is None:
             return
@@ -109,7 +113,7 @@ class RangeMender:
                 yield broker_id
 
     def _is_there(self, partition: Partition, segment: Segment, damaged: DamagedRange) -> bool:
-        """Whether the range is still a part of an open log."""
+        """Whether the range is still part of an open log."""
         log = partition.log
         return (
             self._replica_manager.get(partition.topic_partition) is partition
@@ -122,9 +126,9 @@ class RangeMender:
     async def _mend_from(
         self, broker_id: int, partition: Partition, segment: Segment, damaged: DamagedRange
     ) -> DamagedRange | None:
-        """Mend the begin of a range, or all of it; the rest.
+        """Repair the start of a range, or all of it; return the rest.
 
-        Raises what ``mend`` tells apart, and KafkaError when the broker has too little.
+        Raises the errors that ``mend`` handles, and KafkaError when the broker has too little.
         """
         broker = self._tools.broker(broker_id)
         if broker is None or not broker.registered:
@@ -133,7 +137,7 @@ class RangeMender:
         connection = await self._tools.connect(broker.endpoint)
         try:
             while not repair.part_due:
-                # Below the log start others give nothing, and the batch there may begin earlier.
+                # Nobody reads below the log start, and the batch there may begin earlier.
                 offset = max(repair.next_offset, partition.log.log_start_offset)
                 records = await _fetch(connection, partition, offset)
                 try:
@@ -154,7 +158,7 @@ class RangeMender:
     def _write(
         self, partition: Partition, segment: Segment, repair: RangeRepair
     ) -> Steps[DamagedRange | None]:
-        """Nothing else works on the log meanwhile: it is not being cut."""
+        """Write the repaired bytes; nothing else works on the log meanwhile."""
         damaged, log = repair.damaged, partition.log
         if not self._is_there(partition, segment, damaged):
             return None
@@ -168,9 +172,9 @@ class RangeMender:
         return rest
 
     def _give_up(self, partition: Partition, broker_id: int, error: UnfitBatchError) -> bool:
-        """Another replica is sound, and its batches do not fit: this one is not to be trusted.
+        """Fail this log, because the batches of a sound replica in the ISR do not fit it.
 
-        False when that replica is not in sync, so that it may be the wrong one.
+        Returns False when that replica is not in the ISR, so that it may be the wrong one.
         """
         state, tp = partition.state, partition.topic_partition
         logger.error("%s cannot be mended with the bytes of broker %d: %s", tp, broker_id, error)
@@ -182,7 +186,7 @@ class RangeMender:
 
 
 async def _fetch(connection: Connection, partition: Partition, offset: int) -> memoryview:
-    """Whole batches from the one that holds ``offset`` on.  Raises KafkaError."""
+    """Fetch whole batches, from the batch that holds ``offset`` on.  Raises KafkaError."""
     part = FetchPartition(
         partition=partition.topic_partition.partition,
         current_leader_epoch=partition.leader_epoch,
@@ -206,7 +210,7 @@ async def _fetch(connection: Connection, partition: Partition, offset: int) -> m
 
 
 async def _report(connection: Connection, partition: Partition, offset: int) -> None:
-    """Have a broker look at its own replica."""
+    """Have a broker check its own replica."""
     report = ReportDamageRequest(
         topic_id=partition.topic_id,
         partition=partition.topic_partition.partition,

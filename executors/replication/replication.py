@@ -1,7 +1,7 @@
-"""The replicas of a broker at work: followers that copy, leaders that see who keeps up.
+"""The replication of one broker: its followers fetch, and its leaders check their followers.
 
-Owns: the fetchers, the proposals on their way to the controller, and the counting of what comes of
-them.  Must not know how a replica decides, or how requests travel.
+Owns: the fetchers, the AlterPartition requests, and the counters of ISR changes.  Must not know how
+a replica decides, or how requests travel.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.protocol.messages.alter_partition import ResponsePartitionData
 
-#: How often leaders that lack a follower look whether one may join.
+#: Seconds between two checks of leaders whose ISR lacks a replica.
 LACKING_CHECK_S = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class Replication:
-    """Of one broker.  ``run`` it while the broker serves, then ``close`` it."""
+    """The replication of one broker; ``run`` it while the broker serves, then ``close`` it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Replication:
         replica_manager.replication_events.connect(self)
 
     async def run(self) -> None:
-        """For ever; raises what broke it."""
+        """Replicate until cancelled; raises the error of a part that failed."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fetchers.run())
             tasks.create_task(self._sender.run())
@@ -69,16 +69,16 @@ class Replication:
             tasks.create_task(self._scrubber.run())
 
     async def close(self) -> None:
-        """Copy nothing any more."""
+        """Stop the fetchers."""
         await self._fetchers.close()
 
     def image_changed(self) -> None:
-        """Leaders may listen elsewhere, and settings be others."""
+        """The cluster image has changed: leaders may have moved, and settings may have changed."""
         self._fetchers.look_for_leaders()
         self._scrubber.settings_changed()
 
     def as_json(self) -> dict[str, Any]:
-        """What NodeStatus shows."""
+        """The replication part of NodeStatus."""
         led = [p.state for p in self._replica_manager if p.is_leader and p.state is not None]
         return {
             "partitions_followed": len(self._fetchers),
@@ -87,7 +87,7 @@ class Replication:
             **self._scrubber.as_json(),
         }
 
-    # what the table tells
+    # calls of the replica manager
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
         self._count(partition, before)
@@ -112,7 +112,7 @@ class Replication:
     # leading
 
     async def _check_lag(self) -> None:
-        """Who lags leaves; who may join, but did not when it fetched, joins."""
+        """Check periodically which followers must leave the ISR and which may join it."""
         lag_s = self._replica_manager.broker_config.replica_lag_time_max_ms / 2000
         loop = asyncio.get_running_loop()
         whole_at = loop.time() + lag_s
@@ -149,7 +149,7 @@ class Replication:
         self._count(partition, before)
 
     def _count(self, partition: Partition, before: PartitionImage | None) -> None:
-        """What became of the ISR of a partition that is led here."""
+        """Count a change of the ISR of a partition that this broker leads."""
         after, counters = partition.state, self._replica_manager.counters
         if not partition.is_leader or before is None or after is None:
             return

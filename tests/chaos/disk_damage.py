@@ -27,7 +27,7 @@ from sparklog.executors.log.names import (
     offsets_with,
 )
 from sparklog.executors.log_dirs.broker_dir import RECOVERY_POINTS
-from sparklog.executors.log_dirs.partition_dirs import parse_folder
+from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import iter_batches
 
@@ -49,7 +49,7 @@ def cut_to_flushed(broker_folder: Path, chance: random.Random) -> dict[TopicPart
     flushed = _recovery_points(broker_folder)
     lost: dict[TopicPartition, int] = {}
     for folder in sorted(broker_folder.iterdir()):
-        tp = parse_folder(folder.name) if folder.is_dir() else None
+        tp = parse_partition_dir(folder.name) if folder.is_dir() else None
         if tp is not None:
             lost[tp] = cut_partition(folder, flushed.get(tp, 0), chance)
     return lost

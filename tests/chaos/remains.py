@@ -16,7 +16,7 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.executors.log.checkpoint import decode_epochs
 from sparklog.executors.log.names import EPOCH_CHECKPOINT, LOG_SUFFIX, PARTITION_METADATA
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
-from sparklog.executors.log_dirs.partition_dirs import parse_folder
+from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.wire.records.batch import iter_batches
 
 READ_SECONDS_MAX = 300.0
@@ -49,7 +49,7 @@ def folders_of(data_dir: Path) -> dict[int, dict[str, UUID | None]]:
     for broker in data_dir.glob("broker-*"):
         names = found.setdefault(int(broker.name.removeprefix("broker-")), {})
         for folder in broker.iterdir():
-            if folder.is_dir() and parse_folder(folder.name) is not None:
+            if folder.is_dir() and parse_partition_dir(folder.name) is not None:
                 metadata = folder / PARTITION_METADATA
                 whole = metadata.exists()
                 names[folder.name] = (

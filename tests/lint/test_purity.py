@@ -29,7 +29,7 @@ PURE = (
     "sparklog.executors.purgatory.timing_wheel",
     "sparklog.executors.replica_manager.replica_selector",
     "sparklog.executors.replica_manager.replication_quota",
-    "sparklog.executors.replication.follower_fetch",
+    "sparklog.executors.replication.fetch_session_handler",
     "sparklog.driver.control_plane.controller",
     "sparklog.driver.control_plane.placement",
 )

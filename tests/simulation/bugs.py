@@ -14,7 +14,7 @@ import replication_bugs
 from planting import BUGS, Patch, bug, planted
 
 import sparklog.executors.log.durable_log as durable_log_module
-import sparklog.executors.log.log as log_module
+import sparklog.executors.log.log_loader as log_loader_module
 import sparklog.executors.log.recovery as recovery_module
 import sparklog.executors.log_dirs.stray_dirs as stray_folders_module
 import sparklog.executors.replica_manager.log_manager as log_manager_module
@@ -27,7 +27,7 @@ from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.scan import Scan, ScanWindow
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.log_dirs.broker_dir import BrokerDir
-from sparklog.executors.partition.outcomes import PartitionRead
+from sparklog.executors.partition import PartitionRead
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import ProducerEntry, ProducerStateManager
 from sparklog.metadata import Record
@@ -70,7 +70,7 @@ def acknowledge_before_the_write() -> list[Patch]:
 @bug
 def acknowledge_before_the_flush() -> list[Patch]:
     """Nobody waits for a flush that was promised."""
-    return [(Partition, "flush_owed", property(lambda self: False))]
+    return [(Partition, "flush_pending", property(lambda self: False))]
 
 
 @bug
@@ -230,7 +230,7 @@ def high_watermark_past_the_log_end() -> list[Patch]:
 @bug
 def deletion_leaves_the_records() -> list[Patch]:
     """A topic that comes back under its name finds the records of the deleted one."""
-    real = log_module.claim_folder
+    real = log_loader_module.claim_folder
 
     def claim_folder(half: FileHalf, folder: str, topic_id: UUID | None) -> UUID | None:
         try:
@@ -239,9 +239,9 @@ def deletion_leaves_the_records() -> list[Patch]:
             return topic_id
 
     return [
-        (log_manager_module, "delete_folder", lambda *_: None),
-        (stray_folders_module, "find_strays", lambda *_: []),
-        (log_module, "claim_folder", claim_folder),
+        (log_manager_module, "delete_partition_dir", lambda *_: None),
+        (stray_folders_module, "find_stray_dirs", lambda *_: []),
+        (log_loader_module, "claim_folder", claim_folder),
     ]
 
 

@@ -9,15 +9,16 @@ from planting import Patch, bug
 
 import sparklog.driver.control_plane.controller.elections as elections
 import sparklog.driver.control_plane.controller.partition_changes as partition_changes
-import sparklog.executors.partition.replica_reads as readable_module
+import sparklog.executors.partition.replica as replica_module
 from sparklog.driver.control_plane.controller.elections import Rules, Settled
 from sparklog.executors.log.epoch_cache import EpochCache
-from sparklog.executors.partition.follower_progress import FollowerProgress
+from sparklog.executors.partition import AckWait, Effect
 from sparklog.executors.partition.follower_role import FollowerRole
 from sparklog.executors.partition.isr import IsrState
-from sparklog.executors.partition.outcomes import AckWait, Effect
+from sparklog.executors.partition.leader_role import LeaderRole
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.partition.replica_reads import ReadableReplica
+from sparklog.executors.partition.remote_replica import RemoteReplica
+from sparklog.executors.partition.replica import Replica
 from sparklog.executors.replica_manager.failed_logs import FailedLogs
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import PartitionImage
@@ -25,64 +26,64 @@ from sparklog.types import Isolation, TopicPartition
 
 # leaders
 
-_NOBODY_IS_ABOUT_TO_JOIN: Patch = (FollowerProgress, "is_about_to_join", lambda self, *_: False)
+_NOBODY_IS_ABOUT_TO_JOIN: Patch = (RemoteReplica, "is_about_to_join", lambda self, *_: False)
 
 
 @bug
 def acknowledge_before_replication() -> list[Patch]:
     """An answer that is to wait for all in-sync replicas waits for the leader."""
-    real = Partition._wait_for
+    real = LeaderRole._wait_for
 
-    def wait_for(self: Partition, acks: int, end_offset: int) -> AckWait | None:
+    def wait_for(self: LeaderRole, acks: int, end_offset: int) -> AckWait | None:
         return real(self, min(abs(acks), 1), end_offset)
 
-    return [(Partition, "_wait_for", wait_for)]
+    return [(LeaderRole, "_wait_for", wait_for)]
 
 
 @bug
 def commit_without_the_followers() -> list[Patch]:
     """The high watermark follows the leader's log."""
-    return [(IsrState, "bound", lambda self, own_end, leader_end: own_end)]
+    return [(IsrState, "replicated_end", lambda self, own_end, leader_end: own_end)]
 
 
 @bug
 def commit_below_min_insync_replicas() -> list[Patch]:
     """The high watermark goes on however few replicas are in sync."""
-    real = IsrState._measure
+    real = IsrState._derive
 
     def measure(self: IsrState) -> None:
         real(self)
-        self.too_few = False
+        self.under_min_isr = False
 
-    return [(IsrState, "_measure", measure)]
+    return [(IsrState, "_derive", measure)]
 
 
 @bug
 def leave_out_who_is_proposed_to_leave() -> list[Patch]:
     """Who is to leave the ISR does not count before the controller has agreed."""
-    real = IsrState._measure
+    real = IsrState._derive
 
     def measure(self: IsrState) -> None:
         real(self)
         if self._pending is not None:
             wanted = {replica_id for replica_id, _ in self._pending.isr}
-            self._maximal = self._maximal & wanted
-            self.too_few = len(wanted) < self.needed
+            self._maximal_isr = self._maximal_isr & wanted
+            self.under_min_isr = len(wanted) < self.effective_min_isr
 
-    return [(IsrState, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
+    return [(IsrState, "_derive", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
 def leave_out_who_is_about_to_join() -> list[Patch]:
     """Who is to join the ISR does not count before the leader has heard that it did."""
-    real = IsrState._measure
+    real = IsrState._derive
 
     def measure(self: IsrState) -> None:
         real(self)
         members = self._state.isr if self._state is not None else ()
-        self._maximal = frozenset(members) - {self._node_id}
+        self._maximal_isr = frozenset(members) - {self._node_id}
 
-    return [(IsrState, "_measure", measure), _NOBODY_IS_ABOUT_TO_JOIN]
+    return [(IsrState, "_derive", measure), _NOBODY_IS_ABOUT_TO_JOIN]
 
 
 @bug
@@ -125,13 +126,13 @@ def commit_all_that_a_new_leader_has() -> list[Patch]:
 @bug
 def tell_the_latest_offset_too_early() -> list[Patch]:
     """A new leader tells its high watermark before that has caught up (KIP-207)."""
-    return [(ReadableReplica, "_require_known_end", lambda self: None)]
+    return [(Replica, "_require_known_end", lambda self: None)]
 
 
 @bug
 def trust_the_fetch_offset() -> list[Patch]:
     """Nobody looks whether a follower's log is the leader's, only whether it is long enough."""
-    return [(readable_module, "find_divergence", lambda *_: None)]
+    return [(replica_module, "find_divergence", lambda *_: None)]
 
 
 @bug
@@ -197,7 +198,7 @@ def truncate_by_the_high_watermark() -> list[Patch]:
         replica.log.begin_truncation(replica.high_watermark)
         replica.log.truncate_to(replica.high_watermark, 0)
         replica.log.end_truncation()
-        replica.was_cut()
+        replica.truncated()
 
     return [(FollowerRole, "begin", begin)]
 
@@ -205,7 +206,7 @@ def truncate_by_the_high_watermark() -> list[Patch]:
 @bug
 def fetch_before_the_flush() -> list[Patch]:
     """A follower says that it has what it has not flushed, where a flush was promised."""
-    return [(Partition, "flush_owed", property(lambda self: self.is_leader and _owed(self)))]
+    return [(Partition, "flush_pending", property(lambda self: self.is_leader and _owed(self)))]
 
 
 def _owed(partition: Partition) -> bool:
@@ -215,9 +216,9 @@ def _owed(partition: Partition) -> bool:
 @bug
 def serve_what_a_follower_has() -> list[Patch]:
     """Who reads from a follower gets its whole log."""
-    real = ReadableReplica.readable_end
+    real = Replica.readable_end
 
-    def readable_end(self: ReadableReplica, isolation: Isolation) -> int:
+    def readable_end(self: Replica, isolation: Isolation) -> int:
         return real(self, isolation) if self.is_leader else self.log.log_end_offset
 
-    return [(ReadableReplica, "readable_end", readable_end)]
+    return [(Replica, "readable_end", readable_end)]

@@ -14,7 +14,7 @@ from final_state import FinalState, JournalCommit, NodeImage
 from log_reading import read_log
 
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
-from sparklog.executors.log_dirs.partition_dirs import parse_folder
+from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.metadata.records import from_json
 from workloads import observe
 from workloads.scene import Scene
@@ -64,7 +64,7 @@ def _folders(disk: HostDisk, broker_id: int) -> dict[str, UUID | None]:
     backend, root = disk.backend, f"broker-{broker_id}"
     found: dict[str, UUID | None] = {}
     for name in backend.list(root):
-        if parse_folder(name) is not None and backend.is_folder(f"{root}/{name}"):
+        if parse_partition_dir(name) is not None and backend.is_folder(f"{root}/{name}"):
             metadata = f"{root}/{name}/partition.metadata"
             whole = backend.exists(metadata)
             found[name] = decode_partition_metadata(backend.read(metadata)) if whole else None

@@ -22,7 +22,7 @@ from events import (
 from hosts import BrokerHost
 
 from sparklog.executors.controller_link.lifecycle import BrokerLifecycle
-from sparklog.executors.partition.outcomes import Effect
+from sparklog.executors.partition import Effect
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import ClusterImage

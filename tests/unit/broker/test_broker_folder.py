@@ -9,10 +9,10 @@ import pytest
 from sparklog.errors import DecodeError, LockedError, StorageError
 from sparklog.executors.log_dirs.broker_dir import BrokerDir, BrokerStartError, MetaProperties
 from sparklog.executors.log_dirs.partition_dirs import (
-    delete_folder,
-    is_stray,
-    parse_folder,
-    set_aside,
+    delete_partition_dir,
+    is_stray_dir,
+    parse_partition_dir,
+    rename_stray_dir,
 )
 from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
 from sparklog.storage_backends.local import TEMPORARY_PREFIX, LocalBackend
@@ -165,21 +165,21 @@ def test_strays_are_what_the_image_does_not_place_here() -> None:
     half.make_folder("broker-1/00.1-delete")
     half.make_folder("broker-1/notes")
     half.put("broker-1/u-1", b"a file")
-    strays = [n for n in half.list("broker-1") if is_stray(half, "broker-1", n, image, 1)]
+    strays = [n for n in half.list("broker-1") if is_stray_dir(half, "broker-1", n, image, 1)]
     assert strays == ["00.1-delete", "t-1", "t-2", "t-3", "u-0"]
 
 
 def test_folder_names() -> None:
-    assert parse_folder("a-b-12") == TopicPartition("a-b", 12)
+    assert parse_partition_dir("a-b-12") == TopicPartition("a-b", 12)
     for name in ("a", "a-", "a-b", "-1x", "00.1-delete"):
-        assert parse_folder(name) is None
+        assert parse_partition_dir(name) is None
 
 
 def test_a_deleted_folder_leaves_its_name_free() -> None:
     half = MemoryBackend()
     half.put("broker-1/t-0/x", b"1")
-    delete_folder(half, "broker-1", "t-0", TOPIC_ID)
-    delete_folder(half, "broker-1", "t-0", TOPIC_ID)
+    delete_partition_dir(half, "broker-1", "t-0", TOPIC_ID)
+    delete_partition_dir(half, "broker-1", "t-0", TOPIC_ID)
     assert half.list("broker-1") == []
 
 
@@ -187,27 +187,27 @@ def test_a_stray_folder_is_kept_under_a_name_that_is_no_partitions() -> None:
     half = MemoryBackend()
     for content in (b"1", b"2"):
         half.put("broker-1/t-0/x", content)
-        set_aside(half, "broker-1", "t-0")
+        rename_stray_dir(half, "broker-1", "t-0")
     assert half.list("broker-1") == ["t-0.1-stray", "t-0.2-stray"]
     assert [half.read(f"broker-1/t-0.{n}-stray/x") for n in (1, 2)] == [b"1", b"2"]
     assert not any(
-        is_stray(half, "broker-1", name, ClusterImage(), 1) for name in half.list("broker-1")
+        is_stray_dir(half, "broker-1", name, ClusterImage(), 1) for name in half.list("broker-1")
     )
-    assert parse_folder("t-0.1-stray") is None
+    assert parse_partition_dir("t-0.1-stray") is None
 
 
 def test_a_stray_among_many_is_set_aside_without_a_look_at_the_others() -> None:
     half = MemoryBackend()
     half.make_folder("broker-1/t-0")
     with patch.object(half, "list", side_effect=AssertionError("listed")):
-        assert set_aside(half, "broker-1", "t-0") == "t-0.1-stray"
+        assert rename_stray_dir(half, "broker-1", "t-0") == "t-0.1-stray"
 
 
 def test_the_longest_topics_stray_folder_has_a_name_that_file_systems_take(tmp_path: Path) -> None:
     half = LocalBackend(tmp_path)
     name = f"{'t' * 249}-99999"
     half.make_folder(f"broker-1/{name}")
-    target = set_aside(half, "broker-1", name)
+    target = rename_stray_dir(half, "broker-1", name)
     assert half.list("broker-1") == [target]
     assert len(target) == 255
 

@@ -253,7 +253,7 @@ def test_an_index_that_rots_is_made_anew() -> None:
     async def test(rig: Rig) -> None:
         await filled(rig, factor=1)
         log = replica(rig, 1).log
-        await until(lambda: not log.statistics.owed)
+        await until(lambda: not log.statistics.pending)
         path, node = sorted(rig.disk.files(".timeindex"))[0]
         before = bytes(node.data)
         assert before

@@ -29,7 +29,7 @@ LONG_MS = 20_000
 FOLLOWER = 2
 
 
-class FollowerProgress:
+class Follower:
     """Fetches as a replica of another broker does, without a log behind it."""
 
     def __init__(self, connection: Connection, topic_id: UUID) -> None:
@@ -37,7 +37,7 @@ class FollowerProgress:
         self.topic_id = topic_id
 
     @classmethod
-    async def of(cls, rig: Rig) -> "FollowerProgress":
+    async def of(cls, rig: Rig) -> "Follower":
         connection = await Connection.open(
             Endpoint("127.0.0.1", rig.brokers[1].port),
             client_id="follower",
@@ -64,7 +64,7 @@ class FollowerProgress:
         return len(bytes(data.records or b""))
 
 
-async def replicated(rig: Rig) -> tuple[Client, FollowerProgress]:
+async def replicated(rig: Rig) -> tuple[Client, Follower]:
     """Broker 1 leads; broker 2 lives, but its replica is the test's follower."""
     await rig.start_broker()
     await rig.start_broker(FOLLOWER)
@@ -86,7 +86,7 @@ async def replicated(rig: Rig) -> tuple[Client, FollowerProgress]:
         partition_epoch=partition.state.partition_epoch + 1000,  # the image's does not replace it
     )
     rig.brokers[1].replica_manager.carry_out(partition.take_role(both, 0))
-    follower = await FollowerProgress.of(rig)
+    follower = await Follower.of(rig)
     for _ in range(3):
         await client.produce("t", batch(b"a"), acks=1)
     await follower.fetch(3, 0)

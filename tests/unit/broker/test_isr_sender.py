@@ -9,7 +9,7 @@ from uuid import UUID
 from broker_rig import until
 
 from sparklog.errors import ConnectError, ErrorCode
-from sparklog.executors.partition.outcomes import IsrProposal
+from sparklog.executors.partition import IsrProposal
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.replication.alter_partition_sender import AlterPartitionSender
 from sparklog.types import TopicPartition

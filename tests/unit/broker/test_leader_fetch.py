@@ -8,12 +8,12 @@ import pytest
 
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition.outcomes import FetchPosition
-from sparklog.executors.replication.follower_fetch import (
+from sparklog.executors.partition import FetchPosition
+from sparklog.executors.replication.fetch_session_handler import (
     Diverged,
     FellBehind,
     Fetched,
-    FollowerFetch,
+    FetchSessionHandler,
     Refused,
 )
 from sparklog.types import TopicPartition
@@ -60,12 +60,12 @@ class Replica:
         )
 
 
-class FollowerProgress:
-    """A ``FollowerFetch`` and the time."""
+class Follower:
+    """A ``FetchSessionHandler`` and the time."""
 
     def __init__(self, *replicas: Replica) -> None:
         self.throttled_until_ms: dict[int, int] = {}
-        self.fetch: FollowerFetch[Replica] = FollowerFetch(NODE, CONFIG, self._wait_ms)
+        self.fetch: FetchSessionHandler[Replica] = FetchSessionHandler(NODE, CONFIG, self._wait_ms)
         self.now_ms = 1000
         for each in replicas:
             self.fetch.follow(each)
@@ -74,7 +74,7 @@ class FollowerProgress:
         return self.fetch.next_request(broker_epoch, self.now_ms)
 
     def hear(self, *parts: PartitionData, **more: Any) -> list[Any]:
-        return self.fetch.answered(answer(*parts, **more), self.now_ms)
+        return self.fetch.handle_response(answer(*parts, **more), self.now_ms)
 
     def _wait_ms(self, replica: Replica, now_ms: int) -> int:
         return max(self.throttled_until_ms.get(replica.number, 0) - now_ms, 0)
@@ -130,13 +130,13 @@ def forgotten(*numbers: int) -> tuple[ForgottenTopic, ...]:
 
 
 def test_the_first_request_names_everything_and_does_not_wait() -> None:
-    follower = FollowerProgress(Replica(0), Replica(1))
+    follower = Follower(Replica(0), Replica(1))
     assert follower.ask() == opening(0, 1)
     assert follower.ask() is None
 
 
 def test_what_is_idle_is_told_once() -> None:
-    follower = FollowerProgress(Replica(0), Replica(1))
+    follower = Follower(Replica(0), Replica(1))
     follower.open()
     assert follower.ask() == request()
     assert follower.hear() == []
@@ -145,7 +145,7 @@ def test_what_is_idle_is_told_once() -> None:
 
 def test_records_are_of_the_position_that_was_asked_for() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica, Replica(1))
+    follower = Follower(replica, Replica(1))
     follower.open()
     follower.ask()
     (fetched,) = follower.hear(
@@ -165,7 +165,7 @@ def test_records_are_of_the_position_that_was_asked_for() -> None:
 
 def test_nobody_to_follow_asks_for_nothing() -> None:
     replica = Replica(position=None)
-    follower = FollowerProgress(replica)
+    follower = Follower(replica)
     assert follower.ask() is None
     replica.position = HERE
     follower.fetch.touch(replica.topic_partition)
@@ -173,7 +173,7 @@ def test_nobody_to_follow_asks_for_nothing() -> None:
 
 
 def test_a_new_replica_overtakes_the_request_that_waits() -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     follower.open()
     assert follower.ask() == request()
     follower.fetch.follow(Replica(1))
@@ -187,7 +187,7 @@ def test_a_new_replica_overtakes_the_request_that_waits() -> None:
 
 
 def test_nothing_overtakes_a_request_that_opens_a_session() -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     assert follower.ask() == opening(0)
     follower.fetch.follow(Replica(1))
     assert follower.ask() is None
@@ -197,7 +197,7 @@ def test_nothing_overtakes_a_request_that_opens_a_session() -> None:
 
 def test_a_replica_that_left_is_taken_back_with_the_next_request() -> None:
     one = Replica(1)
-    follower = FollowerProgress(Replica(0), one)
+    follower = Follower(Replica(0), one)
     follower.open()
     assert follower.ask() == request()
     follower.fetch.leave(one.topic_partition)
@@ -207,7 +207,7 @@ def test_a_replica_that_left_is_taken_back_with_the_next_request() -> None:
 
 
 def test_a_topic_that_was_made_anew_is_another_one() -> None:
-    follower = FollowerProgress(Replica(0), Replica(1))
+    follower = Follower(Replica(0), Replica(1))
     follower.open()
     other = UUID(int=8)
     follower.fetch.follow(Replica(1, topic_id=other))
@@ -220,7 +220,7 @@ def test_a_topic_that_was_made_anew_is_another_one() -> None:
 
 def test_a_session_of_nothing_ends() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica)
+    follower = Follower(replica)
     follower.open()
     replica.position = None
     follower.fetch.touch(replica.topic_partition)
@@ -232,7 +232,7 @@ def test_a_session_of_nothing_ends() -> None:
 
 def test_an_answer_about_a_log_that_changed_since_is_dropped_and_asked_for_again() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica, Replica(1))
+    follower = Follower(replica, Replica(1))
     follower.open()
     follower.ask()
     replica.position = HERE._replace(current_leader_epoch=6)
@@ -244,7 +244,7 @@ def test_an_answer_about_a_log_that_changed_since_is_dropped_and_asked_for_again
 
 def test_an_answer_to_what_was_overtaken_is_dropped_even_if_the_log_came_back() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica)
+    follower = Follower(replica)
     follower.open()
     replica.grow(3)
     follower.fetch.touch(replica.topic_partition)
@@ -259,7 +259,7 @@ def test_an_answer_to_what_was_overtaken_is_dropped_even_if_the_log_came_back() 
 
 def test_a_log_off_the_leaders_history_is_told_where_it_left_it() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica)
+    follower = Follower(replica)
     follower.ask()
     end = EpochEndOffset(epoch=2, end_offset=0)
     assert follower.hear(PartitionData(partition_index=0, diverging_epoch=end)) == [
@@ -269,7 +269,7 @@ def test_a_log_off_the_leaders_history_is_told_where_it_left_it() -> None:
 
 def test_a_log_that_ends_before_the_leaders_begins_starts_over() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica)
+    follower = Follower(replica)
     follower.ask()
     behind = PartitionData(
         partition_index=0, error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=70
@@ -281,7 +281,7 @@ def test_a_log_that_ends_before_the_leaders_begins_starts_over() -> None:
 
 def test_an_error_costs_one_replica_a_growing_pause() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica, Replica(1))
+    follower = Follower(replica, Replica(1))
     follower.open()
     follower.ask()
     wrong = PartitionData(partition_index=0, error_code=int(ErrorCode.UNKNOWN_LEADER_EPOCH))
@@ -303,7 +303,7 @@ def test_an_error_costs_one_replica_a_growing_pause() -> None:
 
 def test_pauses_have_an_end() -> None:
     replica = Replica(0)
-    follower = FollowerProgress(replica)
+    follower = Follower(replica)
     pauses = []
     for _ in range(8):
         follower.fetch.delay(replica.topic_partition, follower.now_ms)
@@ -316,7 +316,7 @@ def test_pauses_have_an_end() -> None:
     "code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH]
 )
 def test_a_session_that_the_leader_lost_is_opened_anew(code: ErrorCode) -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     follower.open()
     follower.ask()
     assert follower.hear(**refusal(code)) == []
@@ -326,7 +326,7 @@ def test_a_session_that_the_leader_lost_is_opened_anew(code: ErrorCode) -> None:
 
 
 def test_both_requests_under_way_may_find_the_session_gone() -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     follower.open()
     follower.ask()
     follower.fetch.follow(Replica(1))
@@ -337,7 +337,7 @@ def test_both_requests_under_way_may_find_the_session_gone() -> None:
 
 
 def test_without_a_session_every_request_names_everything_and_waits() -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     assert follower.ask() == opening(0)
     assert follower.hear(session_id=0) == []
     assert follower.ask() == opening(0, max_wait_ms=WAIT_MS)
@@ -348,7 +348,7 @@ def test_without_a_session_every_request_names_everything_and_waits() -> None:
 
 
 def test_a_refused_fetch_is_the_connections_trouble() -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     follower.ask()
     with pytest.raises(KafkaError) as refused:
         follower.hear(**refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -356,15 +356,15 @@ def test_a_refused_fetch_is_the_connections_trouble() -> None:
 
 
 def test_a_new_connection_opens_a_new_session() -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     follower.open()
     follower.ask()
-    follower.fetch.lost()
+    follower.fetch.connection_lost()
     assert follower.ask() == opening(0, session_id=SESSION)
 
 
 def test_a_new_broker_epoch_is_told_of_every_replica() -> None:
-    follower = FollowerProgress(Replica(0))
+    follower = Follower(Replica(0))
     follower.open()
     state = ReplicaState(replica_id=NODE, replica_epoch=EPOCH + 1)
     assert follower.ask(EPOCH + 1) == opening(0, session_id=SESSION, replica_state=state)
@@ -372,7 +372,7 @@ def test_a_new_broker_epoch_is_told_of_every_replica() -> None:
 
 def test_a_throttled_replica_is_left_out_until_its_time_comes() -> None:
     slow = Replica(1)
-    follower = FollowerProgress(Replica(0), slow)
+    follower = Follower(Replica(0), slow)
     follower.throttled_until_ms[1] = 1100
     assert follower.ask() == opening(0)
     assert follower.hear(session_id=SESSION) == []
@@ -384,7 +384,7 @@ def test_a_throttled_replica_is_left_out_until_its_time_comes() -> None:
 
 def test_a_replica_that_has_spent_the_rate_is_taken_back_and_asked_for_again() -> None:
     slow = Replica(1)
-    follower = FollowerProgress(Replica(0), slow)
+    follower = Follower(Replica(0), slow)
     follower.open()
     follower.ask()
     (fetched,) = follower.hear(PartitionData(partition_index=1, records=b"abc"))

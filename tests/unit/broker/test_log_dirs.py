@@ -10,7 +10,7 @@ from broker_rig import Client, Rig, batch, run, until
 
 from sparklog.errors import ErrorCode, LockedError, StorageError
 from sparklog.executors.log_dirs.broker_dir import BrokerStartError, MetaProperties
-from sparklog.executors.log_dirs.log_dirs import LogDirs, take_folders
+from sparklog.executors.log_dirs.log_dirs import LogDirs, lock_log_dirs
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.types import TopicPartition
@@ -51,7 +51,7 @@ def disks(count: int) -> list[MemoryBackend]:
 def take(halves: list[MemoryBackend], ids: list[UUID], *, new: bool = True, **more: Any) -> Any:
     given = iter(ids)
     values = {"cluster_id": "c", "node_id": 1, "new": new, "new_id": lambda: next(given), **more}
-    return take_folders(halves, "broker-1", **values)
+    return lock_log_dirs(halves, "broker-1", **values)
 
 
 def metas(halves: list[MemoryBackend]) -> list[tuple[UUID, tuple[UUID, ...]]]:

@@ -17,7 +17,7 @@ from sparklog.dataframe.read.plan import OffsetRange
 from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
 from sparklog.errors import ErrorCode
-from sparklog.executors.partition.outcomes import Appended
+from sparklog.executors.partition import Appended
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager

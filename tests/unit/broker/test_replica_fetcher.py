@@ -107,7 +107,7 @@ class ScriptedLeader:
         return [request.session_id for request in self.asked if request.session_epoch == 0]
 
 
-class FollowerProgress:
+class Follower:
     """A broker's table with one partition that follows, and what copies it."""
 
     def __init__(self, replica_manager: ReplicaManager) -> None:
@@ -120,7 +120,7 @@ class FollowerProgress:
         )
 
     @classmethod
-    def open(cls) -> "FollowerProgress":
+    def open(cls) -> "Follower":
         folder = BrokerDir.take(
             MemoryBackend(), "broker-1", cluster_id="c", node_id=NODE, new=True, new_id=UUID(int=1)
         )
@@ -168,10 +168,10 @@ class FollowerProgress:
         raise ConnectError("away")
 
 
-def run(test: Callable[[ScriptedLeader, FollowerProgress], Awaitable[None]], *answers: Any) -> None:
+def run(test: Callable[[ScriptedLeader, Follower], Awaitable[None]], *answers: Any) -> None:
     async def within() -> None:
         leader = await ScriptedLeader(list(answers)).start()
-        follower = FollowerProgress.open()
+        follower = Follower.open()
         await follower.follow(leader)
         await test(leader, follower)
         await follower.replication.close()
@@ -189,7 +189,7 @@ def first(records: bytes) -> bytes:
 
 
 def test_what_comes_is_appended_and_asked_on_behind() -> None:
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.asked) == 3)
         assert follower.partition.log.log_end_offset == 2
         ((part,),) = [topic.partitions for topic in leader.asked[1].topics]
@@ -201,7 +201,7 @@ def test_what_comes_is_appended_and_asked_on_behind() -> None:
 
 
 def test_an_unreadable_answer_costs_the_connection() -> None:
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.asked) == 3)
         assert leader.openings == [0, SESSION]
         assert len(follower.replication._fetchers) == 1
@@ -210,7 +210,7 @@ def test_an_unreadable_answer_costs_the_connection() -> None:
 
 
 def test_a_whole_fetch_that_is_refused_is_tried_again_later() -> None:
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.asked) == 4)
         assert leader.openings == [0, 0, 0]
 
@@ -219,7 +219,7 @@ def test_a_whole_fetch_that_is_refused_is_tried_again_later() -> None:
 
 
 def test_records_that_are_damaged_are_not_taken(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.asked) == 4)
         assert follower.partition.log.log_end_offset == 1
         # Left alone for a while, it is all that there is to ask for.
@@ -238,7 +238,7 @@ def test_records_that_are_damaged_are_not_taken(caplog: pytest.LogCaptureFixture
 def test_a_leader_that_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_fetcher, "ANSWER_TIMEOUT_S", 0.2)
 
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.openings) == 2)
         assert leader.openings == [0, SESSION]
 
@@ -246,7 +246,7 @@ def test_a_leader_that_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_leader_that_moves_is_followed_at_once() -> None:
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.asked) == 2)
         other = await ScriptedLeader([IDLE]).start()
         follower.locate(other)
@@ -259,7 +259,7 @@ def test_a_leader_that_moves_is_followed_at_once() -> None:
 
 
 def test_who_leads_itself_follows_nobody() -> None:
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.asked) == 2)
         state = follower.partition.state
         assert state is not None
@@ -278,7 +278,7 @@ def test_who_leads_itself_follows_nobody() -> None:
 
 
 def test_a_leader_whose_connection_breaks_is_doubted_until_it_is_reached_again() -> None:
-    async def test(leader: ScriptedLeader, follower: FollowerProgress) -> None:
+    async def test(leader: ScriptedLeader, follower: Follower) -> None:
         await until(lambda: len(leader.asked) == 2)
         suspected_brokers = follower.replication.suspected_brokers
         assert not suspected_brokers.is_suspected(follower.replica_manager.image.broker(LEADER))

@@ -10,7 +10,7 @@ import pytest
 from sparklog.errors import StorageError
 from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.executors.log_dirs.log_dirs import LogDirs
-from sparklog.executors.partition.outcomes import EpochEnd
+from sparklog.executors.partition import EpochEnd
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
@@ -27,7 +27,7 @@ NODE, LEADER, NOW = 1, 2, 1_700_000_000_000
 COUNT = 5
 
 
-class FollowerProgress:
+class Follower:
     """A broker whose replicas have ten records each and follow another broker."""
 
     def __init__(self, folder: BrokerDir) -> None:
@@ -49,7 +49,7 @@ class FollowerProgress:
         return self.folder.half
 
     @classmethod
-    async def start(cls, backend: FileHalf, *, new: bool = True) -> "FollowerProgress":
+    async def start(cls, backend: FileHalf, *, new: bool = True) -> "Follower":
         folder = BrokerDir.take(
             backend, "broker-1", cluster_id="c", node_id=NODE, new=new, new_id=UUID(int=1)
         )
@@ -102,9 +102,9 @@ def stored(offset: int) -> bytes:
     )
 
 
-def run(test: Callable[[FollowerProgress], Awaitable[None]], *, flushed: bool = True) -> None:
+def run(test: Callable[[Follower], Awaitable[None]], *, flushed: bool = True) -> None:
     async def within() -> None:
-        follower = await FollowerProgress.start(MemoryBackend())
+        follower = await Follower.start(MemoryBackend())
         follower.fill(flushed=flushed)
         await follower.replica_manager.checkpoints.write()
         await test(follower)
@@ -116,7 +116,7 @@ POINTS = "recovery-point-offset-checkpoint"
 
 
 def test_the_recovery_point_is_on_the_disk_before_the_log_is_cut() -> None:
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         follower.watch()
         assert await follower.cut(0, 4) is not None
         points = follower.written.index(POINTS)
@@ -128,7 +128,7 @@ def test_the_recovery_point_is_on_the_disk_before_the_log_is_cut() -> None:
 
 
 def test_many_logs_share_the_writes() -> None:
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         follower.watch()
         await asyncio.gather(*(follower.cut(number, number) for number in range(COUNT)))
         assert [follower[number].log.log_end_offset for number in range(COUNT)] == [*range(COUNT)]
@@ -138,7 +138,7 @@ def test_many_logs_share_the_writes() -> None:
 
 
 def test_what_the_disk_allows_already_is_not_written_again() -> None:
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         follower.watch()
         assert await follower.cut(0, 4) is not None
         assert POINTS not in follower.written
@@ -150,28 +150,28 @@ def test_what_the_disk_allows_already_is_not_written_again() -> None:
 def test_a_write_under_way_may_say_too_much() -> None:
     """It has taken the recovery points before the cut, and what it writes is not there yet."""
 
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         follower[0].log.flush(NOW)
         writing = asyncio.create_task(follower.replica_manager.checkpoints.write())
         await asyncio.sleep(0)
         assert await follower.cut(0, 4) is not None
         await writing
         follower.backend.crash(lose_names=True)
-        again = await FollowerProgress.start(follower.backend, new=False)
+        again = await Follower.start(follower.backend, new=False)
         assert again[0].log.log_end_offset == 4
 
     run(test, flushed=False)
 
 
 def test_a_write_that_failed_may_have_said_too_much() -> None:
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         follower[0].log.flush(NOW)
         follower.backend.faults.fail_next(operation="put", under=POINTS, after=True)
         with pytest.raises(StorageError):
             await follower.replica_manager.checkpoints.write()
         assert await follower.cut(0, 4) is not None
         follower.backend.crash(lose_names=True)
-        again = await FollowerProgress.start(follower.backend, new=False)
+        again = await Follower.start(follower.backend, new=False)
         assert again[0].log.log_end_offset == 4
 
     run(test, flushed=False)
@@ -181,7 +181,7 @@ def test_other_logs_are_used_while_one_is_cut(tmp_path: Path) -> None:
     """On real files, fewer of which may be open than are in use."""
 
     async def test() -> None:
-        follower = await FollowerProgress.start(LocalBackend(str(tmp_path)))
+        follower = await Follower.start(LocalBackend(str(tmp_path)))
         follower.fill(flushed=True)
         done = 0
         cuts = [asyncio.create_task(follower.cut(number, 9 - number)) for number in range(4)]
@@ -203,7 +203,7 @@ def test_other_logs_are_used_while_one_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_flush_under_way_ends_first() -> None:
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         partition = follower[0]
         replica_manager = follower.replica_manager
         go_on = asyncio.Event()
@@ -236,7 +236,7 @@ def test_a_flush_under_way_ends_first() -> None:
 
 @pytest.mark.parametrize("operation", ["put", "truncate"])
 def test_trouble_with_the_disk_is_told_and_nothing_else_breaks(operation: Operation) -> None:
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         follower.backend.faults.fail_next(operation=operation)
         with pytest.raises(Exception, match="fail") as told:
             await follower.cut(0, 4)
@@ -259,7 +259,7 @@ def test_trouble_with_the_disk_is_told_and_nothing_else_breaks(operation: Operat
 
 
 def test_a_role_that_comes_while_it_is_written_down_waits() -> None:
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         partition = follower[0]
         cut = asyncio.create_task(follower.cut(0, 4))
         await asyncio.sleep(0)
@@ -278,7 +278,7 @@ def test_a_role_that_comes_while_it_is_written_down_waits() -> None:
 def test_a_table_that_closes_waits_for_what_is_cut() -> None:
     """Whoever had asked for it may be gone by then."""
 
-    async def test(follower: FollowerProgress) -> None:
+    async def test(follower: Follower) -> None:
         cut = asyncio.create_task(follower.cut(0, 4))
         while not follower[0].log.truncating:
             await asyncio.sleep(0)
@@ -286,7 +286,7 @@ def test_a_table_that_closes_waits_for_what_is_cut() -> None:
         assert await follower.replica_manager.close() == [follower.folder]
         assert cut.cancelled()
         follower.backend.end_process()
-        again = await FollowerProgress.start(follower.backend, new=False)
+        again = await Follower.start(follower.backend, new=False)
         assert again[0].log.log_end_offset == 4
 
     run(test)

@@ -8,7 +8,7 @@ import pytest
 from broker_rig import Client, Rig, batch, produce_request, run, until
 
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
-from sparklog.executors.partition.outcomes import Appended
+from sparklog.executors.partition import Appended
 from sparklog.executors.replica_manager import record_validation as batch_validation
 from sparklog.types import Compression, TopicPartition
 from sparklog.wire.protocol.produce import encode_produce_request

@@ -189,7 +189,7 @@ class Life:
 
     def measure(self) -> None:
         assert self.log is not None
-        self.log.statistics.measure_owed()
+        self.log.statistics.measure_pending()
 
     def stop(self) -> None:
         """The machine may crash behind a clean stop: that one flushed what it promises."""

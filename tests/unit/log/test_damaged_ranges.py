@@ -44,7 +44,7 @@ class Damaged:
         self.log = self.desk.open()
         self.log.assign_leader_epoch(0)
         self.batches = fill(self.log, count)
-        self.log.statistics.measure_owed()
+        self.log.statistics.measure_pending()
         self.log.flush(0)
         self.segment = self.log.segments[0]
         self.count = self.segment.next_offset

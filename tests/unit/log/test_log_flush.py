@@ -15,7 +15,7 @@ def test_by_default_only_sealed_segments_are_flushed() -> None:
     state = FlushState(0)
     state.appended(0)
     assert target(state, now_ms=10**12) is None
-    state.owes_indexes = True
+    state.indexes_pending = True
     assert target(state) == 10
 
 

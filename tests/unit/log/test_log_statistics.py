@@ -85,8 +85,8 @@ def test_they_say_between_which_times_the_records_of_each_interval_are(
         for delta, timestamp in enumerate(timestamps):
             said[log.log_end_offset + delta] = header.max_timestamp if append_time else timestamp
         log.append([data], [header], 0)
-    log.statistics.measure_owed()
-    assert not log.statistics.owed
+    log.statistics.measure_pending()
+    assert not log.statistics.pending
     found = ranges(log)
     sealed_end = log.segments[-1].base_offset
     assert [each.first_offset for each in found] == [0, *(each.end_offset for each in found)][:-1]
@@ -154,7 +154,7 @@ def test_damaged_or_missing_ones_are_made_again(
 def test_they_are_not_believed_of_another_log_of_the_same_size(desk: Desk) -> None:
     log = desk.open()
     fill(log, 60)
-    log.statistics.measure_owed()
+    log.statistics.measure_pending()
     second = log.segments[1].base_offset
     kept = desk.half.read(desk.path(f"{0:020d}.stats"))
     log.truncate_to(5, 0)
@@ -255,7 +255,7 @@ def test_a_disk_that_is_full_while_a_segment_is_measured_changes_no_answer(suffi
     put(log, 16)
     backend.faults.fail_next(operation="writev", under=f"{suffix}.new")
     with pytest.raises(StorageError):
-        log.statistics.measure_owed()
+        log.statistics.measure_pending()
     log.check_invariants()
     assert [first_since(log, t) for t in range(17)] == [at(t, t) for t in range(17)]
 
@@ -316,13 +316,13 @@ def test_a_segment_that_takes_appends_again_owes_no_statistics(desk: Desk) -> No
     fill(log, 9)
     log.roll(0)
     fill(log, 1)
-    measuring = log.statistics.next_owed()
+    measuring = log.statistics.next_pending()
     assert measuring is not None
     while measuring.go_on():
         pass
     index = log.segments[0].offset_index
     log.truncate_to(log.segments[1].base_offset, 0)
-    assert not log.statistics.owed
+    assert not log.statistics.pending
     fill(log, 1)
     run_through(log.statistics.take(measuring))
     # The index that takes entries was not put away for one that takes none.
@@ -340,7 +340,7 @@ def test_a_cut_at_the_start_of_a_segment_that_was_only_believed_leaves_a_known_o
     log = desk.open(clean=True)
     log.truncate_to(log.segments[1].base_offset, 0)
     (segment,) = log.segments
-    assert (segment.times_known, segment.largest_known) == (True, True)
+    assert (segment.indexes.times_known, segment.indexes.largest_known) == (True, True)
     assert first_since(log, 20) == at(20, 20)
     put(log, 50)
     assert first_since(log, 30) == at(log.log_end_offset - 1, 50)
@@ -350,7 +350,7 @@ def test_a_cut_at_the_start_of_a_segment_that_was_only_believed_leaves_a_known_o
 def test_what_was_measured_of_a_deleted_segment_makes_no_files(desk: Desk) -> None:
     log = desk.open()
     fill(log, 59)
-    measuring = log.statistics.next_owed()
+    measuring = log.statistics.next_pending()
     assert measuring is not None
     while measuring.go_on():
         pass

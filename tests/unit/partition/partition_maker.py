@@ -6,7 +6,7 @@ from uuid import UUID
 from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
-from sparklog.executors.partition.outcomes import FlushLog
+from sparklog.executors.partition import FlushLog
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.metadata import PartitionImage
@@ -97,7 +97,7 @@ class Maker:
 
 def flush(partition: Partition) -> list[object]:
     """Carry out a FlushLog as the shell does; the effects that follow."""
-    job = partition.log.start_flush(NOW, force=partition.flush_owed)
+    job = partition.log.start_flush(NOW, force=partition.flush_pending)
     assert job is not None
     job.run()
     partition.log.finish_flush(job, NOW)

@@ -9,7 +9,7 @@ from partition_maker import NOW, batch
 from replica_trio import EVERYTHING, LAG_MS, Trio
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition import (
     AckWait,
     FetchPosition,
     PartitionRead,

@@ -14,7 +14,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition import (
     Effect,
     EpochEnd,
     FetchPosition,
@@ -309,7 +309,7 @@ class Trio:
     def carry_out(self, partition: Partition, effects: Iterable[Effect]) -> None:
         """Flushes at once; proposals are kept for ``answer``."""
         for effect in effects:
-            if isinstance(effect, FlushLog) and effect.at_ms <= NOW and partition.flush_owed:
+            if isinstance(effect, FlushLog) and effect.at_ms <= NOW and partition.flush_pending:
                 self.carry_out(partition, self.hosts[partition.node_id].flush())
             elif isinstance(effect, ProposeIsr):
                 proposal = partition.isr_proposal()

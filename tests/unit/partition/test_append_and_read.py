@@ -7,7 +7,7 @@ from partition_maker import NODE, NOW, TP, Maker, asks_for_flush, batch, flush, 
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition import (
     AckWait,
     Appended,
     FlushLog,

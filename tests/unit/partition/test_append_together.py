@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from partition_maker import NOW, TP, Maker, batch, flush, led
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition import (
     AckWait,
     Appended,
     SentBatch,

@@ -11,8 +11,8 @@ import pytest
 from replica_trio import EVERYTHING, Trio
 
 from sparklog.executors.log.checkpoint import EpochEntry
+from sparklog.executors.partition import EpochEnd
 from sparklog.executors.partition.follower_role import FollowerRole
-from sparklog.executors.partition.outcomes import EpochEnd
 
 
 class ByHighWatermark(Trio):
@@ -34,7 +34,7 @@ class ByHighWatermark(Trio):
             if partition is not None and partition.fetch_position() is not None:
                 known = self.high_watermarks.get(node_id, partition.high_watermark)
                 partition.log.truncate_to(known, 0)
-                partition.was_cut()
+                partition.truncated()
                 # Without epochs nothing can be told apart.
                 partition.log.leader_epochs.clear()
 

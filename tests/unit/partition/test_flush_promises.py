@@ -8,7 +8,7 @@ from partition_maker import NOW, TP, Maker, asks_for_flush, batch, flush
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition.outcomes import Appended, Effect, FlushLog
+from sparklog.executors.partition import Appended, Effect, FlushLog
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.purgatory.timer import Timers
 from sparklog.executors.replica_manager.log_flusher import LogFlusher
@@ -56,7 +56,7 @@ def test_an_opened_log_asks_for_the_flush_that_its_settings_promise(maker: Maker
 def test_an_ack_waits_for_the_promise_that_was_made_to_it_and_no_more(maker: Maker) -> None:
     partition = maker.open(flush_messages=2)
     first = partition.append_as_leader(batch(b"a", b"b"), acks=1, now_ms=NOW)
-    job = partition.log.start_flush(NOW, force=partition.flush_owed)
+    job = partition.log.start_flush(NOW, force=partition.flush_pending)
     assert job is not None
     partition.configure(TopicConfig(), NOW)
     second = partition.append_as_leader(batch(b"c"), acks=1, now_ms=NOW)

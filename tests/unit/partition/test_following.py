@@ -10,7 +10,7 @@ from partition_maker import NOW, TP
 from replica_trio import Trio
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition import (
     FetchPosition,
     FlushLog,
     ResumeFetching,

@@ -7,8 +7,8 @@ from partition_maker import NOW, batch, led
 from replica_trio import LAG_MS, Trio
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.partition import AckWait, IsrProposal, ProposeIsr, WakeWriters
 from sparklog.executors.partition.isr import RETRY_MS
-from sparklog.executors.partition.outcomes import AckWait, IsrProposal, ProposeIsr, WakeWriters
 
 
 def elected(**settings: object) -> Trio:

@@ -9,7 +9,7 @@ from partition_maker import NOW, TP, Maker, batch, flush, led
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition import (
     ACKS_ALL,
     AckWait,
     Appended,

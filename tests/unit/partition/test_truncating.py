@@ -8,7 +8,7 @@ from replica_trio import EVERYTHING, Trio
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.steps import run_through
-from sparklog.executors.partition.outcomes import (
+from sparklog.executors.partition import (
     EpochEnd,
     FlushLog,
     IsrProposal,

@@ -1,13 +1,13 @@
-"""What a follower asks of one leader, and what the answers mean for its replicas.
+"""The fetch session of the replicas that follow one leader (KIP-227, ``FetchSessionHandler``).
 
-Owns: which replicas follow that leader, the fetch session they share (KIP-227), what of it has to
-be told anew, and how long a replica that met an error waits.  Must not know logs, clocks, or how
-requests travel.
+Owns: which replicas follow the leader, the partitions of the next fetch request, what a response
+means for each replica, and the backoff of replicas after errors.  Must not know logs, clocks, or
+how requests travel.
 
-One request is under way, and waits at the leader while nothing happens.  What comes up meanwhile (a
-new replica, the end of a truncation) goes with a second request, which overtakes the first: the
-leader answers that one with INVALID_FETCH_SESSION_EPOCH and keeps nothing waiting.  An answer
-counts for a replica only if its log is still as it was when the leader was told of it.
+One request is in flight and waits at the leader for data.  News in the meantime (a new replica, the
+end of a truncation) go with a second request, which overtakes the first: the leader answers the
+first one with INVALID_FETCH_SESSION_EPOCH and delays nothing.  A response counts for a replica only
+if the log of the replica is as it was when its fetch position was sent.
 """
 
 from collections import deque
@@ -32,21 +32,21 @@ from sparklog.wire.protocol.messages.fetch import (
     ReplicaState,
 )
 
-#: The first pause after an error; each further one in a row is twice as long.
+#: The first backoff after an error in ms; each further error in a row doubles it.
 BACKOFF_MS_MIN = 50
-#: What a leader says of a session that it no longer has, or has otherwise.
+#: Errors of a leader that does not have the fetch session, or has it in another state.
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 
-#: Topic id and number: a topic that was deleted and made again is another one.
+#: Topic id and partition; a topic that was deleted and created again has another id.
 Key: TypeAlias = tuple[UUID, int]
 
 
 class Replica(Protocol):
-    """What is asked of a replica."""
+    """The replica, as far as a fetch session needs it."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -58,7 +58,7 @@ class Replica(Protocol):
     def high_watermark(self) -> int: ...
 
     def fetch_position(self) -> FetchPosition | None:
-        """None while nothing can be fetched."""
+        """None while the replica must not fetch."""
 
 
 ReplicaT = TypeVar("ReplicaT", bound=Replica)
@@ -66,7 +66,7 @@ ReplicaT = TypeVar("ReplicaT", bound=Replica)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched(Generic[ReplicaT]):
-    """The leader's records from ``position`` on, maybe none, and its marks."""
+    """The leader's records from ``position`` on, or none, and the leader's offsets."""
 
     replica: ReplicaT
     position: FetchPosition
@@ -77,7 +77,7 @@ class Fetched(Generic[ReplicaT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diverged(Generic[ReplicaT]):
-    """The log has left the leader's history: of ``epoch`` at most what is below ``end_offset``."""
+    """The log diverges from the leader's: records of ``epoch`` end at ``end_offset`` there."""
 
     replica: ReplicaT
     position: FetchPosition
@@ -87,7 +87,7 @@ class Diverged(Generic[ReplicaT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FellBehind(Generic[ReplicaT]):
-    """The leader's log starts behind the end of this one."""
+    """The leader's log starts beyond the end of this log."""
 
     replica: ReplicaT
     position: FetchPosition
@@ -96,7 +96,7 @@ class FellBehind(Generic[ReplicaT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Generic[ReplicaT]):
-    """The leader gives nothing now; the replica asks again later."""
+    """The leader answered with an error; the replica fetches again later."""
 
     replica: ReplicaT
     code: int
@@ -114,23 +114,23 @@ class _Followed(Generic[ReplicaT]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What the leader was told of a replica, and in which request."""
+class _SentPosition:
+    """A fetch position that the leader has, and the serial number of its request."""
 
     position: FetchPosition
     serial: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request under way; ``full``: it opens a session, or there is none."""
+class _InFlight:
+    """A request in flight; a ``full`` one opens a session, or is sent without sessions."""
 
     serial: int
     session: int
     full: bool
 
 
-class FollowerFetch(Generic[ReplicaT]):
+class FetchSessionHandler(Generic[ReplicaT]):
     """The replicas of broker ``replica_id`` that follow one leader."""
 
     def __init__(
@@ -139,25 +139,25 @@ class FollowerFetch(Generic[ReplicaT]):
         config: BrokerConfig,
         wait_ms: Callable[[ReplicaT, int], int] = lambda _replica, _now_ms: 0,
     ) -> None:
-        """``wait_ms`` says how long a replica is not to be asked about, because of a throttle."""
+        """``wait_ms`` returns how long a throttle keeps a replica from fetching."""
         self._wait_ms = wait_ms
         self._replica_id = replica_id
         self._config = config
         self._broker_epoch = -1
         self._followed: dict[Key, _Followed[ReplicaT]] = {}
         self._keys: dict[TopicPartition, Key] = {}
-        #: Whatever may have to be told, or taken back.
+        #: Partitions that the next request may have to add, update or forget.
         self._changed: dict[Key, None] = {}
-        #: Not to be asked about before.
+        #: The end of each partition's backoff or throttle, in ms.
         self._delayed: dict[Key, int] = {}
-        self._told: dict[Key, _Told] = {}
-        self._asked: deque[_Asked] = deque()
+        self._sent: dict[Key, _SentPosition] = {}
+        self._in_flight: deque[_InFlight] = deque()
         self._serial = 0
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
-        #: One that the leader may still hold.
+        #: An ended session that the leader may still hold.
         self._ended_id = NO_SESSION
-        #: Which of the sessions in a row it is; the leader's ids say nothing about order.
+        #: The number of the current session; the leader's ids have no order.
         self._session = 0
         self._has_sessions = True
 
@@ -166,13 +166,13 @@ class FollowerFetch(Generic[ReplicaT]):
 
     @property
     def retry_ms(self) -> int | None:
-        """When the next delay ends."""
+        """When the next backoff or throttle ends, in ms; None without any."""
         return min(self._delayed.values(), default=None)
 
     # replicas
 
     def follow(self, replica: ReplicaT) -> None:
-        """Ask for this replica, without delay; also when its leader's epoch is another one."""
+        """Fetch this replica without backoff; call it too when the leader epoch has changed."""
         key = replica.topic_id, replica.topic_partition.partition
         if self._keys.get(replica.topic_partition) != key:
             self.leave(replica.topic_partition)
@@ -182,7 +182,7 @@ class FollowerFetch(Generic[ReplicaT]):
         self._changed[key] = None
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Ask no more for a replica."""
+        """Stop fetching a replica."""
         key = self._keys.pop(topic_partition, None)
         if key is not None:
             del self._followed[key]
@@ -190,13 +190,13 @@ class FollowerFetch(Generic[ReplicaT]):
             self._changed[key] = None
 
     def touch(self, topic_partition: TopicPartition) -> None:
-        """The position of a replica may be another one."""
+        """The fetch position of a replica may have changed."""
         key = self._keys.get(topic_partition)
         if key is not None:
             self._changed[key] = None
 
     def delay(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Something went wrong with a replica: ask again after a while."""
+        """Fetch a replica again after its backoff, because of an error."""
         key = self._keys.get(topic_partition)
         if key is not None:
             self._delay(key, now_ms)
@@ -204,23 +204,23 @@ class FollowerFetch(Generic[ReplicaT]):
     # requests
 
     def next_request(self, broker_epoch: int, now_ms: int) -> FetchRequest | None:
-        """What is to be sent now; None when nothing is to be said, or has to wait for an answer."""
+        """The request to send now; None without news, or while a response must come first."""
         for key in [key for key, end_ms in self._delayed.items() if end_ms <= now_ms]:
             del self._delayed[key]
             self._changed[key] = None
         if broker_epoch != self._broker_epoch:
-            # The leader is to hear it of every replica (KIP-903).
+            # The leader needs the new broker epoch for every replica (KIP-903).
             self._broker_epoch = broker_epoch
             self._forget_session()
-        self._hold_back(now_ms)
+        self._throttle(now_ms)
         if self._session_id != NO_SESSION:
             request = self._incremental_request()
             if request is not None or self._session_id != NO_SESSION:
                 return request
-        return None if self._asked else self._full_request()
+        return None if self._in_flight else self._full_request()
 
-    def _hold_back(self, now_ms: int) -> None:
-        """Ask later for those that a throttle forbids now, among all that could be asked for."""
+    def _throttle(self, now_ms: int) -> None:
+        """Delay the replicas that a throttle keeps from fetching now."""
         for key in self._changed if self._session_id != NO_SESSION else self._followed:
             followed = self._followed.get(key)
             if followed is not None and key not in self._delayed:
@@ -233,7 +233,7 @@ class FollowerFetch(Generic[ReplicaT]):
         if not wanted:
             return None
         self._changed.clear()
-        self._told.clear()
+        self._sent.clear()
         ended_id, self._ended_id = self._ended_id, NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         return self._request(ended_id, wanted, (), full=True)
@@ -242,19 +242,19 @@ class FollowerFetch(Generic[ReplicaT]):
         wanted: dict[Key, FetchPosition] = {}
         forgotten: list[Key] = []
         for key in self._changed:
-            position, told = self._position(key), self._told.get(key)
+            position, sent = self._position(key), self._sent.get(key)
             if position is None:
-                if told is not None:
+                if sent is not None:
                     forgotten.append(key)
-            elif told is None or told.position != position:
+            elif sent is None or sent.position != position:
                 wanted[key] = position
-        if self._asked and not wanted:
+        if self._in_flight and not wanted:
             return None
         self._changed.clear()
         for key in forgotten:
-            del self._told[key]
-        if not wanted and not self._told:
-            # A session of nothing would be answered at once, again and again.
+            del self._sent[key]
+        if not wanted and not self._sent:
+            # The leader answers a session without partitions at once, every time.
             self._forget_session()
             return None
         return self._request(self._session_id, wanted, forgotten, full=False)
@@ -269,13 +269,13 @@ class FollowerFetch(Generic[ReplicaT]):
     ) -> FetchRequest:
         config = self._config
         self._serial += 1
-        self._asked.append(_Asked(self._serial, self._session, full))
+        self._in_flight.append(_InFlight(self._serial, self._session, full))
         for key, position in wanted.items():
-            self._told[key] = _Told(position, self._serial)
+            self._sent[key] = _SentPosition(position, self._serial)
         epoch = self._session_epoch
         if not full:
             self._session_epoch = next_epoch(epoch)
-        # A session is to be had at once, because only with one can a request be overtaken.
+        # Open a session without a wait, because requests can overtake only within a session.
         waits = not full or not self._has_sessions
         return FetchRequest(
             replica_state=ReplicaState(
@@ -308,35 +308,36 @@ class FollowerFetch(Generic[ReplicaT]):
             for topic_id, parts in topics.items()
         )
 
-    # answers
+    # responses
 
-    def answered(self, response: FetchResponse, now_ms: int) -> list[Answered[ReplicaT]]:
-        """The answer to the oldest request under way.
+    def handle_response(self, response: FetchResponse, now_ms: int) -> list[Answered[ReplicaT]]:
+        """Take the response to the oldest request in flight.
 
-        Raises KafkaError for one that refuses the whole request; then ``lost`` is to be called.
+        Raises KafkaError when the response refuses the whole request; then call
+        ``connection_lost``.
         """
-        asked = self._asked.popleft()
-        if asked.session != self._session:
+        request = self._in_flight.popleft()
+        if request.session != self._session:
             return []
         if response.error_code:
-            self._check(response.error_code, asked)
+            self._check_error(response.error_code, request)
             return []
-        if asked.full:
+        if request.full:
             self._session_id = response.session_id
             self._session_epoch = next_epoch(INITIAL_EPOCH)
             self._has_sessions = response.session_id != NO_SESSION
-        told = []
+        answers = []
         for topic in response.responses:
             assert topic.topic_id is not None
             for data in topic.partitions:
-                each = self._judge((topic.topic_id, data.partition_index), data, asked, now_ms)
+                each = self._judge((topic.topic_id, data.partition_index), data, request, now_ms)
                 if each is not None:
-                    told.append(each)
-        return told
+                    answers.append(each)
+        return answers
 
-    def lost(self) -> None:
-        """The connection is gone, and with it whatever was under way."""
-        self._asked.clear()
+    def connection_lost(self) -> None:
+        """The connection is closed, and with it all requests in flight."""
+        self._in_flight.clear()
         self._has_sessions = True
         self._forget_session()
 
@@ -344,24 +345,24 @@ class FollowerFetch(Generic[ReplicaT]):
         self._session += 1
         if self._session_id != NO_SESSION:
             self._ended_id, self._session_id = self._session_id, NO_SESSION
-        self._told.clear()
+        self._sent.clear()
 
-    def _check(self, code: int, asked: _Asked) -> None:
-        overtaken = code == ErrorCode.INVALID_FETCH_SESSION_EPOCH and bool(self._asked)
-        if asked.full or code not in _SESSION_ERRORS:
+    def _check_error(self, code: int, request: _InFlight) -> None:
+        overtaken = code == ErrorCode.INVALID_FETCH_SESSION_EPOCH and bool(self._in_flight)
+        if request.full or code not in _SESSION_ERRORS:
             raise KafkaError(ErrorCode.of(code), "the leader refuses the whole fetch")
         if not overtaken:
             self._forget_session()
 
     def _judge(
-        self, key: Key, data: PartitionData, asked: _Asked, now_ms: int
+        self, key: Key, data: PartitionData, request: _InFlight, now_ms: int
     ) -> Answered[ReplicaT] | None:
-        followed, told = self._followed.get(key), self._told.get(key)
-        if followed is None or told is None:
+        followed, sent = self._followed.get(key), self._sent.get(key)
+        if followed is None or sent is None:
             return None
-        replica, position = followed.replica, told.position
-        if told.serial > asked.serial or replica.fetch_position() != position:
-            # It is about a log that has changed since.
+        replica, position = followed.replica, sent.position
+        if sent.serial > request.serial or replica.fetch_position() != position:
+            # The log has changed since the request.
             self._changed[key] = None
             return None
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:

@@ -1,0 +1,54 @@
+"""Segments that were deleted, and whose files stay in the folder for a while.
+
+Owns: renaming to ``.deleted`` and the later removal (``file.delete.delay.ms``).  Must not know why
+a segment is deleted.
+"""
+
+from contextlib import suppress
+
+from sparklog.errors import StorageError
+from sparklog.executors.log.names import DELETED_SUFFIX, SEGMENT_SUFFIXES
+from sparklog.executors.log.segment import Segment
+from sparklog.storage_backends.base import FileHalf
+
+
+class DeletedSegments:
+    """Renamed files, and when each file is to be removed.
+
+    The next opening removes the files that a crash leaves.
+    """
+
+    __slots__ = ("_due", "_half")
+
+    def __init__(self, half: FileHalf) -> None:
+        self._half = half
+        self._due: list[tuple[int, str]] = []
+
+    def add(self, segment: Segment, due_ms: int) -> None:
+        """Rename the segment's files; ``purge`` removes them from ``due_ms`` on.
+
+        The log file comes first, and with it the segment is deleted.  The next opening removes
+        the index files that cannot be renamed.  Raises StorageError; then try again.
+        """
+        segment.close()
+        if self._half.exists(segment.log_path):
+            self._rename(segment.log_path, due_ms)
+        for path in (segment.path(suffix) for suffix in SEGMENT_SUFFIXES[1:]):
+            with suppress(StorageError):
+                self._rename(path, due_ms)
+
+    def purge(self, now_ms: int) -> int:
+        """Remove the files that are due, and return how many.
+
+        Blocks: a gigabyte takes a fifth of a second.  Any thread may call ``purge``, one at a time,
+        while another thread calls ``add``.
+        """
+        due = [entry for entry in self._due if entry[0] <= now_ms]
+        for entry in due:
+            self._half.delete(entry[1])
+            self._due.remove(entry)
+        return len(due)
+
+    def _rename(self, path: str, due_ms: int) -> None:
+        self._half.rename(path, path + DELETED_SUFFIX)
+        self._due.append((due_ms, path + DELETED_SUFFIX))

@@ -1,0 +1,244 @@
+"""The loading of a log: the files of a partition directory become segments, epochs and snapshots.
+
+Owns: the order of the loading, the removal of leftover files, and that everything agrees with the
+log's end afterwards.  Must not know how segments are checked or recovered, producer state or roles.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from sparklog.config import TopicConfig
+from sparklog.errors import CorruptLogError, DecodeError
+from sparklog.executors.log.checkpoint import decode_epochs
+from sparklog.executors.log.epoch_cache import EpochCache
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.names import (
+    DELETED_SUFFIX,
+    EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    NEW_SUFFIX,
+    PARTITION_METADATA,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    offsets_with,
+    parse_file_name,
+)
+from sparklog.executors.log.partition_metadata import claim_folder
+from sparklog.executors.log.presence import require_present
+from sparklog.executors.log.recovery import LogRecovery, RecoveryReport
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import SegmentList, restore_producers
+from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
+from sparklog.executors.log.trusted_segments import TrustedSegments
+from sparklog.storage_backends.base import FileHalf
+
+#: Files that are open while a log is loaded; they are closed before the log is used.
+_OPEN_FILES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    """A loaded log: segments, leader epochs, snapshots, offsets, and the work of the recovery."""
+
+    segments: SegmentList
+    epochs: EpochCache
+    snapshots: SnapshotFiles
+    log_start_offset: int
+    recovery_point: int
+    report: RecoveryReport
+    topic_id: UUID | None
+    clean: bool
+
+
+def load_log(
+    half: FileHalf,
+    folder: str,
+    *,
+    config: TopicConfig,
+    files: FileCache,
+    producers: ProducerState,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    topic_id: UUID | None,
+    must_exist: bool,
+    now_ms: int,
+) -> LoadedLog:
+    """See ``Log.open``.  ``files`` is not used before this returns."""
+    if must_exist:
+        require_present(half, folder)
+    half.make_folder(folder)
+    found_id = claim_folder(half, folder, topic_id)
+    own_files = FileCache(_OPEN_FILES)
+    names = half.list(folder)
+    loader = LogLoader(
+        half=half,
+        folder=folder,
+        config=config,
+        files=own_files,
+        clean=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        now_ms=now_ms,
+        snapshots=SnapshotFiles(half, folder, offsets_with(names, SNAPSHOT_SUFFIX)),
+    )
+    try:
+        loader.load(names)
+        segments = SegmentList(loader.segments)
+        replayed = restore_producers(producers, loader.snapshots, segments, now_ms)
+        for segment in segments:
+            segment.attach(files)
+    finally:
+        own_files.close()
+    return LoadedLog(
+        segments=segments,
+        epochs=loader.epochs,
+        snapshots=loader.snapshots,
+        log_start_offset=loader.log_start_offset,
+        recovery_point=loader.recovery_point,
+        report=replace(loader.report, batches_replayed=replayed),
+        topic_id=found_id,
+        clean=clean,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class LogLoader:
+    """The state of one opening; ``load`` fills it in."""
+
+    half: FileHalf
+    folder: str
+    config: TopicConfig
+    files: FileCache
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    now_ms: int
+    snapshots: SnapshotFiles
+    segments: list[Segment] = field(default_factory=list)
+    epochs: EpochCache = field(default_factory=EpochCache)
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+
+    def load(self, found: list[str]) -> None:
+        """Load the files in ``found``; set the fields, among them both offsets as of now."""
+        names = self._sweep(found)
+        self.segments = [self._segment(base) for base in offsets_with(names, LOG_SUFFIX)]
+        if not self.segments:
+            self._start_empty(names)
+            return
+        self._drop_hidden()
+        epochs_known = self._load_epochs(names)
+        recovery = LogRecovery(
+            half=self.half,
+            folder=self.folder,
+            config=self.config,
+            files=self.files,
+            segments=self.segments,
+            epochs=self.epochs,
+            recovery_point=self.recovery_point,
+            log_start_offset=self.log_start_offset,
+        )
+        trusted = TrustedSegments(self.half, recovery, frozenset(names))
+        first_untrusted = self._first_untrusted()
+        trusted.load_sealed(self.segments, first_untrusted)
+        if self.clean:
+            trusted.load_active(self.segments[-1])
+        else:
+            recovery.recover(first_untrusted)
+        if not epochs_known:
+            recovery.learn_epochs()
+        self._settle(recovery.promised_end)
+        trusted.load_txn_indexes(self.segments)
+        self.report = recovery.report
+
+    def _sweep(self, names: list[str]) -> list[str]:
+        """Finish deletions, and delete files that belong to no segment; return the other names."""
+        bases = set(offsets_with(names, LOG_SUFFIX))
+        kept: list[str] = []
+        for name in names:
+            parsed = parse_file_name(name)
+            orphan = parsed is not None and parsed[1] in SEGMENT_SUFFIXES and parsed[0] not in bases
+            if name.endswith((DELETED_SUFFIX, NEW_SUFFIX)) or orphan:
+                self.half.delete(f"{self.folder}/{name}")
+            else:
+                kept.append(name)
+        return kept
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(self.half, self.files, self.folder, base_offset, self.config, self.now_ms)
+
+    def _drop_hidden(self) -> None:
+        """Remove the segments below the log start.
+
+        A crash may have brought them back after they were deleted, and deletion moves the recovery
+        point past what was never flushed.
+        """
+        segments = self.segments
+        while len(segments) > 1 and segments[1].base_offset <= self.log_start_offset:
+            segments[0].remove()
+            del segments[0]
+
+    def _start_empty(self, names: list[str]) -> None:
+        # A new directory holds at most the id of its topic.
+        lost = set(names) - {PARTITION_METADATA}
+        if lost and self.recovery_point > self.log_start_offset:
+            raise CorruptLogError(
+                self.folder, 0, f"no segment is left of a log flushed to {self.recovery_point}"
+            )
+        self._start_at(self.log_start_offset)
+
+    def _start_at(self, offset: int) -> None:
+        former, self.segments = self.segments, [self._segment(offset)]
+        self.segments[0].create(self.config)
+        # The new segment first: a log without a segment counts as lost.  After a crash there are
+        # both, and the former segments are below the log start.
+        self.half.flush_folder(self.folder)
+        for segment in reversed(former):
+            segment.remove()
+        self.snapshots.delete_all()
+        self.half.flush_folder(self.folder)
+        self.epochs.truncate_from_end(offset)
+        self.epochs.truncate_from_start(offset, offset)
+        self.log_start_offset = self.recovery_point = offset
+
+    def _load_epochs(self, names: list[str]) -> bool:
+        if EPOCH_CHECKPOINT not in names:
+            return False
+        try:
+            entries = decode_epochs(self.half.read(f"{self.folder}/{EPOCH_CHECKPOINT}"))
+        except DecodeError:
+            return False
+        self.epochs = EpochCache(entries)
+        return True
+
+    def _first_untrusted(self) -> int:
+        """The first segment to be read again.
+
+        The recovery point must lie behind a segment's end, not at it: at the end it may stand since
+        before the segment was sealed, and its indexes were flushed only after that.
+        """
+        if self.clean:
+            return len(self.segments)
+        ends = [segment.base_offset for segment in self.segments[1:]]
+        return bisect_left(ends, self.recovery_point)
+
+    def _settle(self, promised_end: int) -> None:
+        """The end is known: make everything else agree with it."""
+        active = self.segments[-1]
+        end = active.next_offset
+        if end < promised_end:
+            raise CorruptLogError(
+                active.log_path,
+                active.size,
+                f"the log ends at offset {end} but was flushed up to {self.recovery_point}",
+            )
+        if self.log_start_offset > end:
+            self._start_at(self.log_start_offset)
+            return
+        active.activate(self.config)
+        if self.clean:
+            self.recovery_point = end
+        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_start(self.log_start_offset, end)

@@ -1,0 +1,263 @@
+"""The leader's part of a replica: appends, acknowledgements, the ISR and the high watermark.
+
+Owns: the order of an append, what a response waits for, what the fetches of followers say, and when
+the high watermark advances.  Must not know requests, sockets, threads, clocks, or how the replica
+becomes the leader.
+"""
+
+from collections.abc import Callable, Sequence
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.partition.append_draft import AppendDraft
+from sparklog.executors.partition.effects import (
+    Effect,
+    ProposeIsr,
+    WakeDeleters,
+    WakeFollowers,
+    WakeWriters,
+)
+from sparklog.executors.partition.isr import IsrState
+from sparklog.executors.partition.producer_state import TransactionEnd
+from sparklog.executors.partition.replica import DISK_ERRORS, Replica
+from sparklog.executors.partition.results import (
+    ACKS_ALL,
+    ACKS_NONE,
+    AckWait,
+    Appended,
+    IsrProposal,
+    SentBatch,
+)
+from sparklog.metadata import PartitionImage
+
+
+class LeaderRole:
+    """The leader's part of one replica; the ISR is empty while that replica does not lead."""
+
+    __slots__ = ("_isr", "_replica")
+
+    def __init__(self, replica: Replica, isr: IsrState) -> None:
+        self._replica = replica
+        self._isr = isr
+
+    # role
+
+    def begin(self, state: PartitionImage, now_ms: int) -> None:
+        """Begin a leader epoch at the end of the log."""
+        replica, log = self._replica, self._replica.log
+        replica.epoch_start_offset = log.log_end_offset
+        log.assign_leader_epoch(state.leader_epoch)
+        self._isr.lead(state, replica.config.min_insync_replicas, now_ms)
+
+    def stop(self) -> None:
+        """End the leader epoch."""
+        self._isr.stop()
+
+    def commit_isr(self, state: PartitionImage) -> list[Effect]:
+        """Take a new ISR, or a new ``min.insync.replicas``, in the same leader epoch."""
+        replica, isr = self._replica, self._isr
+        was_under_min_isr = isr.under_min_isr
+        isr.commit(state, replica.config.min_insync_replicas)
+        effects = self.advance_high_watermark()
+        if isr.under_min_isr and not was_under_min_isr:
+            effects.append(WakeWriters(topic_partition=replica.topic_partition))
+        return effects
+
+    # append
+
+    def append_all(
+        self, sent: Sequence[SentBatch], *, now_ms: int, in_transaction: bool
+    ) -> list[Appended | KafkaError]:
+        """See ``Partition.append_all_as_leader``."""
+        try:
+            self._replica.require_leader()
+        except KafkaError as refusal:
+            return [refusal] * len(sent)
+        outcomes: list[Appended | KafkaError] = []
+        draft = self._draft(now_ms, in_transaction)
+        for records, acks in sent:
+            if records is not None and not draft.has_room(len(records)):
+                outcomes += self._write(draft, now_ms)
+                draft = self._draft(now_ms, in_transaction)
+            if acks == ACKS_ALL and self._isr.under_min_isr:
+                draft.refuse(self._not_enough_replicas())
+            else:
+                draft.take(records, acks)
+        return outcomes + self._write(draft, now_ms)
+
+    def end_transaction(self, end: TransactionEnd, *, now_ms: int) -> Appended:
+        """See ``Partition.end_transaction``."""
+        self._replica.require_leader()
+        if self._isr.under_min_isr:
+            raise self._not_enough_replicas()
+        draft = self._draft(now_ms, in_transaction=True)
+        draft.take_end(end)
+        (outcome,) = self._write(draft, now_ms)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    def is_settled(self, wait: AckWait) -> bool:
+        """See ``Partition.is_settled``."""
+        replica = self._replica
+        replica.require_online()
+        if replica.leader_epoch != wait.leader_epoch or not replica.is_leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{replica.topic_partition} moved before the append was safe",
+            )
+        if not wait.replicated:
+            return replica.log.recovery_point >= wait.end_offset
+        if replica.high_watermark < wait.end_offset and self._isr.under_min_isr:
+            # The high watermark stands still now: the client must not take that for a slow broker.
+            raise self._not_enough_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return replica.high_watermark >= wait.end_offset
+
+    # followers
+
+    def record_follower(
+        self,
+        replica_id: int,
+        offset: int,
+        log_start_offset: int,
+        *,
+        broker_epoch: int,
+        now_ms: int,
+    ) -> list[Effect]:
+        """See ``Partition.record_follower``."""
+        replica, isr = self._replica, self._isr
+        if not replica.is_leader:
+            return []
+        log_start_moved = isr.record_fetch(
+            replica_id,
+            offset,
+            log_start_offset,
+            broker_epoch=broker_epoch,
+            leader_end=replica.log.log_end_offset,
+            now_ms=now_ms,
+        )
+        effects = self.advance_high_watermark()
+        if log_start_moved:
+            effects.append(WakeDeleters(topic_partition=replica.topic_partition))
+        if isr.propose_expansion(replica_id, self._joining_end, now_ms):
+            effects.append(ProposeIsr(topic_partition=replica.topic_partition))
+        return effects
+
+    def followers_with(self, offset: int) -> list[tuple[int, int]]:
+        """See ``Partition.followers_with``."""
+        state = self._replica.state
+        isr = state.isr if state else ()
+        return [
+            (replica_id, follower.log_end_offset)
+            for replica_id, follower in self._isr.remote_replicas.items()
+            if replica_id in isr and follower.log_start_offset <= offset <= follower.log_end_offset
+        ]
+
+    def check_lag(self, now_ms: int) -> list[Effect]:
+        """See ``Partition.check_lag``."""
+        replica = self._replica
+        if not replica.is_leader or replica.log.offline is not None:
+            return []
+        end = replica.log.log_end_offset
+        proposes = self._isr.propose_changes(end, self._joining_end, now_ms)
+        # The high watermark may have waited for a follower that was about to join and has stopped
+        # fetching; then no fetch and no append moves it.
+        effects = self.advance_high_watermark()
+        if proposes:
+            effects.append(ProposeIsr(topic_partition=replica.topic_partition))
+        return effects
+
+    @property
+    def isr_proposal(self) -> IsrProposal | None:
+        """See ``Partition.isr_proposal``."""
+        return self._isr.proposal
+
+    def isr_refused(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
+        """Take an error of the controller as the answer to a proposal."""
+        self._isr.refused(proposal, error, now_ms)
+
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """See ``Partition.low_watermark``."""
+        replica = self._replica
+        replica.require_leader()
+        assert replica.state is not None
+        others = (i for i in replica.state.replicas if i != replica.node_id and is_alive(i))
+        return min([replica.log.log_start_offset, *self._isr.log_start_offsets(others)])
+
+    # high watermark
+
+    def advance_high_watermark(self) -> list[Effect]:
+        """Advance to the smallest log end of the maximal ISR; not while under min ISR (KIP-966).
+
+        Call this only while the replica leads.
+        """
+        replica, isr = self._replica, self._isr
+        if isr.under_min_isr or replica.log.offline is not None:
+            return []
+        reached = replica.own_end
+        if isr.has_remote_replicas:
+            reached = isr.replicated_end(reached, replica.log.log_end_offset)
+        return replica.move_high_watermark(reached)
+
+    def check_invariants(self) -> None:
+        self._isr.check_invariants()
+
+    @property
+    def _joining_end(self) -> int:
+        """The offset up to which a follower must have the log to join the ISR: the high watermark,
+        and the start of this leader epoch."""
+        return max(self._replica.high_watermark, self._replica.epoch_start_offset)
+
+    def _not_enough_replicas(self, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> KafkaError:
+        return KafkaError(
+            code,
+            f"{self._replica.topic_partition} has {self._isr.size} in-sync replicas, "
+            f"min.insync.replicas asks for {self._isr.effective_min_isr}",
+        )
+
+    def _draft(self, now_ms: int, in_transaction: bool) -> AppendDraft:
+        replica = self._replica
+        return AppendDraft(
+            replica.producers,
+            replica.config,
+            end_offset=replica.log.log_end_offset,
+            leader_epoch=replica.leader_epoch,
+            now_ms=now_ms,
+            in_transaction=in_transaction,
+        )
+
+    def _write(self, draft: AppendDraft, now_ms: int) -> list[Appended | KafkaError]:
+        replica = self._replica
+        effects: tuple[Effect, ...] = ()
+        if draft.headers:
+            try:
+                replica.log.append(draft.buffers, draft.headers, now_ms, draft.aborted)
+            except DISK_ERRORS as error:
+                failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                return [v if isinstance(v, KafkaError) else failure for _, _, v in draft.verdicts]
+            for accepted in draft.accepted:
+                replica.producers.apply(accepted)
+            if draft.ended is not None:
+                replica.producers.apply_end(draft.ended)
+            replica.appended(draft.size)
+            effects = (*replica.promise_flush(now_ms), *self.advance_high_watermark())
+            if self._isr.has_remote_replicas:
+                followers = WakeFollowers(topic_partition=replica.topic_partition, size=draft.size)
+                effects = (*effects, followers)
+        return draft.outcomes(
+            self._wait_for,
+            effects,
+            log_start_offset=replica.log.log_start_offset,
+            flush_pending=replica.flush_pending,
+        )
+
+    def _wait_for(self, acks: int, end_offset: int) -> AckWait | None:
+        if acks == ACKS_NONE:
+            return None
+        replica, replicated = self._replica, acks == ACKS_ALL
+        if not replicated:
+            end_offset = min(end_offset, replica.flush_promised)
+        if end_offset <= (replica.high_watermark if replicated else replica.log.recovery_point):
+            return None
+        return AckWait(
+            end_offset=end_offset, leader_epoch=replica.leader_epoch, replicated=replicated
+        )

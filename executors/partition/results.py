@@ -1,0 +1,109 @@
+"""The results of a partition's calls, and what a response must wait for.
+
+Owns: the values.  Must not know how a result comes about.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from sparklog.errors import KafkaError
+from sparklog.executors.log import AbortedTxn
+from sparklog.executors.partition.effects import Effect
+from sparklog.storage_backends.base import Region
+from sparklog.types import NO_OFFSET, NO_TIMESTAMP
+from sparklog.wire.records.batch import Buffer
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+#: A produce request's part for one partition: the record batch, and acks.
+SentBatch: TypeAlias = tuple[Buffer | None, int]
+
+
+class AckWait(NamedTuple):
+    """The condition of a response: every offset below ``end_offset`` is safe in ``leader_epoch``.
+
+    With ``replicated``, safe means below the high watermark; otherwise flushed by this leader.  A
+    tuple, because every batch makes an ``AckWait``.
+    """
+
+    end_offset: int
+    leader_epoch: int
+    replicated: bool
+
+
+class Appended(NamedTuple):
+    """The result of an append: the response, its ``wait``, and the effects for the shell.
+
+    With ``refusal`` the response is that error.  It waits too: the state that the batch was judged
+    by must be safe first.  A tuple, because every batch makes an ``Appended``.
+    """
+
+    base_offset: int = NO_OFFSET
+    last_offset: int = NO_OFFSET
+    log_append_time: int = NO_TIMESTAMP
+    log_start_offset: int = NO_OFFSET
+    size: int = 0
+    refusal: KafkaError | None = None
+    wait: AckWait | None = None
+    effects: tuple[Effect, ...] = ()
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch, and the offset where its records end."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRead:
+    """The records of a read, and the offsets that travel with them.
+
+    Attributes:
+        records: the batches, or None without any.  The caller sends or releases the region.
+        size: bytes of ``records``.
+        end_offset: where the log ends for this reader.
+        aborted: aborted transactions with data among the records, for read_committed.
+        diverging: the reader's log is not this log before the fetch offset: the largest epoch up
+            to the reader's, and where that epoch ended here (KIP-595).
+    """
+
+    records: Region | None
+    size: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    end_offset: int
+    aborted: tuple[AbortedTxn, ...] = ()
+    diverging: EpochEnd | None = None
+
+
+class FetchPosition(NamedTuple):
+    """The position that a follower fetches from; ``offset`` is the end of its log.
+
+    ``last_fetched_epoch`` is the leader epoch of the record before ``offset``, -1 without one.  A
+    tuple, because every comparison makes a new position.
+    """
+
+    offset: int
+    last_fetched_epoch: int
+    current_leader_epoch: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrProposal:
+    """The ISR that a leader asks for: broker ids and broker epochs (-1: not known, KIP-903)."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+
+
+class Truncated(NamedTuple):
+    """The result of a truncation; ``committed`` truncated records were below the high watermark."""
+
+    end_before: int
+    end_after: int
+    committed: int
+    effects: tuple[Effect, ...] = ()
