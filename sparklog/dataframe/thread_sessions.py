@@ -15,23 +15,10 @@ import threading
 from typing import Any
 from weakref import WeakSet
 
-from sparklog.dataframe.jvm import new_instance
+from sparklog.dataframe.jvm import THREAD_SESSIONS, compilation_unit, new_instance
 
 log = logging.getLogger(__name__)
 
-_CLASS = "SparklogThreadSessions"
-#: Called by the thread that accepts connections, whenever it has accepted one.
-_JAVA = r"""
-import org.apache.spark.sql.SparkSession;
-
-public class CLASS extends py4j.DefaultGatewayServerListener {
-  public void connectionStarted(py4j.Py4JServerConnection connection) {
-    scala.Option session = SparkSession.getDefaultSession();
-    if (session.isDefined()) SparkSession.setActiveSession((SparkSession) session.get());
-    else SparkSession.clearActiveSession();
-  }
-}
-"""
 #: Gateways that have the listener: one per JVM, which outlives Spark contexts.
 _installed: "WeakSet[Any]" = WeakSet()
 
@@ -49,7 +36,7 @@ def install(spark: Any) -> bool:
     try:
         gateway = context._gateway
         if gateway not in _installed:
-            listener = new_instance(context, _CLASS, _JAVA.replace("CLASS", _CLASS))
+            listener = new_instance(context, THREAD_SESSIONS[0], compilation_unit(THREAD_SESSIONS))
             gateway.java_gateway_server.addListener(listener)
             _installed.add(gateway)
         _connect_once(context._jvm)

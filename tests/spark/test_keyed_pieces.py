@@ -30,8 +30,7 @@ from py4j.protocol import Py4JJavaError
 from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
-from sparklog.dataframe.jvm.piece_sender import REQUEST_BYTES
-from sparklog.dataframe.jvm.record_packer import FILLED_BYTES_MIN, FIRST_PIECE_BYTES
+from sparklog.dataframe.jvm.constants import FILLED_BYTES_MIN, FIRST_PIECE_BYTES, REQUEST_BYTES
 from sparklog.dataframe.write import sender
 from sparklog.errors import ErrorCode
 from sparklog.types import TopicPartition

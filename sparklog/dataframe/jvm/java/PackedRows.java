@@ -1,17 +1,17 @@
-"""The packer as a step of its own: takes rows that another step has made.
+/*
+ * The packer as a step of its own: rows that another step has made become pieces.
+ *
+ * Owns: reading the columns of such rows, in a class as Spark's generated code has it.
+ * Must not know: how records are laid out, how the class comes into a plan.
+ *
+ * The references are: the indexes of the columns value, timestamp and key (-1 stands for none),
+ * whether the value is a string, whether the key is a string, the bytes of records that a piece may
+ * have, a metric of records, and a destination (PieceOutlet).
+ */
+package sparklog.dataframe;
 
-Owns: the Java that reads columns of such rows.  Must not know how records are laid out, nor how it
-comes into a plan.
-"""
-
-from typing import Final
-
-from sparklog.dataframe.jvm.record_packer import packer_java
-
-_JAVA: Final = r"""
-public Object generate(Object[] references) {
-  return new PackedRows(references);
-}
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterator {
   private final int value;
@@ -54,10 +54,12 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
     hand();
   }
 
+  /** Gives Spark all rows that there are for now. */
   private void hand() {
     for (InternalRow row = packer.next(); row != null; row = packer.next()) append(row);
   }
 
+  /** Adds a row, and returns whether there are rows for Python. */
   private boolean add(InternalRow row) {
     boolean timed = timestamp >= 0 && !row.isNullAt(timestamp);
     long micros = timed ? row.getLong(timestamp) : 0L;
@@ -79,14 +81,3 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
     else packer.setKey(row.getBinary(key));
   }
 }
-"""
-
-
-def packed_rows_java() -> str:
-    """What ``CodeGenerator.compile`` takes.
-
-    Its references are: the places of the columns ``value``, ``timestamp`` and ``key`` (-1: none),
-    whether the value is a string, and whether the key is, the bytes of records that a piece may
-    have, a metric of records, and a destination (see ``piece_outlet``).
-    """
-    return _JAVA + packer_java()

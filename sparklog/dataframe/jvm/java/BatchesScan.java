@@ -1,0 +1,77 @@
+/*
+ * A scan of the Python source, of which every partition gives batches instead of rows.
+ *
+ * Owns: the change of pickled partitions from the one to the other.
+ * Must not know: what a partition reads.
+ */
+package sparklog.dataframe;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.types.StructType;
+
+final class BatchesScan implements Scan, Batch {
+  private static final byte[] ROWS =
+      Constants.GIVE_ROWS.getBytes(StandardCharsets.US_ASCII);
+  private static final byte[] BATCHES =
+      Constants.GIVE_BATCHES.getBytes(StandardCharsets.US_ASCII);
+  private final Scan rows;
+  private final Batch batch;
+
+  BatchesScan(Scan rows) {
+    this.rows = rows;
+    this.batch = rows.toBatch();
+  }
+
+  public StructType readSchema() {
+    return rows.readSchema();
+  }
+
+  public String description() {
+    return rows.description();
+  }
+
+  public Scan.ColumnarSupportMode columnarSupportMode() {
+    return rows.columnarSupportMode();
+  }
+
+  public CustomMetric[] supportedCustomMetrics() {
+    return rows.supportedCustomMetrics();
+  }
+
+  public Batch toBatch() {
+    return this;
+  }
+
+  public PartitionReaderFactory createReaderFactory() {
+    return batch.createReaderFactory();
+  }
+
+  public InputPartition[] planInputPartitions() {
+    InputPartition[] planned = batch.planInputPartitions();
+    InputPartition[] told = new InputPartition[planned.length];
+    for (int i = 0; i < told.length; i++) {
+      PythonInputPartition partition = (PythonInputPartition) planned[i];
+      told[i] = new PythonInputPartition(partition.index(),
+          givingBatches(partition.pickedPartition()));
+    }
+    return told;
+  }
+
+  /** A pickled partition that gives batches, from one that gives rows. */
+  private static byte[] givingBatches(byte[] pickled) {
+    for (int i = 0; i + ROWS.length <= pickled.length; i++) {
+      if (!Arrays.equals(Arrays.copyOfRange(pickled, i, i + ROWS.length), ROWS)) continue;
+      byte[] changed = (byte[]) pickled.clone();
+      System.arraycopy(BATCHES, 0, changed, i, BATCHES.length);
+      return changed;
+    }
+    throw new IllegalStateException("a partition does not say what it gives");
+  }
+}

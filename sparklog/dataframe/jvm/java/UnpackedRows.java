@@ -1,0 +1,137 @@
+/*
+ * Record batches become Spark's rows.
+ *
+ * Owns: the values that come in, and the columns of the rows, in a class as Spark's generated code
+ * has it.
+ * Must not know: how batches are laid out, where they come from, plans.
+ *
+ * The input has one column of bytes that matters.  An empty value says that the next value has
+ * bounds: the first offset, the offset behind the last one, the partition (constants.py, BOUNDS),
+ * and then the name of the topic.  Every other value has plain batches
+ * (wire/records/plain_batches.py).
+ *
+ * The references are: the index of the column with the bytes, the kinds of the columns of the
+ * output (their indexes in constants.py, COLUMNS), and a metric of the rows of the output.
+ */
+package sparklog.dataframe;
+
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
+
+final class UnpackedRows extends org.apache.spark.sql.execution.BufferedRowIterator {
+  /** Spark counts microseconds. */
+  private static final long MILLISECONDS_MAX = Long.MAX_VALUE / 1000L;
+
+  private final int carrier;
+  private final int[] kinds;
+  private final org.apache.spark.sql.execution.metric.SQLMetric unpacked;
+  private final org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter writer;
+  private final BatchReader reader = new BatchReader();
+  private scala.collection.Iterator values;
+  /** Whether the reader is at a record that was not given yet. */
+  private boolean ready;
+  /** Rows since the metric was updated. */
+  private int given;
+  private int partition;
+  private UTF8String topic;
+
+  public UnpackedRows(Object[] references) {
+    carrier = ((Integer) references[0]).intValue();
+    kinds = (int[]) references[1];
+    unpacked = (org.apache.spark.sql.execution.metric.SQLMetric) references[2];
+    writer = new org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter(
+        kinds.length, 256);
+  }
+
+  public void init(int index, scala.collection.Iterator[] inputs) {
+    partitionIndex = index;
+    values = inputs[0];
+  }
+
+  protected void processNext() {}
+
+  public boolean hasNext() {
+    if (ready) return true;
+    try {
+      ready = advance();
+    } catch (ArrayIndexOutOfBoundsException error) {
+      throw reader.malformed("a record goes on out of bounds of its batch");
+    }
+    return ready;
+  }
+
+  public InternalRow next() {
+    if (!hasNext()) throw new java.util.NoSuchElementException();
+    ready = false;
+    given++;
+    fill();
+    return writer.getRow();
+  }
+
+  /** Moves the reader to the next record; returns false if there is none. */
+  private boolean advance() {
+    while (!reader.nextRecord()) {
+      unpacked.add(given);
+      given = 0;
+      if (reader.nextBatch()) continue;
+      if (!values.hasNext()) return false;
+      take((InternalRow) values.next());
+    }
+    return true;
+  }
+
+  private void take(InternalRow row) {
+    byte[] data;
+    int start = 0;
+    int size;
+    if (row instanceof UnsafeRow && ((UnsafeRow) row).getBaseObject() instanceof byte[]) {
+      UnsafeRow unsafe = (UnsafeRow) row;
+      long where = unsafe.getLong(carrier);
+      data = (byte[]) unsafe.getBaseObject();
+      start = (int) (unsafe.getBaseOffset() - Platform.BYTE_ARRAY_OFFSET + (where >>> 32));
+      size = (int) where;
+    } else {
+      data = row.getBinary(carrier);
+      size = data.length;
+    }
+    if (size == 0) readBounds(((InternalRow) values.next()).getBinary(carrier));
+    else reader.setData(data, start, size);
+  }
+
+  private void readBounds(byte[] bounds) {
+    java.nio.ByteBuffer fields = java.nio.ByteBuffer.wrap(bounds);
+    long first = fields.getLong();
+    long behind = fields.getLong();
+    partition = fields.getInt();
+    topic = UTF8String.fromBytes(bounds, fields.position(), fields.remaining());
+    reader.setBounds(topic.toString(), partition, first, behind);
+  }
+
+  private void fill() {
+    writer.reset();
+    writer.zeroOutNullBytes();
+    for (int i = 0; i < kinds.length; i++) {
+      switch (kinds[i]) {
+        case 0: writeBytes(i, reader.keyStart, reader.keyLength); break;
+        case 1: writeBytes(i, reader.valueStart, reader.valueLength); break;
+        case 2: writer.write(i, topic); break;
+        case 3: writer.write(i, partition); break;
+        case 4: writer.write(i, reader.offset); break;
+        case 5: writer.write(i, microseconds()); break;
+        default: writer.write(i, reader.appendTime ? 1 : 0);
+      }
+    }
+  }
+
+  private void writeBytes(int column, int start, int length) {
+    if (length < 0) writer.setNullAt(column);
+    else writer.write(column, reader.data, start, length);
+  }
+
+  private long microseconds() {
+    long milliseconds = reader.timestamp();
+    return Math.max(-MILLISECONDS_MAX, Math.min(MILLISECONDS_MAX, milliseconds)) * 1000L;
+  }
+}
