@@ -1,13 +1,13 @@
-"""Lets every Python thread write to ``format("sparklog")``.
+"""The active Spark session of Python's threads, so that each can write to ``format("sparklog")``.
 
-Owns: the active Spark session of threads that have none, in the JVM.  Must not know what is
-written.
+Owns: the session of threads that have none, in the JVM.  Must not know what is written.
 
 Spark looks for a writer made in Python in the session that is active in the calling thread, and
-only there (``DataSource.lookupDataSource``); other than a read, a write sets none first.  In any
-thread but the one that made the session it fails with DATA_SOURCE_NOT_FOUND.  Each thread of Python
-has one of the JVM, which inherits its session from the thread that accepts connections: that one is
-given Spark's default session, which is what Spark falls back to everywhere else.
+only there (``DataSource.lookupDataSource``); other than a read, a write sets no session first.  In
+any thread but the one that made the session, the write fails with DATA_SOURCE_NOT_FOUND.  Each
+thread of Python has a thread of the JVM, which inherits its session from the thread that accepts
+connections.  The accepting thread is given Spark's default session, to which Spark falls back
+everywhere else.
 """
 
 import logging
@@ -26,7 +26,7 @@ _installed: "WeakSet[Any]" = WeakSet()
 def install(spark: Any) -> bool:
     """Give threads that talk to this JVM from now on a session; False where that is not possible.
 
-    Threads that did so before keep what they have: see ``activate``.
+    Threads that have a connection already keep their session: see ``activate``.
     """
     try:
         context = spark.sparkContext
@@ -47,14 +47,17 @@ def install(spark: Any) -> bool:
 
 
 def activate(spark: Any) -> None:
-    """Make the session that of the calling thread, as ``spark.createDataFrame`` does."""
+    """Make ``spark`` the active session of the calling thread, as ``createDataFrame`` does."""
     session = getattr(spark, "_jsparkSession", None)
     if session is not None:  # Spark Connect has none
         spark.sparkContext._jvm.org.apache.spark.sql.SparkSession.setActiveSession(session)
 
 
 def _connect_once(jvm: Any) -> None:
-    """The listener is called behind the start of a connection's thread: the next one inherits."""
+    """Make a connection: Py4J calls the listener after it has started the connection's thread.
+
+    So the session reaches the thread of the next connection.
+    """
     first = threading.Thread(target=jvm.java.lang.System.nanoTime, daemon=True)
     first.start()
     first.join()

@@ -1,4 +1,4 @@
-"""Compiles the Java classes of ``sparklog/dataframe/jvm/java`` with javac, against PySpark's jars.
+"""javac over the Java classes of ``sparklog/dataframe/jvm/java``, against PySpark's jars.
 
 ``make lint`` calls it.  A user's JVM compiles the same files with Spark's Janino, in the first
 query that needs them; here an error shows before.  A digest of everything that javac reads is kept

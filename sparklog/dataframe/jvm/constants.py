@@ -51,8 +51,8 @@ BY_KEY: Final = -2
 
 #: Bytes of a task's first pieces; later pieces grow with what the task has packed.
 FIRST_PIECE_BYTES: Final = 64 * 1024
-#: The sections of all partitions may have as many bytes as may be in flight, and at least these.
-FILLED_BYTES_MIN: Final = 1024 * 1024
+#: Bytes of the sections of all partitions, if fewer may be in flight.
+ALLOCATED_BYTES_MIN: Final = 1024 * 1024
 #: Pieces that go to Python in one Arrow batch, which is what it costs to have many of them.
 PIECES_PER_BATCH: Final = 4
 #: Produce requests of one task that a broker may have to answer at a time.
@@ -85,6 +85,7 @@ def constants() -> dict[str, int | str]:
 
     types = {field.name: field.dataType.simpleString() for field in read_schema(True).fields}
     return {
+        "ALLOCATED_BYTES_MIN": ALLOCATED_BYTES_MIN,
         "ALL_COLUMNS": "; ".join(f"{name} {kind}" for name, kind in types.items()),
         "ANNOUNCED_PROPERTY": ANNOUNCED_PROPERTY,
         "ANY_PARTITION": ANY_PARTITION,
@@ -96,7 +97,6 @@ def constants() -> dict[str, int | str]:
         "CORRUPT_OPTION": CORRUPT_OPTION,
         "DELIVERY_TIMEOUT_MS": DELIVERY_TIMEOUT_MS,
         "DIRECT_WRITES_CONF": DIRECT_WRITES_CONF,
-        "FILLED_BYTES_MIN": FILLED_BYTES_MIN,
         "FIRST_PIECE_BYTES": FIRST_PIECE_BYTES,
         "GIVE_BATCHES": GIVE_BATCHES,
         "GIVE_ROWS": GIVE_ROWS,

@@ -75,8 +75,7 @@ GENERATED_CODE_IMPORTS: Final = frozenset(
 )
 
 _FILE: Final = re.compile(
-    r"/\*(?P<header>.*?)\*/\s*package (?P<package>[\w.]+);\s*(?P<imports>(?:import [\w.$]+;\s*)*)",
-    re.DOTALL,
+    r"/\*.*?\*/\s*package [\w.]+;\s*(?P<imports>(?:import [\w.$]+;\s*)*)", re.DOTALL
 )
 
 

@@ -1,11 +1,12 @@
 /*
- * Reads the records of plain (not compressed) batches, one after the other.
+ * The reader of the records of plain (not compressed) batches, one record after the other.
  *
- * Owns: the layout of batches and records (format 2), and what is wrong with malformed ones.
+ * Owns: the layout of batches and records (format 2), and the checks of malformed ones.
  * Must not know: where the batches come from, what becomes of the records; Spark.
  *
- * Batches are checked as in wire/records/columns_decode.py, which reads the same records.  The
- * fields of a record stay in the data: the reader says where they start and how long they are.
+ * The checks are those of wire/records/columns_decode.py, which reads the same records.  The key
+ * and the value of a record stay in the data: the reader says where they start and how long they
+ * are.
  */
 package sparklog.dataframe;
 

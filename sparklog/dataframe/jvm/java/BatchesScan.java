@@ -1,7 +1,7 @@
 /*
- * A scan of the Python source, of which every partition gives batches instead of rows.
+ * A scan of the Python source whose partitions give batches instead of rows.
  *
- * Owns: the change of pickled partitions from the one to the other.
+ * Owns: the bytes of a pickled partition that say which of both it gives.
  * Must not know: what a partition reads.
  */
 package sparklog.dataframe;

@@ -1,8 +1,8 @@
 /*
  * Spark's generated loop over the steps below a write, with the packer in it.
  *
- * Owns: nothing but the loop's name for its metrics: Spark counts its time as before.
- * Must not know: the packer.
+ * Owns: the metrics of the loop, which stay those of the loop that Spark's plan shows.
+ * Must not know: how rows are packed.
  */
 package sparklog.dataframe;
 

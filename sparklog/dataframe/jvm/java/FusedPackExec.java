@@ -5,11 +5,12 @@
  * Must not know: how records are laid out, which writes are packed.
  *
  * Spark makes one loop of all steps that can give it code (CodegenSupport).  A row that leaves the
- * loop becomes an UnsafeRow in a list, for the next step to take apart again.  For rows that become
- * records that costs more than laying out the records.
+ * loop becomes an UnsafeRow in a list, and the next step takes it apart again.  For rows that
+ * become records, that costs more than laying out the records.
  *
- * Only when the write is executed is the plan below final, above all if it is adaptive.  So this
- * step is no part of the plan that Spark shows: its loop is executed instead of the outermost loop.
+ * The plan below a write is final only when the write is executed, above all if the plan is
+ * adaptive.  So this step is no part of the plan that Spark shows: PackRecordsExec executes this
+ * step's loop instead of the outermost loop of the plan.
  */
 package sparklog.dataframe;
 

@@ -1,7 +1,7 @@
 /*
- * Gives every scan of a topic a source of its own, of the columns that it needs.
+ * The optimizer rule that gives every scan of a topic a source of its own, of the columns it needs.
  *
- * Owns: a rule for Spark's optimizer; own_scans.py says why it is needed.
+ * Owns: the replacement and the narrowing of scans; own_scans.py says why both are needed.
  * Must not know: what a scan reads.
  */
 package sparklog.dataframe;

@@ -5,7 +5,7 @@
  * and the packer as a step of its own.
  * Must not know: which writes are packed, how records are laid out.
  *
- * To Spark the operator is a command, as the write above it is: adaptive plans begin below
+ * To Spark the operator is a command, as the write above it is, because adaptive plans begin below
  * commands.
  */
 package sparklog.dataframe;

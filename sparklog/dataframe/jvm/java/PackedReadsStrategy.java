@@ -1,10 +1,8 @@
 /*
- * Has the JVM make the rows of a topic's scan, from record batches that a Python task only checks.
+ * The planner strategy that has the JVM make rows, from batches that a Python task only checks.
  *
- * Owns: a strategy for Spark's planner, and which scans it takes.
+ * Owns: which scans the strategy takes, and their plan; packed_reads.py says why.
  * Must not know: what a scan reads, what is in a batch.
- *
- * packed_reads.py says which scans these are, and why.
  */
 package sparklog.dataframe;
 

@@ -1,12 +1,13 @@
 /*
  * The packer as a step of its own: rows that another step has made become pieces.
  *
- * Owns: reading the columns of such rows, in a class as Spark's generated code has it.
- * Must not know: how records are laid out, how the class comes into a plan.
+ * Owns: how the columns of such rows are read.
+ * Must not know: how records are laid out, how this class comes into a plan.
  *
- * The references are: the indexes of the columns value, timestamp and key (-1 stands for none),
- * whether the value is a string, whether the key is a string, the bytes of records that a piece may
- * have, a metric of records, and a destination (PieceOutlet).
+ * The class has the form of Spark's generated code.  Its references are: the indexes of the columns
+ * value, timestamp and key (-1 stands for none), whether the value is a string, whether the key is
+ * a string, the bytes of records that a piece may have, a metric of records, and a destination
+ * (PieceOutlet).
  */
 package sparklog.dataframe;
 

@@ -1,10 +1,8 @@
 /*
- * Has Spark pack the rows of a write before they come to Python.
+ * The planner strategy that has Spark pack the rows of a write before they come to Python.
  *
- * Owns: a strategy for Spark's planner, and which writes it takes.
+ * Owns: which writes the strategy takes, and their plan; packed_writes.py says why.
  * Must not know: how records are laid out, how they travel.
- *
- * packed_writes.py says which writes these are, and why.
  */
 package sparklog.dataframe;
 

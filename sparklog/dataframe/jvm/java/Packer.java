@@ -1,7 +1,7 @@
 /*
  * The packer: rows of Spark become the records of Kafka's batches, inside the JVM.
  *
- * Owns: the layout of records (format 2), the division into pieces, and the limits of both.
+ * Owns: the layout of records (format 2), the division of records into pieces, and their limits.
  * Must not know: how the packer comes into a plan, what becomes of the pieces; Spark's planner.
  *
  * A piece is the records section of one batch: at most as many records as fit, or one larger
@@ -13,7 +13,7 @@
  * there is a section for each partition, and the sizes of all sections are bounded together.  Where
  * the number of partitions is not known, pieces have rows of any key, for Python to divide.
  *
- * The method that adds a row returns whether there are rows for Python.
+ * Each method that adds a row returns whether there are rows for Python now.
  */
 package sparklog.dataframe;
 
@@ -174,7 +174,7 @@ final class Packer {
     if (count == 0) return;
     sections = new Section[count];
     stickyPartition = java.util.concurrent.ThreadLocalRandom.current().nextInt(count);
-    allocatedBytesMax = Math.max(Constants.FILLED_BYTES_MIN, outlet.bytesMax());
+    allocatedBytesMax = Math.max(Constants.ALLOCATED_BYTES_MIN, outlet.bytesMax());
   }
 
   /** Sets the bytes that a section may have; its array may be twice as large. */

@@ -1,8 +1,8 @@
 /*
  * The texts of the packer that executors compile.
  *
- * Owns: both texts, as they are handed in.
- * Must not know: what they say.
+ * Owns: both texts, as java_sources.py makes them.
+ * Must not know: what the texts say.
  */
 package sparklog.dataframe;
 

@@ -1,7 +1,7 @@
 /*
- * Which writes are sent from inside the JVM, and where to.
+ * The destination of a write's pieces, if they are sent from inside the JVM.
  *
- * Owns: what a write's options say of it, read in the driver.
+ * Owns: which writes are sent from the JVM, and where to, read from their options in the driver.
  * Must not know: what is sent.
  *
  * Python parses the options as well, and says what is wrong with them before a task runs.  Unusual

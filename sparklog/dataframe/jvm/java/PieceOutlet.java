@@ -1,19 +1,19 @@
 /*
- * Where a task's pieces go: to brokers from inside the JVM, or to Python.
+ * The way of a task's pieces: to brokers from inside the JVM, or to Python.
  *
- * Owns: that choice, and the rows that go to Python.
+ * Owns: the choice between both, and the rows that go to Python.
  * Must not know: how records are laid out, what is said to brokers; Spark's planner.
  *
  * Pieces are sent (PieceSender) when the write has a destination, until something goes wrong.  From
- * then on, and without a destination, pieces become rows for Python.  The columns of the rows stand
- * in constants.py (ROW_COLUMNS).  A row is one of these two:
+ * then on, and without a destination, pieces become rows for Python.  The columns of the rows are
+ * listed in constants.py (ROW_COLUMNS).  A row is either a piece or a report:
  *
- * - A piece: record_count records, and the partition that they are meant for, or ANY_PARTITION, or
- *   BY_KEY, which stands for the partition of each record's key.
- * - A report, without records: how many records were acknowledged so far.  The report is the only
- *   row of a task that has sent everything by itself.  After a failure the column records holds the
- *   bytes of PieceSender.handover; the pieces that were not acknowledged follow, and then all other
- *   pieces.
+ * - A piece has record_count records, and the partition that they are meant for, or ANY_PARTITION,
+ *   or BY_KEY, which stands for the partition of each record's key.
+ * - A report has no records, and says how many records were acknowledged so far.  The report is the
+ *   only row of a task that has sent everything by itself.  After a failure, the report's column
+ *   records holds the bytes of PieceSender.handover.  The pieces that were not acknowledged follow,
+ *   and then all other pieces.
  */
 package sparklog.dataframe;
 

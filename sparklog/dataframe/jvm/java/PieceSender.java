@@ -1,5 +1,5 @@
 /*
- * Sends a task's pieces from inside the JVM, as long as all goes well.
+ * The sender of a task's pieces from inside the JVM, which works as long as all goes well.
  *
  * Owns: an idempotent producer for the pieces of one task: what is in flight, and what is handed
  * over.
@@ -7,13 +7,15 @@
  * handover; Spark's planner.
  *
  * The sender knows one outcome, success.  Whatever else happens (an error code, a malformed
- * response, a lost connection, no progress for a while) ends the sender.  Its successor gets the
- * producer id, where each partition's sequence stands, and the pieces that were not acknowledged,
- * to send them again as they are.  By their sequences a broker recognises the pieces that it has
- * after all, and those that arrive late; for that, at most one piece of each partition is in flight
- * at a time.  So retries, new leaders, topics that are missing and records that are refused are
- * dealt with in one place, the producer in Python (write/sender.py).  Requests name topics by their
- * ids (KIP-516): a topic that was deleted and created again refuses the next piece.
+ * response, a lost connection, no progress for a while) ends the sender.  Its successor is the
+ * producer in Python (write/sender.py), which gets the producer id, the next sequence number of
+ * each partition, and the pieces that were not acknowledged, to send them again as they are.  So
+ * retries, new leaders, missing topics and refused records are dealt with in one place, the
+ * successor.
+ *
+ * By its sequence number a broker recognises a piece that it has already, and a piece that arrives
+ * late.  For that, at most one piece of each partition is in flight at a time.  Requests name the
+ * topic by its id (KIP-516): a topic that was deleted and created again refuses the next piece.
  *
  * The sender does wait for one thing: the leader of a new partition may not have opened it yet.
  */
@@ -333,7 +335,7 @@ final class PieceSender {
     }
   }
 
-  /** Whether a leader says so of a partition that it does not have (yet). */
+  /** Whether the error says that the leader does not have the partition (yet). */
   private static boolean isNotOpened(int error) {
     return error == Constants.UNKNOWN_TOPIC_OR_PARTITION
         || error == Constants.NOT_LEADER_OR_FOLLOWER

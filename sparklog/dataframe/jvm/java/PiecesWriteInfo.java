@@ -1,5 +1,5 @@
 /*
- * What the Python source is told of a write of pieces.
+ * The write of pieces, as the Python source is told of it.
  *
  * Owns: the schema of pieces, and the option that says the schema of the rows they are made of.
  * Must not know: how the rows become pieces.

@@ -1,8 +1,7 @@
 /*
- * The beginning of a strategy for Spark's planner that can be switched off.
+ * The base of the planner strategies: a setting switches the strategy off.
  *
- * Owns: the setting that does it, and what happens when this Spark turns out to be another than the
- * strategy knows.
+ * Owns: the setting, and giving up for good in a version of Spark that the strategy does not fit.
  * Must not know: what the strategy plans.
  */
 package sparklog.dataframe;

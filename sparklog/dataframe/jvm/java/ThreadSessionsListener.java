@@ -1,11 +1,11 @@
 /*
- * Gives the threads of Python's connections an active session.
+ * The listener that gives the threads of Python's connections an active session.
  *
- * Owns: a listener of Py4J's gateway server.
- * Must not know: who connects.
+ * Owns: the session of the thread that accepts connections.
+ * Must not know: which thread connects, and what for.
  *
- * The thread that accepts connections calls the listener whenever it has accepted one, and the
- * thread of the next connection inherits its session.
+ * Py4J calls the listener in that thread whenever it has accepted a connection.  The thread of the
+ * next connection inherits the session.
  */
 package sparklog.dataframe;
 

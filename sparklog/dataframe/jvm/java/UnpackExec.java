@@ -2,7 +2,7 @@
  * The step of a plan that makes rows of record batches.
  *
  * Owns: the operator above a BatchesScan.
- * Must not know: which scans have one, how batches are decoded.
+ * Must not know: which scans have such an operator, how batches are decoded.
  *
  * The operator lives in the driver alone.  Executors get the text of the decoder, in a class of
  * Spark's, and compile it as they compile what Spark generates.

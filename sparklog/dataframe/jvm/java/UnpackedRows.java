@@ -1,17 +1,16 @@
 /*
- * Record batches become Spark's rows.
+ * The unpacker: record batches become Spark's rows.
  *
- * Owns: the values that come in, and the columns of the rows, in a class as Spark's generated code
- * has it.
- * Must not know: how batches are laid out, where they come from, plans.
+ * Owns: the input values, and the columns of the rows.
+ * Must not know: how batches are laid out, where they come from, how this class comes into a plan.
  *
- * The input has one column of bytes that matters.  An empty value says that the next value has
- * bounds: the first offset, the offset behind the last one, the partition (constants.py, BOUNDS),
- * and then the name of the topic.  Every other value has plain batches
- * (wire/records/plain_batches.py).
+ * The class has the form of Spark's generated code.  Its references are: the index of the column
+ * with the input values, the kinds of the columns of the output (their indexes in constants.py,
+ * COLUMNS), and a metric of the rows of the output.
  *
- * The references are: the index of the column with the bytes, the kinds of the columns of the
- * output (their indexes in constants.py, COLUMNS), and a metric of the rows of the output.
+ * An empty input value says that the next value has bounds: the first offset, the offset behind the
+ * last one, the partition (constants.py, BOUNDS), and then the name of the topic.  Every other
+ * value has plain batches (wire/records/plain_batches.py).
  */
 package sparklog.dataframe;
 
