@@ -17,8 +17,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition
 import org.apache.spark.sql.types.StructType;
 
 final class BatchesScan implements Scan, Batch {
-  private static final byte[] ROWS =
-      Constants.GIVE_ROWS.getBytes(StandardCharsets.US_ASCII);
+  private static final byte[] ROWS = Constants.GIVE_ROWS.getBytes(StandardCharsets.US_ASCII);
   private static final byte[] BATCHES =
       Constants.GIVE_BATCHES.getBytes(StandardCharsets.US_ASCII);
   private final Scan rows;
@@ -55,22 +54,22 @@ final class BatchesScan implements Scan, Batch {
 
   public InputPartition[] planInputPartitions() {
     InputPartition[] planned = batch.planInputPartitions();
-    InputPartition[] told = new InputPartition[planned.length];
-    for (int i = 0; i < told.length; i++) {
+    InputPartition[] changed = new InputPartition[planned.length];
+    for (int i = 0; i < changed.length; i++) {
       PythonInputPartition partition = (PythonInputPartition) planned[i];
-      told[i] = new PythonInputPartition(partition.index(),
+      changed[i] = new PythonInputPartition(partition.index(),
           givingBatches(partition.pickedPartition()));
     }
-    return told;
+    return changed;
   }
 
   /** A pickled partition that gives batches, from one that gives rows. */
   private static byte[] givingBatches(byte[] pickled) {
     for (int i = 0; i + ROWS.length <= pickled.length; i++) {
       if (!Arrays.equals(Arrays.copyOfRange(pickled, i, i + ROWS.length), ROWS)) continue;
-      byte[] changed = (byte[]) pickled.clone();
-      System.arraycopy(BATCHES, 0, changed, i, BATCHES.length);
-      return changed;
+      byte[] found = (byte[]) pickled.clone();
+      System.arraycopy(BATCHES, 0, found, i, BATCHES.length);
+      return found;
     }
     throw new IllegalStateException("a partition does not say what it gives");
   }

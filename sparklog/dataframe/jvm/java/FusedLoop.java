@@ -9,14 +9,14 @@ package sparklog.dataframe;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 
 class FusedLoop extends WholeStageCodegenExec {
-  private final WholeStageCodegenExec usual;
+  private final WholeStageCodegenExec original;
 
-  FusedLoop(WholeStageCodegenExec usual, FusedPackExec pack) {
-    super(pack, usual.codegenStageId());
-    this.usual = usual;
+  FusedLoop(WholeStageCodegenExec original, FusedPackExec pack) {
+    super(pack, original.codegenStageId());
+    this.original = original;
   }
 
   public scala.collection.immutable.Map metrics() {
-    return usual.metrics();
+    return original.metrics();
   }
 }

@@ -25,29 +25,30 @@ import org.apache.spark.sql.execution.metric.SQLMetric;
 import scala.collection.immutable.Seq;
 
 class FusedPackExec extends SparkPlan implements CodegenSupport {
-  private final WholeStageCodegenExec usual;
+  private final WholeStageCodegenExec original;
   private final Packing packing;
-  private final SQLMetric taken;
-  private final SQLMetric written;
+  private final SQLMetric duration;
+  private final SQLMetric recordsWritten;
   private final Seq columns = DataTypeUtils.toAttributes(PiecesWriteInfo.PIECES);
   private CodegenSupport parent;
   private String packer;
 
   FusedPackExec(
-      WholeStageCodegenExec usual, Packing packing, SQLMetric taken, SQLMetric written) {
-    this.usual = usual;
+      WholeStageCodegenExec original, Packing packing, SQLMetric duration,
+      SQLMetric recordsWritten) {
+    this.original = original;
     this.packing = packing;
-    this.taken = taken;
-    this.written = written;
+    this.duration = duration;
+    this.recordsWritten = recordsWritten;
   }
 
   /**
-   * The code of the steps below returns when they are through, too.  So it has a function of its
-   * own, in the class itself, because it uses what only the class inherits.  The packer is made
-   * after those steps, which may run other steps when they are made.
+   * The code of the steps below also returns at its end.  So that code has a function of its own,
+   * in the generated class itself, because it uses what only that class inherits.  The packer is
+   * made after those steps, which may run other steps when they are made.
    */
   public String doProduce(CodegenContext context) {
-    String metric = context.addReferenceObj("written", written, null);
+    String metric = context.addReferenceObj("written", recordsWritten, null);
     String destination =
         context.addReferenceObj("destination", packing.destination, "String[]");
     context.addInnerClass(packing.text.classes);
@@ -57,18 +58,18 @@ class FusedPackExec extends SparkPlan implements CodegenSupport {
       }
     }, true, true);
     context.addPartitionInitializationStatement(
-        packer + " = new Packer(" + packing.limit + ", " + (packing.key >= 0) + ", " + metric
-            + ", " + destination + ");");
+        packer + " = new Packer(" + packing.pieceBytesMax + ", " + (packing.key >= 0) + ", "
+            + metric + ", " + destination + ");");
     String name = context.freshName("packRows");
     String rows = producedBelow(context);
     String packRows = context.addNewFunction(
         name, "private void " + name + "() throws java.io.IOException {" + rows + "}", true);
     return packer + ".start();\n" + packRows + "();\nif (shouldStop()) return;\n"
-        + packer + ".finish();\n" + hand(context);
+        + packer + ".finish();\n" + appendRows(context);
   }
 
   /** The code that gives Spark all rows that there are for now. */
-  private String hand(CodegenContext context) {
+  private String appendRows(CodegenContext context) {
     String row = context.freshName("row");
     String next = row + " = " + packer + ".next()";
     return "for (InternalRow " + next + "; " + row + " != null; " + next + ") append(" + row
@@ -80,11 +81,11 @@ class FusedPackExec extends SparkPlan implements CodegenSupport {
    * not have this class: so they are made to forget it.
    */
   private String producedBelow(CodegenContext context) {
-    CodegenSupport below = (CodegenSupport) usual.child();
+    CodegenSupport below = (CodegenSupport) original.child();
     try {
       return below.produce(context, this);
     } finally {
-      below.parent_$eq(usual);
+      below.parent_$eq(original);
     }
   }
 
@@ -102,7 +103,7 @@ class FusedPackExec extends SparkPlan implements CodegenSupport {
       time = "!(" + timestamp.isNull() + "), " + timestamp.value();
     }
     return evaluated + "\n" + key + "if (" + packer + ".add(" + given + ", " + time + ")) {\n"
-        + hand(context) + "}\n";
+        + appendRows(context) + "}\n";
   }
 
   private static String orNull(ExprCode column, boolean text) {
@@ -112,11 +113,11 @@ class FusedPackExec extends SparkPlan implements CodegenSupport {
 
   /** Called where Spark finds the loop too large to compile. */
   public RDD doExecute() {
-    return packing.packed(usual.execute(), taken, written);
+    return packing.packed(original.execute(), duration, recordsWritten);
   }
 
   public Seq inputRDDs() {
-    return ((CodegenSupport) usual.child()).inputRDDs();
+    return ((CodegenSupport) original.child()).inputRDDs();
   }
 
   public CodegenSupport parent() {
@@ -132,7 +133,7 @@ class FusedPackExec extends SparkPlan implements CodegenSupport {
   }
 
   public Seq children() {
-    return ScalaSeq.of(usual.child());
+    return ScalaSeq.of(original.child());
   }
 
   public SparkPlan withNewChildrenInternal(scala.collection.immutable.IndexedSeq replaced) {

@@ -133,8 +133,8 @@ public class OwnScansRule extends Rule {
         output.add(scan.output().apply(cheapest));
       }
       if (kept.size() == fields.length) return scan;
-      StructField[] left = (StructField[]) kept.toArray(new StructField[0]);
-      return own(scan, new StructType(left), ScalaSeq.of(output.toArray()));
+      StructField[] remaining = (StructField[]) kept.toArray(new StructField[0]);
+      return own(scan, new StructType(remaining), ScalaSeq.of(output.toArray()));
     }
 
     private static boolean areOurs(StructField[] fields) {

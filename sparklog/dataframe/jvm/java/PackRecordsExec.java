@@ -24,8 +24,8 @@ public class PackRecordsExec extends V2CommandExec {
   private final SparkPlan child;
   private final Packing packing;
   private final Seq columns = DataTypeUtils.toAttributes(PiecesWriteInfo.PIECES);
-  private SQLMetric taken;
-  private SQLMetric written;
+  private SQLMetric duration;
+  private SQLMetric recordsWritten;
 
   public PackRecordsExec(SparkPlan child, Packing packing) {
     this.child = child;
@@ -34,12 +34,12 @@ public class PackRecordsExec extends V2CommandExec {
 
   /** Counts records; the write above counts pieces. */
   public scala.collection.immutable.Map metrics() {
-    if (written == null) {
-      taken = SQLMetrics.createMetric(sparkContext(), "duration");
-      written = SQLMetrics.createMetric(sparkContext(), "number of records");
+    if (recordsWritten == null) {
+      duration = SQLMetrics.createMetric(sparkContext(), "duration");
+      recordsWritten = SQLMetrics.createMetric(sparkContext(), "number of records");
     }
     scala.collection.immutable.Map none = scala.collection.immutable.Map$.MODULE$.empty();
-    return (scala.collection.immutable.Map) none.updated("numRecords", written);
+    return (scala.collection.immutable.Map) none.updated("numRecords", recordsWritten);
   }
 
   /** Packs inside the generated loop where there is one: its rows never become UnsafeRows. */
@@ -48,13 +48,14 @@ public class PackRecordsExec extends V2CommandExec {
     SparkPlan rows = child instanceof AdaptiveSparkPlanExec
         ? ((AdaptiveSparkPlanExec) child).finalPhysicalPlan() : child;
     if (!(rows instanceof WholeStageCodegenExec))
-      return packing.packed(rows.execute(), taken, written);
+      return packing.packed(rows.execute(), duration, recordsWritten);
     WholeStageCodegenExec loop = (WholeStageCodegenExec) rows;
     try {
-      return new FusedLoop(loop, new FusedPackExec(loop, packing, taken, written)).execute();
+      FusedPackExec pack = new FusedPackExec(loop, packing, duration, recordsWritten);
+      return new FusedLoop(loop, pack).execute();
     } catch (LinkageError error) {
       // In this version of Spark, steps give code in another way.
-      return packing.packed(rows.execute(), taken, written);
+      return packing.packed(rows.execute(), duration, recordsWritten);
     }
   }
 

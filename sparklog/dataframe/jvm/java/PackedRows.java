@@ -20,8 +20,8 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
   private final int key;
   private final boolean textValue;
   private final boolean textKey;
-  private final int limit;
-  private final org.apache.spark.sql.execution.metric.SQLMetric written;
+  private final int pieceBytesMax;
+  private final org.apache.spark.sql.execution.metric.SQLMetric recordsWritten;
   private final String[] destination;
   private scala.collection.Iterator rows;
   private Packer packer;
@@ -32,31 +32,31 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
     key = ((Integer) references[2]).intValue();
     textValue = ((Boolean) references[3]).booleanValue();
     textKey = ((Boolean) references[4]).booleanValue();
-    limit = ((Integer) references[5]).intValue();
-    written = (org.apache.spark.sql.execution.metric.SQLMetric) references[6];
+    pieceBytesMax = ((Integer) references[5]).intValue();
+    recordsWritten = (org.apache.spark.sql.execution.metric.SQLMetric) references[6];
     destination = (String[]) references[7];
   }
 
   public void init(int index, scala.collection.Iterator[] inputs) {
     partitionIndex = index;
     rows = inputs[0];
-    packer = new Packer(limit, key >= 0, written, destination);
+    packer = new Packer(pieceBytesMax, key >= 0, recordsWritten, destination);
   }
 
   protected void processNext() throws java.io.IOException {
     packer.start();
     while (rows.hasNext()) {
       if (add((InternalRow) rows.next())) {
-        hand();
+        appendRows();
         return;
       }
     }
     packer.finish();
-    hand();
+    appendRows();
   }
 
   /** Gives Spark all rows that there are for now. */
-  private void hand() {
+  private void appendRows() {
     for (InternalRow row = packer.next(); row != null; row = packer.next()) append(row);
   }
 

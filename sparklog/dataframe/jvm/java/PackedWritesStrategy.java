@@ -112,8 +112,8 @@ public class PackedWritesStrategy extends SwitchableStrategy {
       if (fields[i] == write)
         fields[i] = new scala.Some(table.newWriteBuilder(info).build());
     }
-    SparkStrategy usual = new DataSourceV2Strategy(session());
-    SparkPlan exec = (SparkPlan) usual.apply((LogicalPlan) plan.makeCopy(fields)).apply(0);
+    SparkStrategy strategy = new DataSourceV2Strategy(session());
+    SparkPlan exec = (SparkPlan) strategy.apply((LogicalPlan) plan.makeCopy(fields)).apply(0);
     SparkPlan rows = (SparkPlan) exec.children().apply(0);
     Seq children = ScalaSeq.of(new PackRecordsExec(rows, packing));
     return ScalaSeq.of(exec.withNewChildren(children));

@@ -32,7 +32,7 @@ public class Packing {
   boolean textValue;
   boolean textKey;
   /** Bytes of records that a piece may have. */
-  int limit;
+  int pieceBytesMax;
   /** The destination of PieceSender; null if Python sends. */
   String[] destination;
 
@@ -67,7 +67,7 @@ public class Packing {
       String given = options.get("kafka.batch.size");
       int size = given == null ? Constants.BATCH_BYTES : Integer.parseInt(given);
       if (size < BATCH_BYTES_MIN || size > BATCH_BYTES_MAX) return null;
-      found.limit = size - Constants.BATCH_OVERHEAD;
+      found.pieceBytesMax = size - Constants.BATCH_OVERHEAD;
     } catch (NumberFormatException error) {
       return null;
     }
@@ -75,32 +75,33 @@ public class Packing {
   }
 
   /** Some versions of Spark take the text itself, others a scala.util.Either of it. */
-  WholeStageCodegenEvaluatorFactory factory(SQLMetric taken, SQLMetric written) {
+  WholeStageCodegenEvaluatorFactory factory(SQLMetric duration, SQLMetric recordsWritten) {
     Object[] references = {
       Integer.valueOf(value), Integer.valueOf(timestamp), Integer.valueOf(key),
-      Boolean.valueOf(textValue), Boolean.valueOf(textKey), Integer.valueOf(limit), written,
-      destination
+      Boolean.valueOf(textValue), Boolean.valueOf(textKey), Integer.valueOf(pieceBytesMax),
+      recordsWritten, destination
     };
-    java.lang.reflect.Constructor made =
+    java.lang.reflect.Constructor constructor =
         WholeStageCodegenEvaluatorFactory.class.getConstructors()[0];
-    boolean plain = made.getParameterTypes()[0].isInstance(text.step);
+    boolean plain = constructor.getParameterTypes()[0].isInstance(text.step);
     Object code = plain ? (Object) text.step : new scala.util.Right(text.step);
     try {
       return (WholeStageCodegenEvaluatorFactory)
-          made.newInstance(new Object[] {code, taken, references});
+          constructor.newInstance(new Object[] {code, duration, references});
     } catch (ReflectiveOperationException error) {
       throw new IllegalStateException(error);
     }
   }
 
   /** The pieces of the rows, by the packer as a step of its own. */
-  RDD packed(RDD rows, SQLMetric taken, SQLMetric written) {
+  RDD packed(RDD rows, SQLMetric duration, SQLMetric recordsWritten) {
     return rows.mapPartitionsWithEvaluator(
-        factory(taken, written), scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
+        factory(duration, recordsWritten),
+        scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
   }
 
   public String toString() {
-    return "value #" + value + ", timestamp #" + timestamp + ", key #" + key + ", " + limit
+    return "value #" + value + ", timestamp #" + timestamp + ", key #" + key + ", " + pieceBytesMax
         + " bytes";
   }
 }

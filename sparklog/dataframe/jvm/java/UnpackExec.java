@@ -33,13 +33,13 @@ public class UnpackExec extends SparkPlan {
   }
 
   public RDD doExecute() {
-    ReadColumns found = new ReadColumns(columns);
-    SQLMetric taken = SQLMetrics.createMetric(sparkContext(), "milliseconds");
+    ReadColumns readColumns = new ReadColumns(columns);
+    SQLMetric duration = SQLMetrics.createMetric(sparkContext(), "milliseconds");
     Object[] references = {
-      Integer.valueOf(found.carrier), found.kinds, metrics().apply("numOutputRows")
+      Integer.valueOf(readColumns.carrier), readColumns.kinds, metrics().apply("numOutputRows")
     };
     WholeStageCodegenEvaluatorFactory factory =
-        new WholeStageCodegenEvaluatorFactory(new scala.util.Right(unpacker), taken, references);
+        new WholeStageCodegenEvaluatorFactory(new scala.util.Right(unpacker), duration, references);
     return child.execute().mapPartitionsWithEvaluator(
         factory, scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
   }

@@ -25,21 +25,21 @@ final class UnpackedRows extends org.apache.spark.sql.execution.BufferedRowItera
 
   private final int carrier;
   private final int[] kinds;
-  private final org.apache.spark.sql.execution.metric.SQLMetric unpacked;
+  private final org.apache.spark.sql.execution.metric.SQLMetric outputRows;
   private final org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter writer;
   private final BatchReader reader = new BatchReader();
   private scala.collection.Iterator values;
   /** Whether the reader is at a record that was not given yet. */
   private boolean ready;
   /** Rows since the metric was updated. */
-  private int given;
+  private int rowsSinceUpdate;
   private int partition;
   private UTF8String topic;
 
   public UnpackedRows(Object[] references) {
     carrier = ((Integer) references[0]).intValue();
     kinds = (int[]) references[1];
-    unpacked = (org.apache.spark.sql.execution.metric.SQLMetric) references[2];
+    outputRows = (org.apache.spark.sql.execution.metric.SQLMetric) references[2];
     writer = new org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter(
         kinds.length, 256);
   }
@@ -64,7 +64,7 @@ final class UnpackedRows extends org.apache.spark.sql.execution.BufferedRowItera
   public InternalRow next() {
     if (!hasNext()) throw new java.util.NoSuchElementException();
     ready = false;
-    given++;
+    rowsSinceUpdate++;
     fill();
     return writer.getRow();
   }
@@ -72,8 +72,8 @@ final class UnpackedRows extends org.apache.spark.sql.execution.BufferedRowItera
   /** Moves the reader to the next record; returns false if there is none. */
   private boolean advance() {
     while (!reader.nextRecord()) {
-      unpacked.add(given);
-      given = 0;
+      outputRows.add(rowsSinceUpdate);
+      rowsSinceUpdate = 0;
       if (reader.nextBatch()) continue;
       if (!values.hasNext()) return false;
       take((InternalRow) values.next());
@@ -102,10 +102,10 @@ final class UnpackedRows extends org.apache.spark.sql.execution.BufferedRowItera
   private void readBounds(byte[] bounds) {
     java.nio.ByteBuffer fields = java.nio.ByteBuffer.wrap(bounds);
     long first = fields.getLong();
-    long behind = fields.getLong();
+    long end = fields.getLong();
     partition = fields.getInt();
     topic = UTF8String.fromBytes(bounds, fields.position(), fields.remaining());
-    reader.setBounds(topic.toString(), partition, first, behind);
+    reader.setBounds(topic.toString(), partition, first, end);
   }
 
   private void fill() {
