@@ -26,11 +26,12 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## the main job: brokers inside a local Spark, 336,776 flights in and out
 	@$(BIN)/sparklog demo
 
-lint: $(STAMP) ## ruff, mypy --strict, import layers
+lint: $(STAMP) ## ruff, mypy --strict, import layers, javac where there is one
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tests/lint/compile_java.py
 
 format: $(STAMP) ## let ruff format and fix
 	$(BIN)/ruff check --fix .

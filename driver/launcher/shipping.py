@@ -14,6 +14,8 @@ import sparklog
 
 _ARCHIVE_PREFIX = "sparklog-"
 _DATA_SOURCE_MODULE = "pyspark_sparklog.py"
+#: Python, and the Java that a driver has its JVM compile.
+_SUFFIXES = frozenset({".py", ".java"})
 
 
 def fingerprint() -> str:
@@ -46,5 +48,5 @@ def _sources(package: Path) -> Iterator[tuple[str, Path]]:
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(files):
             path = Path(folder) / name
-            if path.suffix == ".py":
+            if path.suffix in _SUFFIXES:
                 yield str(path.relative_to(package.parent)), path

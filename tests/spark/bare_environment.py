@@ -33,12 +33,21 @@ class Environment:
 
 def build_wheel(folder: Path) -> Path:
     """The wheel of this source."""
+    return _build(folder, "wheel")
+
+
+def build_sdist(folder: Path) -> Path:
+    """The archive of this source that other builds start from."""
+    return _build(folder, "sdist")
+
+
+def _build(folder: Path, kind: str) -> Path:
     source = folder / "source"
     _copy_tracked_files(source)
-    wheels = folder / "wheels"
-    _run("-m", "build", "--wheel", "--no-isolation", "--outdir", str(wheels), str(source))
-    (wheel,) = wheels.glob("*.whl")
-    return wheel
+    made = folder / f"{kind}s"
+    _run("-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(made), str(source))
+    (found,) = made.iterdir()
+    return found
 
 
 def empty_environment(folder: Path) -> Environment:

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from packed_rows import SCHEMA
 
-from sparklog.dataframe.jvm.packed_rows import packed_rows_java
-from sparklog.dataframe.jvm.record_packer import PIECES_PER_BATCH
+from sparklog.dataframe.jvm.constants import PIECES_PER_BATCH
+from sparklog.dataframe.jvm.java_sources import PACKED_ROWS, generated_class
 
 #: Value, time in microseconds, and perhaps a key.
 Row = tuple[bytes | None, int] | tuple[bytes | None, int, bytes | None]
@@ -31,7 +31,7 @@ class JvmPacker:
         self._expressions = jvm.org.apache.spark.sql.catalyst.expressions
         comments = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         generated = self._expressions.codegen
-        code = generated.CodeAndComment(packed_rows_java(), comments)
+        code = generated.CodeAndComment(generated_class(PACKED_ROWS), comments)
         self._compiled = generated.CodeGenerator.compile(code)._1()
         self._platform = jvm.org.apache.spark.unsafe.Platform
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
-from sparklog.dataframe.jvm.packed_writes import DIRECT_CONF
+from sparklog.dataframe.jvm.constants import DIRECT_WRITES_CONF
 from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
 
 pytestmark = pytest.mark.spark
@@ -189,7 +189,7 @@ def test_unusual_writes_are_sent_by_python(rig: Rig, options: dict[str, str]) ->
 
 def test_it_can_be_turned_off(rig: Rig) -> None:
     topic = rig.new_topic(3)
-    with rig.conf(DIRECT_CONF, " FALSE"):
+    with rig.conf(DIRECT_WRITES_CONF, " FALSE"):
         brokers = write_with(rig, topic, {})
     assert FROM_THE_JVM not in brokers.seen
     assert_each_once(rig, topic)
@@ -234,7 +234,7 @@ def test_the_cluster_of_the_application_is_found(rig: Rig) -> None:
         assert rows_for_python(rig) == TASKS
         assert_each_once(rig, topic)
     other = rig.new_topic(3)
-    with rig.conf(DIRECT_CONF, "false"):
+    with rig.conf(DIRECT_WRITES_CONF, "false"):
         rig.write(numbered(rig), other)
     assert 10 < rows_for_python(rig) < 1000
 

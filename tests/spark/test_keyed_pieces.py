@@ -30,8 +30,7 @@ from py4j.protocol import Py4JJavaError
 from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
-from sparklog.dataframe.jvm.piece_sender import REQUEST_BYTES
-from sparklog.dataframe.jvm.record_packer import FILLED_BYTES_MIN, FIRST_PIECE_BYTES
+from sparklog.dataframe.jvm.constants import ALLOCATED_BYTES_MIN, FIRST_PIECE_BYTES, REQUEST_BYTES
 from sparklog.dataframe.write import sender
 from sparklog.errors import ErrorCode
 from sparklog.types import TopicPartition
@@ -173,7 +172,7 @@ def test_sections_of_many_partitions_are_smaller(rig: Rig, filled: int) -> None:
         for partition in range(filled)
         for header, _ in iter_batches(rig.client.fetch(TopicPartition(topic, partition), 0).records)
     ]
-    most = FILLED_BYTES_MIN // 2 // filled
+    most = ALLOCATED_BYTES_MIN // 2 // filled
     assert min(most / 2, FIRST_PIECE_BYTES) < max(sizes) <= most + BATCH_OVERHEAD
 
 
@@ -183,7 +182,7 @@ def test_large_records_do_not_wait_in_all_partitions(rig: Rig) -> None:
     topic = rig.new_topic(partitions)
     jvm = JvmPacker(rig.spark, "unsafe", 1_000_000, keyed=True)
     jvm.destination = (rig.cluster.bootstrap_servers, topic, JVM, str(PATIENCE), "1")
-    size = FILLED_BYTES_MIN // 8
+    size = ALLOCATED_BYTES_MIN // 8
     rows: list[Row | None] = [(bytes(size), 0, key) for key in one_key_each(partitions)]
     with pytest.raises(Py4JJavaError, match="NullPointerException"):
         list(jvm.batches([*rows, None]))

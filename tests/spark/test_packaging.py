@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from bare_environment import (
     ROOT,
     Environment,
+    build_sdist,
     build_wheel,
     empty_environment,
     environment_with,
@@ -143,6 +145,18 @@ def test_the_wheel_requires_no_tool_of_ours(bare: Environment) -> None:
 def test_every_module_of_the_wheel_can_be_imported(bare: Environment, tmp_path: Path) -> None:
     """None reaches for what only an extra installs."""
     assert run(bare.python, IMPORT_ALL, tmp_path).split() == ["sparklog.cli", "pyspark_sparklog"]
+
+
+def test_the_wheel_and_the_sdist_have_the_java(bare: Environment, tmp_path: Path) -> None:
+    """An editable install and an archive for executors read the same folder."""
+    folder = Path("sparklog/dataframe/jvm/java")
+    wanted = {path.name for path in (ROOT / folder).iterdir()}
+    assert len(wanted) > 20
+    assert {path.name for path in (bare.site / folder).iterdir()} == wanted
+    with tarfile.open(build_sdist(tmp_path)) as sdist:
+        found = [Path(name) for name in sdist.getnames()]
+    assert {path.name for path in found if path.suffix == ".java"} == wanted
+    assert {path.parent.name for path in found if path.suffix == ".java"} == {"java"}
 
 
 def test_the_readme_works_from_the_wheel_alone(

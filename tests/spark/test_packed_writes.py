@@ -11,7 +11,7 @@ from dataframe_rig import Rig
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
 
-from sparklog.dataframe.jvm.packed_writes import DIRECT_CONF, PACKED_CONF
+from sparklog.dataframe.jvm.constants import DIRECT_WRITES_CONF, PACKED_WRITES_CONF
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BATCH_OVERHEAD, iter_batches
 from sparklog.wire.records.builder import decode_records, encode_batch
@@ -37,7 +37,7 @@ def both_ways(rig: Rig, frame: Any, **options: str) -> list[list[tuple[Any, ...]
     found = []
     for packed, direct in (("true", "true"), ("true", "false"), ("false", "true")):
         topic = rig.new_topic(1, max_message_bytes=8_000_000)
-        with rig.conf(PACKED_CONF, packed), rig.conf(DIRECT_CONF, direct):
+        with rig.conf(PACKED_WRITES_CONF, packed), rig.conf(DIRECT_WRITES_CONF, direct):
             assert ("PackRecords" in plan_of(rig, frame, topic, **options)) is (packed == "true")
         timed = "timestamp" in frame.columns
         records = rig.consume(topic)
@@ -90,7 +90,10 @@ def test_rows_with_keys_are_the_same_records_both_ways(rig: Rig, codegen: str, k
     found = []
     for packed in ("true", "false"):
         topic = rig.new_topic(7)
-        with rig.conf(PACKED_CONF, packed), rig.conf("spark.sql.codegen.wholeStage", codegen):
+        with (
+            rig.conf(PACKED_WRITES_CONF, packed),
+            rig.conf("spark.sql.codegen.wholeStage", codegen),
+        ):
             assert ("PackRecords" in plan_of(rig, frame, topic)) is (packed == "true")
         records = rig.consume(topic)
         keyed = [(r.partition, r.key, r.value, r.timestamp) for r in records if r.key is not None]

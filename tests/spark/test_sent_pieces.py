@@ -40,7 +40,7 @@ from piece_write import (
 from py4j.protocol import Py4JJavaError
 from running import wait_for
 
-from sparklog.dataframe.jvm.piece_sender import REQUESTS_PER_BROKER
+from sparklog.dataframe.jvm.constants import REQUESTS_PER_BROKER
 from sparklog.dataframe.write import sender
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
@@ -222,7 +222,7 @@ def test_a_leader_has_few_requests_at_a_time(rig: Rig) -> None:
 def test_sequences_begin_again_as_everywhere(rig: Rig) -> None:
     jvm = Write(rig, rig.cluster.bootstrap_servers, "none").jvm
     for sequence, count in ((0, 1), (2**31 - 2, 1), (2**31 - 1, 1), (2**31 - 5, 9)):
-        assert jvm.static("PieceSender", "following", sequence, count) == add_sequence(
+        assert jvm.static("PieceSender", "incrementSequence", sequence, count) == add_sequence(
             sequence, count
         )
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from dataframe_rig import Rig
 
-from sparklog.dataframe.jvm.packed_reads import PACKED_CONF
-from sparklog.dataframe.jvm.record_unpacker import BOUNDS, COLUMNS, UNPACKER
+from sparklog.dataframe.jvm.constants import BOUNDS, COLUMNS, PACKED_READS_CONF
+from sparklog.dataframe.jvm.java_sources import UNPACKED_ROWS, generated_class
 from sparklog.errors import DecodeError
 from sparklog.types import TimestampType
 from sparklog.wire.records.batch import BATCH_OVERHEAD
@@ -35,7 +35,7 @@ class Unpacker:
         jvm = self._jvm = self._gateway.jvm
         generated = jvm.org.apache.spark.sql.catalyst.expressions.codegen
         comments = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        code = generated.CodeAndComment(UNPACKER, comments)
+        code = generated.CodeAndComment(generated_class(UNPACKED_ROWS), comments)
         self._compiled = generated.CodeGenerator.compile(code)._1()
         metrics = jvm.org.apache.spark.sql.execution.metric.SQLMetrics
         self.metric = metrics.createMetric(spark._jsc.sc(), "rows")
@@ -163,11 +163,11 @@ def test_a_query_gets_the_same_rows_either_way(rig: Rig) -> None:
     options = {"maxRecordsPerPartition": "900"}
     ours, python = rig.read(topic, **options), rig.read(topic, BY_PYTHON, **options)
     assert [unpacks(ours), unpacks(python), unpacks(ours.select("offset"))] == [True, False, False]
-    rig.spark.conf.set(PACKED_CONF, "false")
+    rig.spark.conf.set(PACKED_READS_CONF, "false")
     try:
         assert not unpacks(ours.select("value"))
     finally:
-        rig.spark.conf.unset(PACKED_CONF)
+        rig.spark.conf.unset(PACKED_READS_CONF)
     order = ("partition", "offset")
     rows = ours.orderBy(*order).collect()
     assert rows == python.orderBy(*order).collect()

@@ -7,7 +7,7 @@ import pytest
 from bombs import bomb
 from dataframe_rig import Rig
 
-from sparklog.dataframe.jvm.packed_reads import PACKED_CONF
+from sparklog.dataframe.jvm.constants import PACKED_READS_CONF
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
 from sparklog.wire.records.builder import Record, encode_batch
@@ -48,7 +48,7 @@ BROKEN = around(b"\x28\xb5\x2f\xfd" + b"\x55" * 90, 2, codec=4)
 def test_the_error_names_partition_offset_and_option(rig: Rig, packed: str, poison: bytes) -> None:
     topic = topic_of(rig, good(b"a"), poison, good(b"c"))
     with (
-        rig.conf(PACKED_CONF, packed),
+        rig.conf(PACKED_READS_CONF, packed),
         pytest.raises(Exception, match=rf"{topic}-0.*offset.*failOnCorruptBatch=false") as caught,
     ):
         values(rig.read(topic))

@@ -1,21 +1,23 @@
 """Rows and requests inside the JVM.
 
-Owns: the Java classes that pack, unpack and send records, how they are compiled and how they come
-into Spark's plans.  Must not know how a read or a write is divided into tasks.
+Owns: the Java classes that pack, unpack and send records (``java/``), how they are compiled and how
+they come into Spark's plans.  Must not know how a read or a write is divided into tasks.
 """
 
-from sparklog.dataframe.jvm.jvm_class import new_instance
+from sparklog.dataframe.jvm.constants import BOUNDS, BY_KEY, GIVE_BATCHES, GIVE_ROWS
+from sparklog.dataframe.jvm.java_sources import THREAD_SESSIONS, compilation_unit
 from sparklog.dataframe.jvm.own_scans import install as install_own_scans
 from sparklog.dataframe.jvm.packed_reads import install as install_packed_reads
 from sparklog.dataframe.jvm.packed_writes import install as install_packed_writes
-from sparklog.dataframe.jvm.piece_outlet import BY_KEY
-from sparklog.dataframe.jvm.record_unpacker import BOUNDS, GIVE_BATCHES, GIVE_ROWS
+from sparklog.dataframe.jvm.session_extension import new_instance
 
 __all__ = [
     "BOUNDS",
     "BY_KEY",
     "GIVE_BATCHES",
     "GIVE_ROWS",
+    "THREAD_SESSIONS",
+    "compilation_unit",
     "install_own_scans",
     "install_packed_reads",
     "install_packed_writes",

@@ -2,7 +2,7 @@
 
 import pickle
 
-from sparklog.dataframe.jvm.record_unpacker import GIVE_BATCHES, GIVE_ROWS
+from sparklog.dataframe.jvm.constants import GIVE_BATCHES, GIVE_ROWS
 from sparklog.dataframe.read.plan import OffsetRange
 from sparklog.dataframe.read.reader import RangePartition
 from sparklog.types import TopicPartition

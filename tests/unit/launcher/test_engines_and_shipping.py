@@ -98,12 +98,15 @@ def test_the_archive_holds_the_whole_package_and_knows_its_fingerprint(tmp_path:
         "sparklog/driver/launcher/shipping.py",
         "sparklog/storage_backends/local.py",
         "sparklog/wire/records/batch.py",
+        "sparklog/dataframe/jvm/java/Packer.java",
     }
     assert wanted <= names
     assert archive.name == f"sparklog-{fingerprint()}.zip"
     script = (
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
         "import sparklog.executors.supervisor.supervisor, pyspark_sparklog\n"
+        "from sparklog.dataframe.jvm.java_sources import source\n"
+        "assert 'final class Packer ' in source('Packer')\n"
         "from sparklog.driver.launcher.shipping import fingerprint\n"
         "from sparklog.driver.launcher.spark_engine import probe_task\n"
         "assert b'missing' in next(probe_task(['json'])(iter([b''])))\n"

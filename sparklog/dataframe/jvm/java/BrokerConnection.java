@@ -1,53 +1,49 @@
-"""A task's connection to a broker, inside the JVM.
+/*
+ * The connection of a task to a broker.
+ *
+ * Owns: frames on a non-blocking socket, request headers, correlation ids, and the wait for
+ * progress.
+ * Must not know: what a request asks or a response answers; Spark's planner.
+ *
+ * A wait ends after a while without progress, or when Spark kills the task.  The waiting thread is
+ * the task's own thread.
+ */
+package sparklog.dataframe;
 
-Owns: the Java of frames on a socket, their headers and correlation ids, and the wait for them.
-Must not know what is asked or answered.
-
-A wait ends after a while without progress, or when Spark kills the task: the thread that waits is
-the task's own.  It is Java as the packer is (``record_packer``): text that Janino compiles, which
-infers no generics.
-"""
-
-from typing import Final
-
-from sparklog.dataframe.jvm.jvm_class import filled
-from sparklog.dataframe.jvm.jvm_wire import wire_java
-
-#: A frame that says it is larger is none.
-ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
-#: What is written at once: the JVM copies it, and again what the socket did not take.
-CHUNK_BYTES: Final = 256 * 1024
-#: How often a wait looks whether Spark has killed the task.
-LOOK_MS: Final = 500
-
-_JAVA: Final = r"""
 final class BrokerConnection {
+  /** A response that claims to be larger is malformed. */
+  private static final int RESPONSE_BYTES_MAX = 16 * 1024 * 1024;
+  /** Bytes of one write: the JVM copies them, and copies again what the socket did not take. */
+  private static final int CHUNK_BYTES = 256 * 1024;
+  /** How often a wait checks whether Spark has killed the task. */
+  private static final long KILL_CHECK_MS = 500L;
   private final org.apache.spark.TaskContext task;
-  /** Of all waits; without patience only. */
-  private final long deadline;
-  /** Of each wait, in milliseconds; 0: none so far. */
-  private long patience;
-  private final byte[] client;
+  /** The end of all waits by System.nanoTime, as long as there is no patience. */
+  private final long deadlineNs;
+  /** The limit of each wait, in milliseconds; 0 means that the deadline applies instead. */
+  private long patienceMs;
+  /** The client id. */
+  private final byte[] clientId;
   private final java.nio.channels.Selector selector;
   private java.nio.channels.SocketChannel channel;
   private java.nio.channels.SelectionKey key;
   private final java.nio.ByteBuffer size = java.nio.ByteBuffer.allocate(4);
-  private java.nio.ByteBuffer answer;
+  private java.nio.ByteBuffer response;
   private java.nio.ByteBuffer request;
-  /** What is sent: parts of the request, and what was put between them. */
+  /** The buffers to send: parts of the request, and the bytes inserted between the parts. */
   private final java.util.ArrayList parts = new java.util.ArrayList();
-  /** Where the part begins that is not among them yet. */
-  private int rest;
-  private int correlation;
+  /** Where the part of the request begins that is not among {@code parts} yet. */
+  private int partStart;
+  private int correlationId;
 
-  /** Connects to HOST:PORT; the deadline is one of System.nanoTime. */
+  /** Connects to {@code server}, a HOST:PORT.  The deadline is a value of System.nanoTime. */
   BrokerConnection(
-      String server, String client, long deadline, org.apache.spark.TaskContext task)
+      String server, String clientId, long deadlineNs, org.apache.spark.TaskContext task)
       throws java.io.IOException {
     this.task = task;
-    this.deadline = deadline;
-    this.client = client.getBytes(java.nio.charset.StandardCharsets.UTF_8);
-    if (this.client.length > Short.MAX_VALUE) throw new java.io.IOException("a name too long");
+    this.deadlineNs = deadlineNs;
+    this.clientId = clientId.getBytes(java.nio.charset.StandardCharsets.UTF_8);
+    if (this.clientId.length > Short.MAX_VALUE) throw new java.io.IOException("a name too long");
     java.net.InetSocketAddress address = address(server.trim());
     selector = java.nio.channels.Selector.open();
     boolean connected = false;
@@ -65,9 +61,9 @@ final class BrokerConnection {
     }
   }
 
-  /** From now on each wait has so many milliseconds. */
-  void setPatience(long patience) {
-    this.patience = patience;
+  /** Limits each wait from now on to {@code patienceMs} milliseconds. */
+  void setPatienceMs(long patienceMs) {
+    this.patienceMs = patienceMs;
   }
 
   private static java.net.InetSocketAddress address(String server) throws java.io.IOException {
@@ -85,44 +81,44 @@ final class BrokerConnection {
     return found;
   }
 
-  /** Begins a request; what comes behind its header has at most so many bytes. */
+  /** Begins a request, whose body behind the header has at most {@code bytes} bytes. */
   java.nio.ByteBuffer request(int api, int version, boolean flexible, int bytes) {
-    int room = 16 + client.length + bytes;
+    int room = 16 + clientId.length + bytes;
     if (request == null || request.capacity() < room)
       request = java.nio.ByteBuffer.allocate(room);
-    correlation = correlation + 1 & Integer.MAX_VALUE;
+    correlationId = correlationId + 1 & Integer.MAX_VALUE;
     request.clear();
     parts.clear();
-    rest = 0;
+    partStart = 0;
     request.putInt(0);
     request.putShort((short) api);
     request.putShort((short) version);
-    request.putInt(correlation);
-    request.putShort((short) client.length);
-    request.put(client);
+    request.putInt(correlationId);
+    request.putShort((short) clientId.length);
+    request.put(clientId);
     if (flexible) request.put((byte) 0);
     return request;
   }
 
-  /** Of the request that was begun last. */
-  int correlation() {
-    return correlation;
+  /** The correlation id of the request that was begun last. */
+  int correlationId() {
+    return correlationId;
   }
 
-  /** Has bytes follow what was put into it so far. */
+  /** Inserts the first {@code end} bytes behind the body so far, without a copy. */
   void insert(byte[] bytes, int end) {
     endPart();
     for (int from = 0; from < end; from += CHUNK_BYTES)
       parts.add(java.nio.ByteBuffer.wrap(bytes, from, Math.min(end - from, CHUNK_BYTES)));
   }
 
-  /** Of the request itself. */
+  /** Ends the current part of the request buffer. */
   private void endPart() {
-    parts.add(java.nio.ByteBuffer.wrap(request.array(), rest, request.position() - rest));
-    rest = request.position();
+    parts.add(java.nio.ByteBuffer.wrap(request.array(), partStart, request.position() - partStart));
+    partStart = request.position();
   }
 
-  /** Sends it. */
+  /** Sends the request. */
   void send() throws java.io.IOException {
     endPart();
     java.nio.ByteBuffer[] all = new java.nio.ByteBuffer[parts.size()];
@@ -136,23 +132,26 @@ final class BrokerConnection {
     write(all);
   }
 
-  /** Sends it, and gives the answer. */
-  java.nio.ByteBuffer ask() throws java.io.IOException {
+  /** Sends the request, and waits for its response. */
+  java.nio.ByteBuffer sendAndReceive() throws java.io.IOException {
     send();
-    return receive(correlation);
+    return receive(correlationId);
   }
 
-  /** The next answer, which has to be that to this request, from behind the correlation id on. */
+  /**
+   * Waits for the next response, which has to be that of the request with correlation id
+   * {@code expected}.  The position of the returned buffer is behind the correlation id.
+   */
   java.nio.ByteBuffer receive(int expected) throws java.io.IOException {
-    while (!hasAnswer()) await(java.nio.channels.SelectionKey.OP_READ);
-    java.nio.ByteBuffer found = answer;
-    answer = null;
+    while (!hasResponse()) await(java.nio.channels.SelectionKey.OP_READ);
+    java.nio.ByteBuffer found = response;
+    response = null;
     found.flip();
     if (found.getInt() != expected) throw new java.io.IOException("an answer to something else");
     return found;
   }
 
-  /** A chunk at a time, or a little more. */
+  /** Writes the buffers in chunks of CHUNK_BYTES, or a little more. */
   private void write(java.nio.ByteBuffer[] all) throws java.io.IOException {
     int at = 0;
     while (at < all.length) {
@@ -167,31 +166,33 @@ final class BrokerConnection {
     }
   }
 
-  /** Whether there is an answer, without a wait. */
-  boolean hasAnswer() throws java.io.IOException {
-    if (answer == null && isFull(size)) {
+  /** Whether a whole response has arrived.  Does not wait. */
+  boolean hasResponse() throws java.io.IOException {
+    if (response == null && fill(size)) {
       int length = size.getInt(0);
-      if (length < 4 || length > ANSWER_BYTES_MAX)
+      if (length < 4 || length > RESPONSE_BYTES_MAX)
         throw new java.io.IOException("an answer of " + length + " bytes");
       size.clear();
-      answer = java.nio.ByteBuffer.allocate(length);
+      response = java.nio.ByteBuffer.allocate(length);
     }
-    return answer != null && isFull(answer);
+    return response != null && fill(response);
   }
 
-  private boolean isFull(java.nio.ByteBuffer buffer) throws java.io.IOException {
+  /** Reads what has arrived, and returns whether it fills the buffer. */
+  private boolean fill(java.nio.ByteBuffer buffer) throws java.io.IOException {
     if (buffer.hasRemaining() && channel.read(buffer) < 0)
       throw new java.io.EOFException("the broker closed the connection");
     return !buffer.hasRemaining();
   }
 
+  /** Waits until the channel is ready for the operation. */
   private void await(int operation) throws java.io.IOException {
-    long end = patience == 0L ? deadline : System.nanoTime() + patience * 1000000L;
+    long end = patienceMs == 0L ? deadlineNs : System.nanoTime() + patienceMs * 1000000L;
     key.interestOps(operation);
     while (true) {
       long left = (end - System.nanoTime()) / 1000000L;
       if (left <= 0L) throw new java.net.SocketTimeoutException("no progress in time");
-      int ready = selector.select(Math.min(left, LOOK_MS));
+      int ready = selector.select(Math.min(left, KILL_CHECK_MS));
       selector.selectedKeys().clear();
       task.killTaskIfInterrupted();
       if (Thread.currentThread().isInterrupted())
@@ -206,19 +207,8 @@ final class BrokerConnection {
       try {
         if (both[i] != null) both[i].close();
       } catch (java.io.IOException ignored) {
-        // It is not used any more.
+        // Nobody uses the connection any more.
       }
     }
   }
 }
-"""
-
-
-def broker_connection_java() -> str:
-    """The class ``BrokerConnection``, and what it needs, for inside others."""
-    named = {
-        "ANSWER_BYTES_MAX": str(ANSWER_BYTES_MAX),
-        "CHUNK_BYTES": str(CHUNK_BYTES),
-        "LOOK_MS": f"{LOOK_MS}L",
-    }
-    return filled(_JAVA, named) + wire_java()

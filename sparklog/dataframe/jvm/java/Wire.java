@@ -1,14 +1,15 @@
-"""Kafka's numbers and texts in Java, for requests that leave the JVM.
+/*
+ * Numbers and strings of the Kafka protocol, in requests that leave the JVM and their responses.
+ *
+ * Owns: the compact types of the protocol guide, read from and written to a ByteBuffer.
+ * Must not know: which message the bytes belong to; Spark.
+ *
+ * Every reader throws a RuntimeException for bytes that no Kafka broker sends.
+ */
+package sparklog.dataframe;
 
-Owns: the Java that writes and reads them.  Must not know which message they are in.
-
-Reading raises RuntimeException for bytes that cannot be meant so.  Protocol guide: compact types.
-"""
-
-from typing import Final
-
-_JAVA: Final = r"""
 final class Wire {
+  /** Writes an unsigned varint. */
   static void putUvarint(java.nio.ByteBuffer to, int number) {
     while ((number & -128) != 0) {
       to.put((byte) (number | 128));
@@ -17,6 +18,7 @@ final class Wire {
     to.put((byte) number);
   }
 
+  /** Reads an unsigned varint of at most five bytes. */
   static int uvarint(java.nio.ByteBuffer from) {
     int number = 0;
     for (int shift = 0; shift < 35; shift += 7) {
@@ -27,7 +29,7 @@ final class Wire {
     throw new IllegalArgumentException("a number without end");
   }
 
-  /** How many entries follow, none of which has less than a byte. */
+  /** Reads the length of a compact array.  Each of its entries has at least one byte. */
   static int count(java.nio.ByteBuffer from) {
     int count = uvarint(from) - 1;
     if (count < 0 || count > from.remaining())
@@ -35,7 +37,7 @@ final class Wire {
     return count;
   }
 
-  /** Null is empty, too. */
+  /** Reads a compact string.  A null string is read as an empty one. */
   static String text(java.nio.ByteBuffer from) {
     int length = uvarint(from) - 1;
     if (length <= 0) return "";
@@ -50,6 +52,7 @@ final class Wire {
     from.position(from.position() + bytes);
   }
 
+  /** Skips the tagged fields (KIP-482). */
   static void skipTags(java.nio.ByteBuffer from) {
     int tags = uvarint(from);
     for (int i = 0; i < tags; i++) {
@@ -58,13 +61,8 @@ final class Wire {
     }
   }
 
+  /** Returns what to throw for a response that a reader of this class refused. */
   static java.io.IOException malformed(RuntimeException error) {
     return new java.io.IOException("an answer that is none: " + error);
   }
 }
-"""
-
-
-def wire_java() -> str:
-    """The class ``Wire``, for inside others."""
-    return _JAVA

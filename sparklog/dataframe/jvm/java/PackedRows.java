@@ -1,17 +1,18 @@
-"""The packer as a step of its own: takes rows that another step has made.
+/*
+ * The packer as a step of its own: rows that another step has made become pieces.
+ *
+ * Owns: how the columns of such rows are read.
+ * Must not know: how records are laid out, how this class comes into a plan.
+ *
+ * The class has the form of Spark's generated code.  Its references are: the indexes of the columns
+ * value, timestamp and key (-1 stands for none), whether the value is a string, whether the key is
+ * a string, the bytes of records that a piece may have, a metric of records, and a destination
+ * (PieceOutlet).
+ */
+package sparklog.dataframe;
 
-Owns: the Java that reads columns of such rows.  Must not know how records are laid out, nor how it
-comes into a plan.
-"""
-
-from typing import Final
-
-from sparklog.dataframe.jvm.record_packer import packer_java
-
-_JAVA: Final = r"""
-public Object generate(Object[] references) {
-  return new PackedRows(references);
-}
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterator {
   private final int value;
@@ -19,8 +20,8 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
   private final int key;
   private final boolean textValue;
   private final boolean textKey;
-  private final int limit;
-  private final org.apache.spark.sql.execution.metric.SQLMetric written;
+  private final int pieceBytesMax;
+  private final org.apache.spark.sql.execution.metric.SQLMetric recordsWritten;
   private final String[] destination;
   private scala.collection.Iterator rows;
   private Packer packer;
@@ -31,33 +32,35 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
     key = ((Integer) references[2]).intValue();
     textValue = ((Boolean) references[3]).booleanValue();
     textKey = ((Boolean) references[4]).booleanValue();
-    limit = ((Integer) references[5]).intValue();
-    written = (org.apache.spark.sql.execution.metric.SQLMetric) references[6];
+    pieceBytesMax = ((Integer) references[5]).intValue();
+    recordsWritten = (org.apache.spark.sql.execution.metric.SQLMetric) references[6];
     destination = (String[]) references[7];
   }
 
   public void init(int index, scala.collection.Iterator[] inputs) {
     partitionIndex = index;
     rows = inputs[0];
-    packer = new Packer(limit, key >= 0, written, destination);
+    packer = new Packer(pieceBytesMax, key >= 0, recordsWritten, destination);
   }
 
   protected void processNext() throws java.io.IOException {
     packer.start();
     while (rows.hasNext()) {
       if (add((InternalRow) rows.next())) {
-        hand();
+        appendRows();
         return;
       }
     }
     packer.finish();
-    hand();
+    appendRows();
   }
 
-  private void hand() {
+  /** Gives Spark all rows that there are for now. */
+  private void appendRows() {
     for (InternalRow row = packer.next(); row != null; row = packer.next()) append(row);
   }
 
+  /** Adds a row, and returns whether there are rows for Python. */
   private boolean add(InternalRow row) {
     boolean timed = timestamp >= 0 && !row.isNullAt(timestamp);
     long micros = timed ? row.getLong(timestamp) : 0L;
@@ -79,14 +82,3 @@ final class PackedRows extends org.apache.spark.sql.execution.BufferedRowIterato
     else packer.setKey(row.getBinary(key));
   }
 }
-"""
-
-
-def packed_rows_java() -> str:
-    """What ``CodeGenerator.compile`` takes.
-
-    Its references are: the places of the columns ``value``, ``timestamp`` and ``key`` (-1: none),
-    whether the value is a string, and whether the key is, the bytes of records that a piece may
-    have, a metric of records, and a destination (see ``piece_outlet``).
-    """
-    return _JAVA + packer_java()
