@@ -50,18 +50,18 @@ test-fast: $(STAMP) ## the tests that need neither Spark nor processes
 	$(BIN)/pytest tests/unit tests/lint
 
 sim: $(STAMP) ## simulate SEEDS=100 clusters and their troubles, from seed START=1 on
-	$(BIN)/python tests/simulation/campaign.py --seeds $(or $(SEEDS),100) --start $(or $(START),1)
+	$(BIN)/python -m tests.simulation.campaign --seeds $(or $(SEEDS),100) --start $(or $(START),1)
 
 chaos: $(STAMP) ## kill the processes of a real cluster under load for MINUTES=10, faults from SEED=1
-	PYTHONPATH=tests/simulation $(BIN)/python tests/chaos/chaos_run.py \
+	$(BIN)/python -m tests.chaos.chaos_run \
 		--minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
 fuzz: $(STAMP) ## malformed input for every decoder and every command, SECONDS=60 of each
 	@$(BIN)/python -c "import atheris" 2>/dev/null \
 		|| $(BIN)/python -m pip install --quiet --only-binary=:all: --editable '.[fuzz]' 2>/dev/null \
 		|| echo "atheris cannot be had here"
-	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
-	$(BIN)/python tests/fuzz/command_line_fuzz.py --seconds $(SECONDS)
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)
+	$(BIN)/python -m tests.fuzz.command_line_fuzz --seconds $(SECONDS)
 
 bench: $(STAMP) ## beside Apache Kafka, in turns: ROWS=10000000, MESSAGES=2000000, PARTS="failover ..."
 	@$(BIN)/python -c "import matplotlib" 2>/dev/null \
@@ -80,7 +80,7 @@ bench-quick: $(STAMP) ## the speed ratios, a few of them beside Apache Kafka, un
 	$(BIN)/python -m benchmarks.quick
 
 crash: $(STAMP) ## crash CASES logs from seed START on, and look what is left of them
-	$(BIN)/python tests/unit/log/log_life.py --cases $(or $(CASES),1000) --start $(or $(START),0)
+	$(BIN)/python -m tests.unit.executors.log.log_life --cases $(or $(CASES),1000) --start $(or $(START),0)
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache

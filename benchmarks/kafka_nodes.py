@@ -6,7 +6,6 @@ once.
 """
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ import psutil
 
 from benchmarks.servers import cpu_seconds, resident_megabytes, serve
 
-_TESTS = Path(__file__).resolve().parents[1] / "tests"
 #: The heap that ``kafka-server-start.sh`` gives a broker.
 HEAP = "1g"
 #: The heap that ``kafka-producer-perf-test.sh`` gives its tool.
@@ -102,9 +100,8 @@ def kafka(
 
     ``heap`` is in Java's notation, and by default the heap of the tests.
     """
-    _find_tests()
-    from kafka_cluster import JAVA_OPTIONS, KafkaCluster
-    from kafka_jars import kafka_jars
+    from tests.peers.kafka_cluster import JAVA_OPTIONS, KafkaCluster
+    from tests.support.kafka_jars import kafka_jars
 
     memory = (f"-Xms{heap}", f"-Xmx{heap}") if heap else ()
     with KafkaCluster(
@@ -116,10 +113,9 @@ def kafka(
 @contextmanager
 def java_tools(folder: Path) -> Iterator[Any]:
     """Run the ``KafkaTools`` of ``tests/peers`` in one warm JVM, set up as Kafka does."""
-    _find_tests()
-    from kafka_cluster import JAVA_OPTIONS
-    from kafka_jars import kafka_jars
-    from kafka_tools import KafkaTools
+    from tests.peers.kafka_cluster import JAVA_OPTIONS
+    from tests.peers.kafka_tools import KafkaTools
+    from tests.support.kafka_jars import kafka_jars
 
     options = (*JAVA_OPTIONS, f"-Xms{TOOL_HEAP}", f"-Xmx{TOOL_HEAP}")
     tools = KafkaTools(kafka_jars(), folder / "tool-errors", java_options=options)
@@ -131,8 +127,7 @@ def java_tools(folder: Path) -> Iterator[Any]:
 
 def describe_peers() -> str:
     """Return the versions of the other side and of the clients."""
-    _find_tests()
-    from kafka_jars import KAFKA
+    from tests.support.kafka_jars import KAFKA
 
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60)
     return ", ".join([
@@ -144,8 +139,7 @@ def describe_peers() -> str:
 
 def peers_missing() -> str | None:
     """Return the reason why Kafka cannot be had here; None if it can."""
-    _find_tests()
-    from kafka_jars import JarsUnavailableError, kafka_jars
+    from tests.support.kafka_jars import JarsUnavailableError, kafka_jars
 
     try:
         kafka_jars()
@@ -156,11 +150,6 @@ def peers_missing() -> str | None:
 
 def spark_package() -> str:
     """Return the jars of Spark's Kafka source and sink, separated by commas."""
-    _find_tests()
-    from kafka_jars import SPARK_PACKAGE, jars_of
+    from tests.support.kafka_jars import SPARK_PACKAGE, jars_of
 
     return ",".join(map(str, sorted(jars_of(SPARK_PACKAGE).glob("*.jar"))))
-
-
-def _find_tests() -> None:
-    sys.path += [str(path) for path in (_TESTS, _TESTS / "peers") if str(path) not in sys.path]

@@ -14,12 +14,12 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
-from kafka_jars import KAFKA, SPARK_PACKAGE, JarSet, JarsUnavailableError, jars_of
-from s3_server import S3Missing, S3Server, require_binary
 from xdist.scheduler import LoadFileScheduling
 
 from sparklog.driver.launcher.java import require_java
 from sparklog.errors import StartError
+from tests.support.kafka_jars import KAFKA, SPARK_PACKAGE, JarSet, JarsUnavailableError, jars_of
+from tests.support.s3_server import S3Missing, S3Server, require_binary
 
 settings.register_profile(
     "sparklog", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from raw_wire import RawWire
-from served import ServedCluster
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.protocol.messages.create_topics import (
@@ -29,6 +27,8 @@ from sparklog.wire.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.support.raw_wire import RawWire
+from tests.support.served import ServedCluster
 
 MIB = 1024 * 1024
 CONTROL_PLANE = 0

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack_rig import AttackedCluster
+
+from tests.attacks.attack_rig import AttackedCluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,12 +7,11 @@ that wait for memory behind them.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from attack_rig import MIB, AttackedCluster, Node
-from raw_wire import RawWire, framed
-
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.attacks.attack_rig import MIB, AttackedCluster, Node
+from tests.support.raw_wire import RawWire, framed
 
 #: Below what any node takes under ``ulimit -n 1024``.
 CONNECTIONS = 150

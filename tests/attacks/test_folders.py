@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attack_rig import MIB, AttackedCluster, Node
-from raw_wire import RawWire
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.attacks.attack_rig import MIB, AttackedCluster, Node
+from tests.support.raw_wire import RawWire
 
 #: From the deletion to the next acknowledgement: one look at the files, and an election.
 AWAY_SECONDS_MAX = 10.0

@@ -6,8 +6,6 @@ else is served, so that no broker is fenced.
 """
 
 import pytest
-from attack_rig import CONTROL_PLANE, MIB, AttackedCluster, Node
-from raw_wire import RawWire, framed
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.protocol.codec import encode_request
@@ -24,6 +22,8 @@ from sparklog.wire.protocol.messages.produce import (
     TopicProduceData,
 )
 from sparklog.wire.protocol.schema import Request
+from tests.attacks.attack_rig import CONTROL_PLANE, MIB, AttackedCluster, Node
+from tests.support.raw_wire import RawWire, framed
 
 ITEMS = 99_000
 #: CPU time between a ping and its answer: a few slices, with a margin for a machine that is slow.

@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from attack_rig import MIB, AttackedCluster
-from bombs import bomb, peak_bytes
-from raw_wire import RawWire
 
 from sparklog.cli.app import run
 from sparklog.errors import ErrorCode
@@ -25,6 +22,9 @@ from sparklog.wire.protocol.messages.list_offsets import (
 )
 from sparklog.wire.records.batch import pack_batch
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.attacks.attack_rig import MIB, AttackedCluster
+from tests.support.bombs import bomb, peak_bytes
+from tests.support.raw_wire import RawWire
 
 #: As many records as any reader takes of one batch: 132 MB in 11 KB.
 BOMB_RECORDS = 18_900_000

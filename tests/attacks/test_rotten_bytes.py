@@ -8,11 +8,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-from attack_rig import MIB, AttackedCluster
-from raw_wire import RawWire
 
 from sparklog.types import Compression
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.attacks.attack_rig import MIB, AttackedCluster
+from tests.support.raw_wire import RawWire
 
 RECORDS, VALUE_BYTES = 120, 10_000
 SEGMENT_BYTES = 300_000

@@ -5,14 +5,14 @@ are random, empty, made for another connection or reflected to the node that mad
 """
 
 import pytest
-from attack_rig import CONTROL_PLANE, WITNESS_TOPIC, AttackedCluster, Node
-from raw_wire import RawWire, framed
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.protocol import private
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.messages.alter_partition import AlterPartitionRequest
 from sparklog.wire.protocol.schema import Request
+from tests.attacks.attack_rig import CONTROL_PLANE, WITNESS_TOPIC, AttackedCluster, Node
+from tests.support.raw_wire import RawWire, framed
 
 REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 #: A stranger may say these: they are the proof of membership itself.

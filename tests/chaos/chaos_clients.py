@@ -21,12 +21,19 @@ from confluent_kafka import (
     Producer,
 )
 from confluent_kafka import TopicPartition as Place
-from events import Consumed, EndListed, LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
-from shared_history import SharedHistory
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.errors import SparklogError
 from sparklog.types import NO_OFFSET, OffsetSpec, TopicPartition
+from tests.chaos.shared_history import SharedHistory
+from tests.simulation.events import (
+    Consumed,
+    EndListed,
+    LogId,
+    ProduceAcked,
+    ProduceInvoked,
+    ProduceUnknown,
+)
 
 #: A record that takes longer has an unknown outcome, which is a finding: nothing is down so long.
 DELIVERY_MS_MAX = 120_000

@@ -21,10 +21,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from chaos_clients import CLIENTS, Load, probe, run_client
-from checkers import violations
-from cluster_processes import ClusterProcesses
-from events import (
+from sparklog.cluster import Cluster, start, start_processes
+from sparklog.session import create_session
+from tests.chaos.chaos_clients import CLIENTS, Load, probe, run_client
+from tests.chaos.cluster_processes import ClusterProcesses
+from tests.chaos.journal_watch import JournalWatch
+from tests.chaos.remains import folders_of, read_logs, replicas_of
+from tests.chaos.shared_history import SharedHistory
+from tests.chaos.status_watch import StatusWatch, totals
+from tests.chaos.troubles import Troubles
+from tests.simulation.checkers import violations
+from tests.simulation.events import (
     ClusterBegun,
     Committed,
     Healed,
@@ -34,15 +41,7 @@ from events import (
     TopicCreated,
     TopicCreateInvoked,
 )
-from final_state import FinalState, JournalCommit
-from journal_watch import JournalWatch
-from remains import folders_of, read_logs, replicas_of
-from shared_history import SharedHistory
-from status_watch import StatusWatch, totals
-from troubles import Troubles
-
-from sparklog.cluster import Cluster, start, start_processes
-from sparklog.session import create_session
+from tests.simulation.final_state import FinalState, JournalCommit
 
 BROKERS = 3
 PARTITIONS = 4

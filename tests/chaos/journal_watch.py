@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from final_state import JournalCommit
-
 from sparklog.driver.control_plane.journal import commit_name
 from sparklog.metadata import ClusterImage, ControllerChanged, PartitionChanged
 from sparklog.metadata.records import from_json
 from sparklog.types import NO_NODE, TopicPartition
+from tests.simulation.final_state import JournalCommit
 
 
 class JournalWatch:

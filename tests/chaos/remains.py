@@ -8,16 +8,15 @@ from pathlib import Path
 from uuid import UUID
 from zlib import crc32
 
-from events import LogId, ReplicaSeen, SeenBatch
-from final_state import FinalLog
-from log_reading import read_log
-
 from sparklog.client.blocking import BlockingClient
 from sparklog.executors.log.checkpoint import decode_epochs
 from sparklog.executors.log.names import EPOCH_CHECKPOINT, LOG_SUFFIX, PARTITION_METADATA
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.wire.records.batch import iter_batches
+from tests.simulation.events import LogId, ReplicaSeen, SeenBatch
+from tests.simulation.final_state import FinalLog
+from tests.simulation.log_reading import read_log
 
 READ_SECONDS_MAX = 300.0
 

@@ -6,8 +6,8 @@ Owns: the order of its events.  Must not know what they mean.
 import threading
 import time
 
-from events import Event
-from history import History
+from tests.simulation.events import Event
+from tests.simulation.history import History
 
 
 class SharedHistory(History):

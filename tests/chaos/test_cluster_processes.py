@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster_processes import LOCK_FILE, ClusterProcesses, nobody_in, send, stopped
 
 from sparklog.errors import LockedError
 from sparklog.storage_backends.local import FileLock
+from tests.chaos.cluster_processes import LOCK_FILE, ClusterProcesses, nobody_in, send, stopped
 
 #: What a broker is to whoever looks at its directory: the holder of its lock.
 HOLDER = """

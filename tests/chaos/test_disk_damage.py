@@ -4,11 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
-from disk_damage import Place, choose_cut, cut_to_flushed, lose_folder
-from log_fixtures import TP, Desk, fill, headers_of, put, read_bytes
 
 from sparklog.executors.log.checkpoint import encode_offsets
 from sparklog.storage_backends.local import LocalBackend
+from tests.chaos.disk_damage import Place, choose_cut, cut_to_flushed, lose_folder
+from tests.unit.executors.log.log_fixtures import TP, Desk, fill, headers_of, put, read_bytes
 
 
 @pytest.mark.parametrize("seed", range(30))

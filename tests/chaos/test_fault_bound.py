@@ -3,7 +3,6 @@
 from uuid import UUID
 
 import pytest
-from fault_bound import FaultBound
 
 from sparklog.metadata import (
     BrokerIdAssigned,
@@ -16,6 +15,7 @@ from sparklog.metadata import (
     TopicCreated,
 )
 from sparklog.types import ResourceType
+from tests.chaos.fault_bound import FaultBound
 
 MIN_ISR = ConfigChanged(
     resource_type=ResourceType.TOPIC, resource_name="t", name="min.insync.replicas", value="2"

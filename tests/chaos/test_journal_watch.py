@@ -3,9 +3,6 @@
 from pathlib import Path
 from uuid import UUID
 
-from final_state import JournalCommit
-from journal_watch import JournalWatch
-
 from sparklog.driver.control_plane.journal import CommitHeader, Journal
 from sparklog.metadata import (
     BrokerIdAssigned,
@@ -19,6 +16,8 @@ from sparklog.metadata import (
     encode_records,
 )
 from sparklog.storage_backends.local import LocalBackend
+from tests.chaos.journal_watch import JournalWatch
+from tests.simulation.final_state import JournalCommit
 
 NOBODY = -1
 

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from chaos_clients import Load, Reading
 from confluent_kafka import KafkaError
-from events import Consumed, LogId
-from shared_history import SharedHistory
+
+from tests.chaos.chaos_clients import Load, Reading
+from tests.chaos.shared_history import SharedHistory
+from tests.simulation.events import Consumed, LogId
 
 ONE, TWO = (LogId("t", UUID(int=1), number) for number in (0, 1))
 

@@ -1,8 +1,7 @@
 """A broker's counters end with its process; the sum over its lives goes on."""
 
-from status_watch import StatusWatch, totals
-
 from sparklog.types import Endpoint
+from tests.chaos.status_watch import StatusWatch, totals
 
 
 def test_every_life_counts_with_the_last_that_was_heard_of_it() -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from chaos_run import Verdict
+from tests.chaos.chaos_run import Verdict
 
 
 def test_what_was_exercised_too_little_is_named() -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 from threading import Event
 
 import psutil
-from cluster_processes import ClusterProcesses, nobody_in, send, stopped
-from disk_damage import cut_to_flushed, lose_folder
-from events import BrokerDied
-from fault_bound import FaultBound
-from journal_watch import JournalWatch
-from shared_history import SharedHistory
+
+from tests.chaos.cluster_processes import ClusterProcesses, nobody_in, send, stopped
+from tests.chaos.disk_damage import cut_to_flushed, lose_folder
+from tests.chaos.fault_bound import FaultBound
+from tests.chaos.journal_watch import JournalWatch
+from tests.chaos.shared_history import SharedHistory
+from tests.simulation.events import BrokerDied
 
 #: Seconds between faults, and of those that end by themselves.
 CALM_S = (0.5, 4.0)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from nodes import SECONDS_MAX, await_topic
-from peer_kcat import KCAT
-from peers import PEERS, Peer
-from rows import PARTITIONS, Place, Row, make_rows, stored_rows
-from served import ServedCluster
+
+from tests.clients.nodes import SECONDS_MAX, await_topic
+from tests.clients.peer_kcat import KCAT
+from tests.clients.peers import PEERS, Peer
+from tests.clients.rows import PARTITIONS, Place, Row, make_rows, stored_rows
+from tests.support.served import ServedCluster
 
 #: (client's name, codec) -> the topic that it wrote, and what was acknowledged to it.
 Write = Callable[[str, str], tuple[str, list[Place]]]

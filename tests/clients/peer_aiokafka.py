@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from rows import PARTITIONS, Place, Row
+
+from tests.clients.rows import PARTITIONS, Place, Row
 
 SECONDS_MAX = 60.0
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from rows import PARTITIONS, Place, Row
+
+from tests.clients.rows import PARTITIONS, Place, Row
 
 SECONDS_MAX = 60.0
 

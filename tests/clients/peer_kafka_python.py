@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from rows import PARTITIONS, Place, Row
+from tests.clients.rows import PARTITIONS, Place, Row
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how it reads its schemas

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from rows import Place, Row, place
+from tests.clients.rows import Place, Row, place
 
 KCAT = "/usr/bin/kcat"
 SECONDS_MAX = 60.0

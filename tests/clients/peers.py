@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from peer_aiokafka import AioKafka
-from peer_confluent import Confluent
-from peer_kafka_python import KafkaPython
-from peer_kcat import Kcat
-from rows import Place, Row
+from tests.clients.peer_aiokafka import AioKafka
+from tests.clients.peer_confluent import Confluent
+from tests.clients.peer_kafka_python import KafkaPython
+from tests.clients.peer_kcat import Kcat
+from tests.clients.rows import Place, Row
 
 
 class Peer(Protocol):

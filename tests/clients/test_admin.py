@@ -22,13 +22,13 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from nodes import await_topic, eventually
-from peer_confluent import Confluent
-from peer_kafka_python import KafkaAdminClient
-from peer_kafka_python import TopicPartition as KafkaPythonTopicPartition
-from rows import make_rows
 
 from sparklog.errors import ErrorCode
+from tests.clients.nodes import await_topic, eventually
+from tests.clients.peer_confluent import Confluent
+from tests.clients.peer_kafka_python import KafkaAdminClient
+from tests.clients.peer_kafka_python import TopicPartition as KafkaPythonTopicPartition
+from tests.clients.rows import make_rows
 
 SECONDS_MAX = 60.0
 

@@ -5,13 +5,12 @@ Of the clients here only kafka-python has sessions; the others fetch without.
 
 from collections.abc import Callable
 
-from peer_kafka_python import KafkaConsumer, TopicPartition, take
-from rows import PARTITIONS
-
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import Endpoint
 from sparklog.types import TopicPartition as OwnPartition
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.clients.peer_kafka_python import KafkaConsumer, TopicPartition, take
+from tests.clients.rows import PARTITIONS
 
 TOPIC = "sessions"
 

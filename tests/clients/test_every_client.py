@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from peers import PEERS, Peer
-from rows import CODECS, PARTITIONS, Place, Row, make_rows, place, since
+
+from tests.clients.peers import PEERS, Peer
+from tests.clients.rows import CODECS, PARTITIONS, Place, Row, make_rows, place, since
 
 Write = Callable[[str, str], tuple[str, list[Place]]]
 Stored = Callable[[str], tuple[list[Row], set[str]]]

@@ -10,14 +10,15 @@ from aiokafka.errors import MessageSizeTooLargeError as AioMessageSizeTooLargeEr
 from aiokafka.errors import OffsetOutOfRangeError as AioOffsetOutOfRangeError
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from peer_confluent import SECONDS_MAX, new_consumer
-from peer_kafka_python import (
+
+from tests.clients.peer_confluent import SECONDS_MAX, new_consumer
+from tests.clients.peer_kafka_python import (
     KafkaConsumer,
     KafkaProducer,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
 )
-from peer_kafka_python import TopicPartition as KafkaPythonTopicPartition
+from tests.clients.peer_kafka_python import TopicPartition as KafkaPythonTopicPartition
 
 LIMITED = "limited"
 LIMIT = 5000

@@ -9,8 +9,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import TransactionalIdAuthorizationFailed
 from confluent_kafka import KafkaError, KafkaException, Producer
-from peer_kafka_python import KafkaProducer, TransactionalIdAuthorizationFailedError
-from peer_kcat import KCAT
+
+from tests.clients.peer_kafka_python import KafkaProducer, TransactionalIdAuthorizationFailedError
+from tests.clients.peer_kcat import KCAT
 
 #: Below every client's own timeout, which is 40 s or more; no less, for a machine may pause.
 SECONDS_MAX = 30.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Any
 
-from compat_topics import (
+from tests.compat.compat_topics import (
     DELETED,
     EMPTY,
     HALF_EMPTY,

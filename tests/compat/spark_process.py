@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spark_outcomes import Job, Outcome
+from tests.compat.spark_outcomes import Job, Outcome
 
 WORKER = Path(__file__).with_name("spark_worker.py")
 STOP_SECONDS_MAX = 60.0

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO
 
-from spark_outcomes import Failure, Job, Outcome, Place, Rows, Written
+from tests.compat.spark_outcomes import Failure, Job, Outcome, Place, Rows, Written
 
 #: The tasks of both connectors, side by side.
 MASTER = "local[4]"

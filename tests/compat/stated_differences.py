@@ -6,7 +6,7 @@ Owns: the table, by the names of cases.  A difference that does not show fails i
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_outcomes import Failure, Outcome, Rows
+from tests.compat.spark_outcomes import Failure, Outcome, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat_topics import fill, write_transactions
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Partition
-from kafka_jars import SPARK_PACKAGE, JarsUnavailableError, jars_of
-from read_cases import CASES as READ_CASES
-from read_cases import Read
-from running import wait_for
-from served import ServedCluster
-from spark_outcomes import Failure, Job, Outcome, Rows, Written
-from spark_process import SparkProcess
-from stated_differences import MEANT
-from write_cases import CASES as WRITE_CASES
-from write_cases import WRITER, Write
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import OffsetSpec, TopicPartition
+from tests.compat.compat_topics import fill, write_transactions
+from tests.compat.read_cases import CASES as READ_CASES
+from tests.compat.read_cases import Read
+from tests.compat.spark_outcomes import Failure, Job, Outcome, Rows, Written
+from tests.compat.spark_process import SparkProcess
+from tests.compat.stated_differences import MEANT
+from tests.compat.write_cases import CASES as WRITE_CASES
+from tests.compat.write_cases import WRITER, Write
+from tests.support.kafka_jars import SPARK_PACKAGE, JarsUnavailableError, jars_of
+from tests.support.served import ServedCluster
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 

@@ -9,7 +9,8 @@ import time
 
 import psutil
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from running import wait_for
+
+from tests.support.waiting import wait_for
 
 TOPIC = "load"
 PARTITIONS = 6

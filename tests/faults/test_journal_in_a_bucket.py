@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored
-from running import wait_for
-from s3_server import S3Server, require_binary
-from served import ServedCluster
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster, start_processes
 from sparklog.errors import StartError
+from tests.faults.load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored
+from tests.support.s3_server import S3Server, require_binary
+from tests.support.served import ServedCluster
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.s3, pytest.mark.timeout(180)]
 

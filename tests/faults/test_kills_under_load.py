@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored
-from running import wait_for
 
 from sparklog.cluster import Cluster, start_processes
+from tests.faults.load_rig import PARTITIONS, TOPIC, Load, kill_one, processes, stored
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 

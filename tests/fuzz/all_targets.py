@@ -1,7 +1,7 @@
 """Every fuzzing target, by name."""
 
-from target import Target
-from targets import batches, compression, files, framing, messages, texts
+from tests.fuzz.target import Target
+from tests.fuzz.targets import batches, compression, files, framing, messages, texts
 
 TARGETS: dict[str, Target] = {
     target.name: target

@@ -1,4 +1,4 @@
-"""``python tests/fuzz/command_line_fuzz.py --seconds N``: argument lists that nobody meant.
+"""``python -m tests.fuzz.command_line_fuzz --seconds N``: argument lists that nobody meant.
 
 Runs the command line in this process, against a cluster of one broker that runs on another thread,
 with argument lists made from the commands' own parameters and files of any bytes.  Whatever comes
@@ -24,17 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparklog.cli import topics as topics_module
+from sparklog.cli.app import run
+from sparklog.cli.output import BOOTSTRAP_VARIABLE, EXIT_CODES
+from sparklog.client.event_loop_thread import EventLoopThread
+from sparklog.driver.control_plane.journal import commit_name
+from tests.support.command_table import Parameter, all_commands
+from tests.unit.executors.broker.broker_rig import Rig
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("", "unit/broker")]
-
-from broker_rig import Rig  # noqa: E402
-from command_table import Parameter, all_commands  # noqa: E402
-
-from sparklog.cli import topics as topics_module  # noqa: E402
-from sparklog.cli.app import run  # noqa: E402
-from sparklog.cli.output import BOOTSTRAP_VARIABLE, EXIT_CODES  # noqa: E402
-from sparklog.client.event_loop_thread import EventLoopThread  # noqa: E402
-from sparklog.driver.control_plane.journal import commit_name  # noqa: E402
 
 #: One command that takes longer hangs.
 COMMAND_SECONDS_MAX = 20

@@ -1,4 +1,4 @@
-"""``python tests/fuzz/run.py --seconds N``: every decoder against inputs that nobody meant.
+"""``python -m tests.fuzz.run --seconds N``: every decoder against inputs that nobody meant.
 
 Each target runs in a process of its own for its share of the time, by atheris (coverage-guided)
 where that is installed, else by seeded mutations.  Prints executions and finds; a find is kept as a
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from target import Target
+    from tests.fuzz.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ _EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python tests/fuzz/run.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
     parser.add_argument(
         "--executions", type=int, default=2**31 - 1, help="of one target, after which it ends"
@@ -55,7 +55,6 @@ def main() -> int:
     parser.add_argument("--collect", action="store_true", help="write the corpus anew")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sys.path[:0] = [str(ROOT), str(HERE)]
     engine = options.engine or ("atheris" if find_spec("atheris") else "mutations")
     if options.collect:
         return _collect(options)
@@ -65,7 +64,7 @@ def main() -> int:
 
 
 def _run_all(options: argparse.Namespace, engine: str) -> int:
-    from all_targets import TARGETS
+    from tests.fuzz.all_targets import TARGETS
 
     names = options.only or list(TARGETS)
     share = max(1.0, options.seconds * options.jobs / len(names))
@@ -86,11 +85,11 @@ def _in_a_process(
     name: str, seconds: float, engine: str, options: argparse.Namespace
 ) -> dict[str, Any]:
     FINDS.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, __file__, "--child", name, "--engine", engine]
+    command = [sys.executable, "-m", "tests.fuzz.run", "--child", name, "--engine", engine]
     command += ["--seconds", str(seconds), "--seed", str(options.seed)]
     command += ["--executions", str(options.executions)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     executed = _EXECUTED.search(done.stderr)
     found = ""
     if done.returncode:
@@ -102,9 +101,9 @@ def _in_a_process(
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from all_targets import TARGETS
-    from mutations import mutated
-    from target import CORPUS
+    from tests.fuzz.all_targets import TARGETS
+    from tests.fuzz.mutations import mutated
+    from tests.fuzz.target import CORPUS
 
     names = options.only or list(TARGETS)
     for name in names:
@@ -135,8 +134,8 @@ def _said(target: "Target", data: bytes) -> str:
 
 
 def _by_mutations(options: argparse.Namespace) -> int:
-    from all_targets import TARGETS
-    from mutations import mutated
+    from tests.fuzz.all_targets import TARGETS
+    from tests.fuzz.mutations import mutated
 
     name, seed = options.child, options.seed
     target = TARGETS[name]
@@ -167,7 +166,7 @@ def _by_atheris(options: argparse.Namespace) -> int:
     import atheris
 
     with atheris.instrument_imports(include=["sparklog"]):
-        from all_targets import TARGETS
+        from tests.fuzz.all_targets import TARGETS
 
     name = options.child
     target = TARGETS[name]

@@ -1,7 +1,7 @@
 """A few of the argument lists that ``make fuzz`` goes on with."""
 
-from command_line_fuzz import LEFT_OUT, Fuzzer, fuzzer
-from command_table import all_commands
+from tests.fuzz.command_line_fuzz import LEFT_OUT, Fuzzer, fuzzer
+from tests.support.command_table import all_commands
 
 SEED = 17
 LISTS = 150

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from all_targets import TARGETS
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from target import CORPUS, PEAK_BYTES_MAX
 
 from sparklog.dataframe.options.options import parse_read_options
 from sparklog.errors import ConfigError, DecodeError, KafkaError
@@ -28,6 +26,8 @@ from sparklog.wire.records.batch import CRC_START, check_batch, read_header
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
 from sparklog.wire.records.columns import decode_columns
 from sparklog.wire.records.compression import compress, decompress
+from tests.fuzz.all_targets import TARGETS
+from tests.fuzz.target import CORPUS, PEAK_BYTES_MAX
 
 #: Of each decoder, when nobody asks for more.
 EXAMPLES = 40

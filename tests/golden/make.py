@@ -1,6 +1,6 @@
 """Makes the golden batches: the same records as librdkafka and aiokafka write them, per codec.
 
-    .venv/bin/python tests/golden/make.py
+    .venv/bin/python -m tests.golden.make
 
 librdkafka produces to the mock cluster that it brings along; a Fetch request of our own (built by
 kio) gets back what the mock broker keeps, which is what the producer sent.  aiokafka has a

@@ -1,23 +1,19 @@
 """docs/cli.md, from the commands and their parameters.
 
-``python tests/lint/cli_page.py`` writes the page, and a test beside it fails when that is due.
+``python -m tests.lint.cli_page`` writes the page, and a test beside it fails when that is due.
 """
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from command_table import Command, Parameter, all_commands
-
 from sparklog.cli.output import BOOTSTRAP_VARIABLE, EXIT_CODES
+from tests.support.command_table import Command, Parameter, all_commands
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 _INTRODUCTION = f"""\
 # The command line
 
-This page is made from the commands by `python tests/lint/cli_page.py`. `sparklog COMMAND --help`
+This page is made from the commands by `python -m tests.lint.cli_page`. `sparklog COMMAND --help`
 prints the same. `sparklog --install-completion` makes the shell complete commands and options.
 
 Commands for a cluster take its address from `--bootstrap HOST:PORT` (or `--bootstrap-server`, as in

@@ -1,6 +1,6 @@
 """docs/files.md, from the docstrings of modules and the first comments of Java files.
 
-``python tests/lint/file_map.py`` writes the page, and a test beside it fails when that is due.
+``python -m tests.lint.file_map`` writes the page, and a test beside it fails when that is due.
 """
 
 import ast
@@ -13,7 +13,7 @@ DOCUMENT = ROOT / "docs" / "files.md"
 _INTRODUCTION = """\
 # Files
 
-This page is made from the first sentences of the files by `python tests/lint/file_map.py`.
+This page is made from the first sentences of the files by `python -m tests.lint.file_map`.
 [ARCHITECTURE.md](../ARCHITECTURE.md) says what each package owns, what it must not know, and how
 the packages work together.
 

@@ -1,6 +1,6 @@
 """docs/settings.md, from the tables of settings and limits.
 
-``python tests/lint/settings_page.py`` writes the page, and a test beside it fails when that is due.
+``python -m tests.lint.settings_page`` writes the page, and a test beside it fails when that is due.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 _INTRODUCTION = """\
 # Settings
 
-This page is made from the tables in `sparklog/config` by `python tests/lint/settings_page.py`. The
+This page is made from the tables in `sparklog/config` by `python -m tests.lint.settings_page`. The
 command `sparklog configs` prints the same.
 
 Names are Kafka's. A cluster takes broker settings at its start: `sparklog.start(...,

@@ -7,8 +7,9 @@ modules and folders that exist.
 import re
 from pathlib import Path
 
-import file_map
 import pytest
+
+from tests.lint import file_map
 
 ROOT = Path(__file__).resolve().parents[2]
 #: All pages but the changelog, which names modules as they were named at the time.
@@ -44,7 +45,7 @@ TAILS = {
 
 
 def test_the_page_of_files_is_up_to_date() -> None:
-    assert file_map.DOCUMENT.read_text() == file_map.due(), "run python tests/lint/file_map.py"
+    assert file_map.DOCUMENT.read_text() == file_map.due(), "run python -m tests.lint.file_map"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

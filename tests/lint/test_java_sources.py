@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-import compile_java
 import pytest
-from test_length import LIMIT_LINES
 
 from sparklog.dataframe.jvm import java_sources
 from sparklog.dataframe.jvm.constants import constants
@@ -20,6 +18,8 @@ from sparklog.dataframe.jvm.java_sources import (
     imports_of,
     source,
 )
+from tests.lint import compile_java
+from tests.lint.test_length import LIMIT_LINES
 
 FILES = sorted(compile_java.FOLDER.glob("*.java"))
 DRIVER = {*OWN_SCANS, *PACKED_READS, *PACKED_WRITES, *THREAD_SESSIONS}

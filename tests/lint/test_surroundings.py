@@ -7,7 +7,8 @@ run comes through ``sparklog.runtime_environment`` and ``storage_backends.blocki
 from pathlib import Path
 
 import pytest
-from test_purity import FORBIDDEN_CALLS, offences
+
+from tests.lint.test_purity import FORBIDDEN_CALLS, offences
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from comparison import Difference, differences, plain
-from deviations import Deviation
-from raw_wire import RawWire, framed
-
 from sparklog.wire.protocol.codec import decode_response, encode_request, response_type
 from sparklog.wire.protocol.fetch import decode_fetch_response
 from sparklog.wire.protocol.messages.create_topics import (
@@ -35,6 +31,9 @@ from sparklog.wire.protocol.messages.produce import (
 from sparklog.wire.protocol.schema import Request
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.peers.comparison import Difference, differences, plain
+from tests.peers.deviations import Deviation
+from tests.support.raw_wire import RawWire, framed
 
 READY_SECONDS_MAX, HEARD_SECONDS_MAX = 60.0, 60.0
 #: How long either side may take for what it is told to do.

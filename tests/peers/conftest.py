@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from both import Both, Side
-from kafka_broker import JAVA_OPTIONS, KafkaBroker
-from kafka_cluster import KafkaCluster
-from kafka_jars import JarsUnavailableError, kafka_jars
-from kafka_tools import KafkaTools
-from served import ServedCluster
-from serving import RETENTION, broker_address
-from trios import TRIO_SETTINGS, Trio, Trios
+
+from tests.peers.both import Both, Side
+from tests.peers.kafka_broker import JAVA_OPTIONS, KafkaBroker
+from tests.peers.kafka_cluster import KafkaCluster
+from tests.peers.kafka_tools import KafkaTools
+from tests.peers.serving import RETENTION, broker_address
+from tests.peers.trios import TRIO_SETTINGS, Trio, Trios
+from tests.support.kafka_jars import JarsUnavailableError, kafka_jars
+from tests.support.served import ServedCluster
 
 NODES = ("broker", "control plane")
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from comparison import MISSING, Difference
-
 from sparklog.wire.records.batch import batch_size
+from tests.peers.comparison import MISSING, Difference
 
 ANY: Any = object()
 

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kafka_tools import KafkaTools
 from typer.testing import CliRunner
 
 from sparklog.cli.app import app
 from sparklog.types import NO_OFFSET
+from tests.peers.kafka_tools import KafkaTools
 
 Row = dict[str, Any]
 

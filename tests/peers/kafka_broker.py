@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from free_ports import free_ports
+from tests.support.free_ports import free_ports
 
 READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 60.0

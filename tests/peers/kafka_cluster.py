@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from kafka_broker import KafkaBroker, make_seats
+from tests.peers.kafka_broker import KafkaBroker, make_seats
 
 #: What ``kafka-run-class.sh`` gives a broker, with a smaller heap.
 JAVA_OPTIONS = (

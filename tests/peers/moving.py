@@ -3,9 +3,8 @@
 import shutil
 from pathlib import Path
 
-from running import wait_for
-
 from sparklog.wire.records.batch import iter_batches
+from tests.support.waiting import wait_for
 
 #: Says which topic id a folder belongs to, and stays.
 TOPIC_ID = "partition.metadata"

@@ -7,9 +7,9 @@ tool asks any of them: a question that follows a change is asked until the answe
 import time
 from collections.abc import Callable, Sequence
 
-from both import HEARD_SECONDS_MAX
-from kafka_tools import KafkaTools, ToolRun
-from tool_words import said
+from tests.peers.both import HEARD_SECONDS_MAX
+from tests.peers.kafka_tools import KafkaTools, ToolRun
+from tests.peers.tool_words import said
 
 Condition = Callable[[ToolRun], bool]
 

@@ -1,9 +1,8 @@
 """How the clusters of these tests are set up, and where the broker of one of ours listens."""
 
-from raw_wire import RawWire
-from served import ServedCluster
-
 from sparklog.wire.protocol.messages.metadata import MetadataRequest
+from tests.support.raw_wire import RawWire
+from tests.support.served import ServedCluster
 
 #: For both: records of tests are old, and must stay nevertheless.
 RETENTION = ("log.retention.ms", "-1")

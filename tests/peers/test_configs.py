@@ -3,18 +3,6 @@
 from typing import Any
 
 import pytest
-from both import Both
-from deviations import (
-    BOUNDED_REQUESTS,
-    BROKER_REFUSALS,
-    FEWER_SETTINGS,
-    LISTS_ARE_NOT_EMPTY,
-    MIN_INSYNC_DEFAULT,
-    OWN_DEFAULTS,
-    OWN_SETTINGS,
-    UNKNOWN_SETTING,
-    Deviation,
-)
 
 from sparklog.types import ResourceType
 from sparklog.wire.protocol.messages import alter_configs
@@ -27,6 +15,18 @@ from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
+)
+from tests.peers.both import Both
+from tests.peers.deviations import (
+    BOUNDED_REQUESTS,
+    BROKER_REFUSALS,
+    FEWER_SETTINGS,
+    LISTS_ARE_NOT_EMPTY,
+    MIN_INSYNC_DEFAULT,
+    OWN_DEFAULTS,
+    OWN_SETTINGS,
+    UNKNOWN_SETTING,
+    Deviation,
 )
 
 DESCRIBE_VERSIONS = range(

@@ -8,13 +8,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from both import Both
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from faulty_brokers import FaultyBrokers, Slow, lost_answer
-from kafka_broker import KafkaBroker
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.peers.both import Both
+from tests.peers.kafka_broker import KafkaBroker
+from tests.support.faulty_brokers import FaultyBrokers, Slow, lost_answer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

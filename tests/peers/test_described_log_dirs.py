@@ -5,15 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from both import Both, batch
-from kafka_broker import KafkaBroker
-from kafka_tools import KafkaTools
-from served import ServedCluster
 
 from sparklog.wire.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
+from tests.peers.both import Both, batch
+from tests.peers.kafka_broker import KafkaBroker
+from tests.peers.kafka_tools import KafkaTools
+from tests.support.served import ServedCluster
 
 VERSIONS = range(DescribeLogDirsRequest.MIN_VERSION, DescribeLogDirsRequest.MAX_VERSION + 1)
 TOPIC, EMPTY = "described", "described-empty"

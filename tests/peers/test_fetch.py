@@ -4,8 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from both import TIMEOUT_MS, Both, Side, batch, produce
-from deviations import ABOVE_ALL_EPOCHS, WHOLE_BATCHES, whole_batches
 
 from sparklog.types import Compression
 from sparklog.wire.protocol.messages.delete_records import (
@@ -20,6 +18,8 @@ from sparklog.wire.protocol.messages.fetch import (
     ForgottenTopic,
 )
 from sparklog.wire.protocol.schema import Request
+from tests.peers.both import TIMEOUT_MS, Both, Side, batch, produce
+from tests.peers.deviations import ABOVE_ALL_EPOCHS, WHOLE_BATCHES, whole_batches
 
 BY_NAME = range(4, 13)
 BY_ID = range(13, 19)

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from both import Both, batch
-from dumped_files import figures_of_kafka, figures_of_ours, verify_index
-from kafka_broker import KafkaBroker
-from kafka_tools import KafkaTools
-from served import ServedCluster
 
 from sparklog.types import Compression
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.peers.both import Both, batch
+from tests.peers.dumped_files import figures_of_kafka, figures_of_ours, verify_index
+from tests.peers.kafka_broker import KafkaBroker
+from tests.peers.kafka_tools import KafkaTools
+from tests.support.served import ServedCluster
 
 FIRST = 1_700_000_000_000
 SEGMENTS_MIN = 3

@@ -4,13 +4,13 @@ import random
 import struct
 
 import pytest
-from both import Both, batch, produce
-from deviations import STRICT_FRAMES
-from raw_wire import RawWire, framed
 
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.peers.both import Both, batch, produce
+from tests.peers.deviations import STRICT_FRAMES
+from tests.support.raw_wire import RawWire, framed
 
 CLOSED, ANSWERED = "closed", "answered"
 

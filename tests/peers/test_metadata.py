@@ -5,17 +5,6 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from both import Both, Side
-from deviations import (
-    CONTROLLER_ID,
-    CONTROLLERS_API,
-    FEWER_APIS,
-    KAFKA_BREAKS,
-    NO_COORDINATORS,
-    NO_FEATURES,
-    NO_MORE_PAGES,
-    NODE_ZERO,
-)
 
 from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -27,6 +16,17 @@ from sparklog.wire.protocol.messages.describe_topic_partitions import (
 from sparklog.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from sparklog.wire.protocol.schema import Request
+from tests.peers.both import Both, Side
+from tests.peers.deviations import (
+    CONTROLLER_ID,
+    CONTROLLERS_API,
+    FEWER_APIS,
+    KAFKA_BREAKS,
+    NO_COORDINATORS,
+    NO_FEATURES,
+    NO_MORE_PAGES,
+    NODE_ZERO,
+)
 
 VERSIONS = range(MetadataRequest.MAX_VERSION + 1)
 #: Other tests make topics too, and tools leave internal ones.

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from both import PRODUCE_VERSION, Both, Side, batch, list_offsets, produce
-from deviations import CONTROLLER_ID, NODE_ZERO
-from kafka_broker import KafkaBroker
-from moving import log_of, move
-from served import ServedCluster
-from serving import RETENTION, broker_address
 
 from sparklog.types import Compression
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.peers.both import PRODUCE_VERSION, Both, Side, batch, list_offsets, produce
+from tests.peers.deviations import CONTROLLER_ID, NODE_ZERO
+from tests.peers.kafka_broker import KafkaBroker
+from tests.peers.moving import log_of, move
+from tests.peers.serving import RETENTION, broker_address
+from tests.support.served import ServedCluster
 
 TOPIC = "moved"
 NOT_BY_ASKING = ("auto.create.topics.enable", "false")

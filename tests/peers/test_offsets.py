@@ -4,8 +4,6 @@ import time
 from typing import Any
 
 import pytest
-from both import TIMEOUT_MS, Both, batch, list_offsets
-from deviations import BELOW_ALL_EPOCHS, DELETED_RECORD
 
 from sparklog.types import Compression
 from sparklog.wire.protocol.messages.delete_records import (
@@ -21,6 +19,8 @@ from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.peers.both import TIMEOUT_MS, Both, batch, list_offsets
+from tests.peers.deviations import BELOW_ALL_EPOCHS, DELETED_RECORD
 
 LIST_VERSIONS = range(ListOffsetsRequest.MIN_VERSION, ListOffsetsRequest.MAX_VERSION + 1)
 DELETE_VERSIONS = range(DeleteRecordsRequest.MAX_VERSION + 1)

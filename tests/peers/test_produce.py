@@ -6,9 +6,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from both import TIMEOUT_MS, Both, Side, batch, produce
 from crc32c import crc32c
-from deviations import (
+
+from sparklog.types import Compression, TimestampType
+from sparklog.wire.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from sparklog.wire.protocol.schema import Request
+from sparklog.wire.records.builder import Record, encode_batch
+from tests.peers.both import TIMEOUT_MS, Both, Side, batch, produce
+from tests.peers.deviations import (
     DUPLICATE_TIME,
     EMPTY_TOPIC,
     KAFKA_BREAKS,
@@ -21,15 +30,6 @@ from deviations import (
     TRAILING_BYTES,
     Deviation,
 )
-
-from sparklog.types import Compression, TimestampType
-from sparklog.wire.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from sparklog.wire.protocol.schema import Request
-from sparklog.wire.records.builder import Record, encode_batch
 
 BY_NAME = range(3, 13)
 BY_ID = 13

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_broker import KafkaBroker
-from moving import await_markers
 
 from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
@@ -20,6 +18,8 @@ from sparklog.executors.partition.producer_state import ProducerStateManager
 from sparklog.metadata import PartitionImage
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import TopicPartition
+from tests.peers.kafka_broker import KafkaBroker
+from tests.peers.moving import await_markers
 
 TOPIC = "rebuilt-transactions"
 TP = TopicPartition(TOPIC, 0)

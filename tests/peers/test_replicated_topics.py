@@ -1,18 +1,6 @@
 """Topics with three replicas, their elections and their reassignments, as both have them."""
 
 import pytest
-from both import PRODUCE_VERSION, TIMEOUT_MS, Both, batch, produce
-from deviations import (
-    LAST_LEADER,
-    LOG_START,
-    NAMED_TWICE,
-    NODE_ZERO,
-    ONCE,
-    OTHER_CONTROLLER,
-    UNKNOWN_ELECTION,
-    Deviation,
-)
-from trios import Moves, Trios, moving
 
 from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -29,6 +17,18 @@ from sparklog.wire.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.peers.both import PRODUCE_VERSION, TIMEOUT_MS, Both, batch, produce
+from tests.peers.deviations import (
+    LAST_LEADER,
+    LOG_START,
+    NAMED_TWICE,
+    NODE_ZERO,
+    ONCE,
+    OTHER_CONTROLLER,
+    UNKNOWN_ELECTION,
+    Deviation,
+)
+from tests.peers.trios import Moves, Trios, moving
 
 ROUND = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 NODES = ("1", "2", "3", "control plane")

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from both import batch
-from kafka_tools import KafkaTools, ToolRun
-from running import wait_for
-from same_words import Condition, anything, hides, lists, prints, same_words, shows
-from trios import Trios, moving
+
+from tests.peers.both import batch
+from tests.peers.kafka_tools import KafkaTools, ToolRun
+from tests.peers.same_words import Condition, anything, hides, lists, prints, same_words, shows
+from tests.peers.trios import Trios, moving
+from tests.support.waiting import wait_for
 
 ROUND = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 CONFIG = "kafka.admin.ConfigCommand"

@@ -6,14 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from both import Both, Side, batch, list_offsets
 from confluent_kafka import Producer
-from dumped_files import figures_of_kafka, figures_of_ours
-from kafka_broker import KafkaBroker
-from kafka_tools import KafkaTools
-from moving import await_markers, log_of, move
-from served import ServedCluster
-from serving import RETENTION, broker_address
 
 from sparklog.types import OffsetSpec
 from sparklog.wire.protocol.messages.fetch import (
@@ -23,6 +16,13 @@ from sparklog.wire.protocol.messages.fetch import (
     FetchTopic,
 )
 from sparklog.wire.records.batch import iter_batches
+from tests.peers.both import Both, Side, batch, list_offsets
+from tests.peers.dumped_files import figures_of_kafka, figures_of_ours
+from tests.peers.kafka_broker import KafkaBroker
+from tests.peers.kafka_tools import KafkaTools
+from tests.peers.moving import await_markers, log_of, move
+from tests.peers.serving import RETENTION, broker_address
+from tests.support.served import ServedCluster
 
 TOPIC = "in-transactions"
 SECONDS_MAX = 60.0

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from both import Both, batch
-from kafka_broker import KafkaBroker
-from kafka_tools import KafkaTools, ToolRun
-from running import wait_for
-from same_words import Condition, anything, hides, prints, same_words, shows
-from served import ServedCluster
 
 from sparklog.wire.records.builder import decode_records
+from tests.peers.both import Both, batch
+from tests.peers.kafka_broker import KafkaBroker
+from tests.peers.kafka_tools import KafkaTools, ToolRun
+from tests.peers.same_words import Condition, anything, hides, prints, same_words, shows
+from tests.support.served import ServedCluster
+from tests.support.waiting import wait_for
 
 FIRST = 1_700_000_000_000
 CONFIG = "kafka.admin.ConfigCommand"

@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from both import TIMEOUT_MS, Both, Side
 
 from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -19,6 +18,7 @@ from sparklog.wire.protocol.messages.create_topics import (
 )
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.protocol.schema import Request
+from tests.peers.both import TIMEOUT_MS, Both, Side
 
 CREATE_VERSIONS = range(CreateTopicsRequest.MIN_VERSION, CreateTopicsRequest.MAX_VERSION + 1)
 PARTITIONS_VERSIONS = range(CreatePartitionsRequest.MAX_VERSION + 1)

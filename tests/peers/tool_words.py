@@ -5,7 +5,7 @@ Owns: which words those are.  Must not know the tools.
 
 import re
 
-from kafka_tools import ToolRun
+from tests.peers.kafka_tools import ToolRun
 
 _IDS = re.compile(r"TopicId: \S+")
 _ERRORS = re.compile(r"errors\.(\w+(?:Exception|Error))")

@@ -11,10 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
-from both import TIMEOUT_MS, Both, Side
-from kafka_cluster import KafkaCluster
-from raw_wire import RawWire
-from served import ServedCluster
 
 from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,6 +29,10 @@ from sparklog.wire.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from sparklog.wire.protocol.messages.metadata import MetadataRequest
+from tests.peers.both import TIMEOUT_MS, Both, Side
+from tests.peers.kafka_cluster import KafkaCluster
+from tests.support.raw_wire import RawWire
+from tests.support.served import ServedCluster
 
 #: A broker that hangs is missed, and one that a busy machine holds up for seconds is not: leaders
 #: move only when they are told to, so what a broker has lost by that stays lost.

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from raw_wire import RawWire
-from served import ServedCluster
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.protocol.messages.create_topics import (
@@ -18,6 +16,8 @@ from sparklog.wire.protocol.messages.create_topics import (
 )
 from sparklog.wire.protocol.messages.metadata import MetadataRequest
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.support.raw_wire import RawWire
+from tests.support.served import ServedCluster
 
 pytestmark = pytest.mark.process
 

@@ -14,8 +14,6 @@ from uuid import UUID
 import psutil
 import pytest
 from crc32c import crc32c
-from raw_wire import PRODUCE_VERSION, RawWire, framed, produce_request
-from served import ServedCluster
 
 from sparklog.errors import ErrorCode
 from sparklog.types import OffsetSpec
@@ -47,6 +45,9 @@ from sparklog.wire.protocol.messages.produce import ProduceRequest, ProduceRespo
 from sparklog.wire.protocol.private import NodeStatusRequest, StopNodeRequest
 from sparklog.wire.protocol.schema import Request
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.support.batches import batch
+from tests.support.raw_wire import PRODUCE_VERSION, RawWire, framed, produce_request
+from tests.support.served import ServedCluster
 
 pytestmark = pytest.mark.process
 
@@ -54,10 +55,6 @@ KEPT, LIMITED, RUINED = "kept", "limited", "ruined"
 MESSAGE_BYTES_MAX = 2000
 MIB = 1024 * 1024
 NODES = ("control plane", "broker")
-
-
-def batch(*values: bytes, **options: object) -> bytes:
-    return encode_batch([Record(value=value) for value in values], **options)  # type: ignore[arg-type]
 
 
 class Witness:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import has_ended, wait_for
 
 from sparklog.process import Child, ChildError, python_command, spawn_child
+from tests.support.running import has_ended
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.process
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import ours, status_of, wait_for
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import SUPERVISOR_MODULE, Cluster
@@ -15,6 +14,8 @@ from sparklog.driver.launcher.engines import UNLIMITED, ExecutorSlots, ProcessEn
 from sparklog.driver.launcher.launcher import Launcher, LaunchOptions
 from sparklog.driver.launcher.member_calls import ClusterMemberCalls
 from sparklog.driver.launcher.racks import Racks
+from tests.support.running import ours, status_of
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.process
 TOPIC = "t"

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import ours, wait_for, waiting_spares
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster, start_processes
 from sparklog.errors import KafkaError, StartError
 from sparklog.types import OffsetSpec, TopicPartition
+from tests.support.running import ours, waiting_spares
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.process
 SUPERVISOR = "sparklog.executors.supervisor"

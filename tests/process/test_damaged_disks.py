@@ -1,12 +1,9 @@
 """Bytes overwritten on a running broker's disk: mended by a replica, or named where none is."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from raw_wire import RawWire
-from served import ServedCluster
 
 from sparklog.errors import ErrorCode
 from sparklog.types import Compression
@@ -17,6 +14,9 @@ from sparklog.wire.protocol.messages.create_topics import (
 )
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from tests.support.raw_wire import RawWire
+from tests.support.served import ServedCluster
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.process
 
@@ -53,7 +53,7 @@ def create(served: ServedCluster, replicas: int) -> tuple[int, RawWire]:
     leader = found.topics[0].partitions[0].leader_id
     [broker] = [node for node in found.brokers if node.node_id == leader]
     connection = RawWire(f"{broker.host}:{broker.port}")
-    until(lambda: connection.fetch("t")[0] == 0, "the leader serves")
+    wait_for(lambda: connection.fetch("t")[0] == 0, PATIENCE_S, "the leader serves")
     return leader, connection
 
 
@@ -74,30 +74,27 @@ def overwrite(path: Path, at: int) -> None:
         file.write(b"\xee" * 256)
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def test_what_is_overwritten_on_a_leaders_disk_is_there_again(start: Start) -> None:
     served = start(3)
     leader, wire = create(served, 3)
     assert [produce(wire, number) for number in range(RECORDS)] == [0] * RECORDS
     files = [log_files(served, broker_id) for broker_id in (leader, 1, 2, 3)]
-    until(lambda: len({sum(f.stat().st_size for f in each) for each in files}) == 1, "copied")
+    wait_for(
+        lambda: len({sum(f.stat().st_size for f in each) for each in files}) == 1,
+        PATIENCE_S,
+        "copied",
+    )
     before = [path.read_bytes() for path in files[0]]
     assert len(before) > 3
     victim = files[0][1]
     overwrite(victim, 50_000)
-    until(lambda: victim.read_bytes() == before[1], "mended")
+    wait_for(lambda: victim.read_bytes() == before[1], PATIENCE_S, "mended")
     for each in files:
         assert [path.read_bytes() for path in each] == before
     assert produce(wire, RECORDS) == 0
     code, batches = wire.fetch("t", 14, partition_max_bytes=1)
     assert (code, (decode_records(batches)[0].value or b"")[:6]) == (0, b"000014")
-    until(lambda: "are mended with the bytes of broker" in said(served), "said")
+    wait_for(lambda: "are mended with the bytes of broker" in said(served), PATIENCE_S, "said")
     assert served.stop() == 0
 
 
@@ -109,7 +106,7 @@ def test_a_single_replica_names_what_is_damaged_and_goes_on(start: Start) -> Non
     per_batch = path.stat().st_size // 9
     overwrite(path, 50_000)
     first = int(path.stem) + 50_000 // per_batch
-    until(lambda: "no other replica has the bytes" in said(served), "found")
+    wait_for(lambda: "no other replica has the bytes" in said(served), PATIENCE_S, "found")
     codes = [wire.fetch("t", offset, partition_max_bytes=1)[0] for offset in range(RECORDS)]
     assert {offset: code for offset, code in enumerate(codes) if code} == {
         first: ErrorCode.CORRUPT_MESSAGE

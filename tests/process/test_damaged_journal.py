@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import ServedCluster
+
+from tests.support.served import ServedCluster
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
-from running import ours
 
 from sparklog.cluster import Cluster, start_processes
 from sparklog.dataframe.options.options import parse_read_options, parse_write_options
@@ -15,6 +14,7 @@ from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
 from sparklog.dataframe.write.writer import TopicWriter
 from sparklog.errors import SparklogError
+from tests.support.running import ours
 
 pytestmark = pytest.mark.process
 ROWS = 1000

@@ -15,13 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-from hosts import Loss
-from rot_bugs import planted_rot
-from scenario import Verdict
-from workloads.nemesis import START_TIMEOUT_S
-from workloads.scene import encoded
-from world import EPOCH_MS, World
-
 import sparklog.executors.replication.range_mender as range_mender_module
 from sparklog.client.admin import Admin
 from sparklog.client.data_client import DataClient
@@ -35,6 +28,12 @@ from sparklog.storage_backends.memory_nodes import FileNode
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import CRC_START, check_batch, iter_batches
 from sparklog.wire.records.builder import iter_records
+from tests.simulation.hosts import Loss
+from tests.simulation.rot_bugs import planted_rot
+from tests.simulation.scenario import Verdict
+from tests.simulation.workloads.nemesis import START_TIMEOUT_S
+from tests.simulation.workloads.scene import encoded
+from tests.simulation.world import EPOCH_MS, World
 
 TOPIC = TopicPartition("rotting", 0)
 BROKERS = (1, 2, 3)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from fibers import Fiber
-from loop import VirtualLoop
+from tests.simulation.fibers import Fiber
+from tests.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
 

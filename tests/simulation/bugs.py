@@ -9,10 +9,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-import controller_bugs
-import replication_bugs
-from planting import BUGS, Patch, bug, planted
-
 import sparklog.executors.log.durable_log as durable_log_module
 import sparklog.executors.log.log_loader as log_loader_module
 import sparklog.executors.log.recovery as recovery_module
@@ -34,6 +30,8 @@ from sparklog.metadata import Record
 from sparklog.storage_backends.base import FileHalf, FileHandle
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BatchHeader, Buffer
+from tests.simulation import controller_bugs, replication_bugs
+from tests.simulation.planting import BUGS, Patch, bug, planted
 
 __all__ = ["BUGS", "controller_bugs", "planted", "replication_bugs"]
 

@@ -1,4 +1,4 @@
-"""Many seeds: ``make sim SEEDS=N START=S``; one again: ``python tests/simulation/campaign.py S``.
+"""Many seeds: ``make sim SEEDS=N START=S``; one again: ``python -m tests.simulation.campaign S``.
 
 Owns: worker processes, the sum of what was exercised, and how a failure is reported.  Must not
 know what a run does.  ``--bug NAME`` plants a deliberate bug and stops at the first seed that
@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from bugs import BUGS
-from checkers import CHECKERS
-from exercised import EXERCISED
-from scenario import Verdict, run
+from tests.simulation.bugs import BUGS
+from tests.simulation.checkers import CHECKERS
+from tests.simulation.exercised import EXERCISED
+from tests.simulation.scenario import Verdict, run
 
 #: Lines of the trace that a report shows.
 TAIL = 40
@@ -85,7 +85,7 @@ def report(verdict: Verdict) -> str:
         *(f"  {line}" for line in verdict.found[:10]),
         f"the last {TAIL} events:",
         *(f"  {line}" for line in verdict.trace[-TAIL:]),
-        f"again: python tests/simulation/campaign.py {verdict.seed}",
+        f"again: python -m tests.simulation.campaign {verdict.seed}",
     ]
     return "\n".join(lines)
 

@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
-from actors import NODE, Killed, Node
-from loop import VirtualLoop
-
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline
 from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.types import Endpoint
+from tests.simulation.actors import NODE, Killed, Node
+from tests.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
 

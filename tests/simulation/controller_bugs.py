@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from planting import Patch, bug
-
 import sparklog.driver.control_plane.controller.draining as draining_module
 import sparklog.driver.control_plane.controller.elections as elections_module
 import sparklog.driver.control_plane.controller.recoveries as recoveries_module
@@ -23,6 +21,7 @@ from sparklog.driver.control_plane.controller.sessions import Sessions
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_NODE
 from sparklog.wire.protocol.private import BrokerHeartbeatResponse
+from tests.simulation.planting import Patch, bug
 
 
 @bug

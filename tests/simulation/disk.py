@@ -8,12 +8,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors import Killed, current_node
-from fibers import FIBER
-from loop import VirtualLoop
-
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
+from tests.simulation.actors import Killed, current_node
+from tests.simulation.fibers import FIBER
+from tests.simulation.loop import VirtualLoop
 
 #: Work that is done in slices stands still before an operation with this chance.
 SLICE_CHANCE = 0.3

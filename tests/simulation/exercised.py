@@ -5,12 +5,11 @@ Owns: the names, and counting in the commits of a history.  Must not know how an
 
 from collections import Counter
 
-from checkers.promises import promises_of
-from events import Committed
-from history import History
-
 from sparklog.metadata import BrokerFenced, PartitionImage
 from sparklog.types import NO_NODE
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import Committed
+from tests.simulation.history import History
 
 #: A campaign that lacks one of these proves less than it seems to.
 EXERCISED = (

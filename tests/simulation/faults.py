@@ -8,11 +8,10 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 
-from disk import HostDisk
-from hosts import BrokerHost, ControlHost
-from network import Network
-
 from sparklog.storage_backends.memory_faults import Operation
+from tests.simulation.disk import HostDisk
+from tests.simulation.hosts import BrokerHost, ControlHost
+from tests.simulation.network import Network
 
 
 class Faults:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from events import LogId, ReplicaSeen
-
 from sparklog.metadata import ClusterImage, Record
+from tests.simulation.events import LogId, ReplicaSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

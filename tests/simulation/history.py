@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from events import (
+from sparklog.types import NO_OFFSET
+from tests.simulation.events import (
     Consumed,
     Event,
     Fetched,
@@ -20,8 +21,6 @@ from events import (
     ProduceRefused,
     ProduceUnknown,
 )
-
-from sparklog.types import NO_OFFSET
 
 #: Behind every position.
 NEVER = sys.maxsize

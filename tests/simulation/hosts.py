@@ -13,16 +13,15 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
-from actors import Node
-from disk import HostDisk
-from loop import VirtualLoop
-from network import Network
-
 from sparklog.driver.control_plane.control_plane import ControlPlane, ControlPlaneOptions
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.supervisor.supervisor import FINAL_KINDS
 from sparklog.runtime_environment import RuntimeEnvironment
+from tests.simulation.actors import Node
+from tests.simulation.disk import HostDisk
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Network
 
 CONTROL_PORT = 9090
 BROKER_PORT = 9092

@@ -3,9 +3,6 @@
 Owns: the reading.  Must not know what the log should hold, nor what world the cluster is in.
 """
 
-from events import LogId
-from final_state import FinalBatch, FinalLog
-
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
@@ -13,6 +10,8 @@ from sparklog.errors import DecodeError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import iter_records
+from tests.simulation.events import LogId
+from tests.simulation.final_state import FinalBatch, FinalLog
 
 READ_TIMEOUT_S = 60.0
 

@@ -15,7 +15,7 @@ from contextvars import Context
 from itertools import count
 from typing import Any, Protocol
 
-from actors import NODE, Killed, Node, waiting_places
+from tests.simulation.actors import NODE, Killed, Node, waiting_places
 
 #: Callbacks at one moment of virtual time, beyond which time is taken to stand still.
 STEPS_AT_ONCE_MAX = 1_000_000

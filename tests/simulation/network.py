@@ -11,11 +11,11 @@ import errno
 import os
 import random
 from collections.abc import Callable
-from pipes import End
 from typing import Any
 
-from actors import Node, current_node
-from loop import VirtualLoop
+from tests.simulation.actors import Node, current_node
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.pipes import End
 
 FIRST_EPHEMERAL_PORT = 40_000
 #: Delay of an ordinary link, in seconds: shortest and longest.

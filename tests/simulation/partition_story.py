@@ -6,8 +6,6 @@ Owns: the partition and how its states are told.  Must not know a checker.
 from dataclasses import replace
 from uuid import UUID
 
-from events import BrokerDied, Committed, LogId
-
 from sparklog.metadata import (
     BrokerImage,
     BrokerRegistered,
@@ -18,6 +16,7 @@ from sparklog.metadata import (
     TopicCreated,
 )
 from sparklog.types import ResourceType
+from tests.simulation.events import BrokerDied, Committed, LogId
 
 TOPIC_ID = UUID(int=1)
 LOG = LogId("t", TOPIC_ID, 0)

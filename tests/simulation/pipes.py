@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any, Protocol
 
-from actors import Killed, Node, current_node
-
 from sparklog.storage_backends.base import Buffer, Region
+from tests.simulation.actors import Killed, Node, current_node
 
 #: Bytes on their way to one end, or not read there yet, at which its peer must wait.
 PIPE_BYTES_MAX = 64 * 1024

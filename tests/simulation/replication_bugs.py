@@ -5,8 +5,6 @@ Owns: the patches.  Must not know how they are caught.
 
 from dataclasses import replace
 
-from planting import Patch, bug
-
 import sparklog.driver.control_plane.controller.elections as elections
 import sparklog.driver.control_plane.controller.partition_changes as partition_changes
 import sparklog.executors.partition.replica as replica_module
@@ -23,6 +21,7 @@ from sparklog.executors.replica_manager.failed_logs import FailedLogs
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import PartitionImage
 from sparklog.types import Isolation, TopicPartition
+from tests.simulation.planting import Patch, bug
 
 # leaders
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from planting import Patch
-
 import sparklog.executors.log.range_repair as range_repair_module
 import sparklog.executors.replication.range_mender as range_mender_module
 from sparklog.executors.log.checkpoint import EpochEntry
@@ -17,6 +15,7 @@ from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.storage_backends.base import Buffer
 from sparklog.wire.records.batch import iter_batches
+from tests.simulation.planting import Patch
 
 ROT_BUGS: dict[str, Callable[[], list[Patch]]] = {}
 

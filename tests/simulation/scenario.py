@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from bugs import planted
-from checkers import violations
-from events import ClusterBegun
-from exercised import count_journal
-from final_state import FinalState
-from history import History
-from workloads import (
+from sparklog.driver.control_plane.control_plane import ControlPlane
+from sparklog.executors.broker import Broker
+from tests.simulation.bugs import planted
+from tests.simulation.checkers import violations
+from tests.simulation.events import ClusterBegun
+from tests.simulation.exercised import count_journal
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
+from tests.simulation.workloads import (
     closest,
     collect,
     commits,
@@ -39,11 +41,8 @@ from workloads import (
     stranding,
     topics,
 )
-from workloads.scene import Scene
-from world import World
-
-from sparklog.driver.control_plane.control_plane import ControlPlane
-from sparklog.executors.broker import Broker
+from tests.simulation.workloads.scene import Scene
+from tests.simulation.world import World
 
 Workload = Callable[[Scene, str, random.Random], Coroutine[Any, Any, None]]
 

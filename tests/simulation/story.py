@@ -5,14 +5,13 @@ Owns: what a client does in it.  Must not know which trouble.
 
 from collections.abc import Awaitable, Callable
 
-from world import World
-
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer, ConsumerOptions
 from sparklog.client.data_client import DataClient
 from sparklog.client.producer import Producer, ProducerOptions
 from sparklog.errors import SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
+from tests.simulation.world import World
 
 TOPIC = TopicPartition("flights", 0)
 FLUSHED = {"flush.messages": "1"}

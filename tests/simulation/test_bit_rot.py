@@ -3,8 +3,9 @@
 from collections import Counter
 
 import pytest
-from bit_rot import run_rot
-from rot_bugs import ROT_BUGS
+
+from tests.simulation.bit_rot import run_rot
+from tests.simulation.rot_bugs import ROT_BUGS
 
 SEEDS = range(1, 13)
 BUG_SEEDS = range(1, 9)

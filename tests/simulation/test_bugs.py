@@ -3,7 +3,8 @@
 import inspect
 
 import pytest
-from bugs import BUGS
+
+from tests.simulation.bugs import BUGS
 
 _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 

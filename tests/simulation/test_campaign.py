@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bugs import BUGS
-from campaign import hunt, report, run_seeds
-from scenario import run
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.campaign import hunt, report, run_seeds
+from tests.simulation.scenario import run
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(1, 301)
@@ -31,9 +32,7 @@ PINNED = {
 }
 
 PRINT_RUN = """
-import sys
-sys.path.insert(0, "tests/simulation")
-from scenario import run
+from tests.simulation.scenario import run
 verdict = run(15)
 print("\\n".join(verdict.trace))
 print(verdict.found, sorted(verdict.counters.items()))

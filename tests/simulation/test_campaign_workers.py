@@ -10,9 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: A pool as campaigns have it, whose one worker tells its process id.
 POOL = """
-import os, sys, time
-sys.path.insert(0, "tests/simulation")
-from campaign import _pool
+import os, time
+from tests.simulation.campaign import _pool
 pool = _pool(1)
 print(pool.submit(os.getpid).result(), flush=True)
 time.sleep(600)

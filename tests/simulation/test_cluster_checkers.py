@@ -2,8 +2,18 @@
 
 from dataclasses import replace
 
-from checkers import CHECKERS, journal, metadata, progress, violations
-from events import (
+from sparklog.metadata import (
+    ClusterImage,
+    ConfigChanged,
+    ControllerChanged,
+    PartitionImage,
+    Record,
+)
+from sparklog.metadata import TopicCreated as TopicCreatedRecord
+from sparklog.metadata import TopicDeleted as TopicDeletedRecord
+from sparklog.types import ResourceType
+from tests.simulation.checkers import CHECKERS, journal, metadata, progress, violations
+from tests.simulation.events import (
     ConfigChangeEnded,
     ConfigChangeInvoked,
     Drained,
@@ -15,20 +25,9 @@ from events import (
     TopicDeleteInvoked,
     TopicSeen,
 )
-from final_state import FinalLog, FinalState, JournalCommit, NodeImage
-from history import History
-from partition_story import LOG, TOPIC_ID
-
-from sparklog.metadata import (
-    ClusterImage,
-    ConfigChanged,
-    ControllerChanged,
-    PartitionImage,
-    Record,
-)
-from sparklog.metadata import TopicCreated as TopicCreatedRecord
-from sparklog.metadata import TopicDeleted as TopicDeletedRecord
-from sparklog.types import ResourceType
+from tests.simulation.final_state import FinalLog, FinalState, JournalCommit, NodeImage
+from tests.simulation.history import History
+from tests.simulation.partition_story import LOG, TOPIC_ID
 
 STATE = PartitionImage(
     replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0, last_known=(1,)

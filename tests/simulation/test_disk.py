@@ -5,13 +5,13 @@ import random
 from collections.abc import Callable
 
 import pytest
-from actors import Node, close_coroutines
-from blocking_work import VirtualRunner
-from disk import HostDisk
-from loop import VirtualLoop
 
 from sparklog.errors import LockedError, StorageError
 from sparklog.storage_backends.blocking import replaced_runner, run_blocking
+from tests.simulation.actors import Node, close_coroutines
+from tests.simulation.blocking_work import VirtualRunner
+from tests.simulation.disk import HostDisk
+from tests.simulation.loop import VirtualLoop
 
 SEEDS = range(40)
 

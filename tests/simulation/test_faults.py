@@ -1,11 +1,11 @@
 """Stories with every fault that a world knows; what was acknowledged is still there."""
 
 import pytest
-from hosts import Loss
-from story import tell
-from world import World
 
 from sparklog.errors import SparklogError
+from tests.simulation.hosts import Loss
+from tests.simulation.story import tell
+from tests.simulation.world import World
 
 SEEDS = range(3)
 

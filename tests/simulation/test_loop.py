@@ -5,8 +5,9 @@ import random
 import time
 
 import pytest
-from actors import Node, close_coroutines
-from loop import Stalled, VirtualLoop
+
+from tests.simulation.actors import Node, close_coroutines
+from tests.simulation.loop import Stalled, VirtualLoop
 
 
 def new_loop(seed: int = 1, limit_s: float = 10_000.0) -> VirtualLoop:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from world import World
 
 from sparklog.errors import ConnectError
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.transport import ClientConnection, Reply, Server, ServerConnection, connect, serve
 from sparklog.types import Endpoint
+from tests.simulation.world import World
 
 PORT = 5000
 Test = Callable[["Pair"], Coroutine[Any, Any, None]]

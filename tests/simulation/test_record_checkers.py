@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from checkers import (
+from sparklog.metadata import (
+    BrokerFenced,
+    BrokerImage,
+    BrokerRegistered,
+    BrokerUnfenced,
+    ConfigChanged,
+    PartitionChanged,
+    PartitionImage,
+)
+from sparklog.metadata import TopicCreated as TopicCreatedRecord
+from sparklog.types import ResourceType
+from tests.simulation.checkers import (
     acknowledged,
     deletions,
     duplicates,
@@ -15,7 +26,7 @@ from checkers import (
     read_bounds,
     same_record,
 )
-from events import (
+from tests.simulation.events import (
     BrokerDied,
     BrokerStopped,
     Committed,
@@ -35,21 +46,9 @@ from events import (
     TopicCreateInvoked,
     TopicDeleteInvoked,
 )
-from final_state import FinalBatch, FinalLog, FinalState
-from history import History
-from partition_story import LOG, NAME, TOPIC_ID
-
-from sparklog.metadata import (
-    BrokerFenced,
-    BrokerImage,
-    BrokerRegistered,
-    BrokerUnfenced,
-    ConfigChanged,
-    PartitionChanged,
-    PartitionImage,
-)
-from sparklog.metadata import TopicCreated as TopicCreatedRecord
-from sparklog.types import ResourceType
+from tests.simulation.final_state import FinalBatch, FinalLog, FinalState
+from tests.simulation.history import History
+from tests.simulation.partition_story import LOG, NAME, TOPIC_ID
 
 STATE = PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1)
 

@@ -3,7 +3,14 @@
 from dataclasses import replace
 from uuid import UUID
 
-from checkers import (
+from sparklog.metadata import (
+    BrokerFenced,
+    BrokerRemoved,
+    BrokerUnfenced,
+    ControllerChanged,
+)
+from sparklog.types import NO_NODE
+from tests.simulation.checkers import (
     acknowledged,
     elections,
     handover,
@@ -11,8 +18,8 @@ from checkers import (
     monotone,
     replicas,
 )
-from checkers import committed as committed_check
-from events import (
+from tests.simulation.checkers import committed as committed_check
+from tests.simulation.events import (
     BrokerDied,
     EndListed,
     Event,
@@ -27,17 +34,18 @@ from events import (
     StopAsked,
     UncleanElectionAsked,
 )
-from final_state import FinalLog, FinalState
-from history import History
-from partition_story import LOG, NAME, STATE, Told, committed, created, lost_power, registered
-
-from sparklog.metadata import (
-    BrokerFenced,
-    BrokerRemoved,
-    BrokerUnfenced,
-    ControllerChanged,
+from tests.simulation.final_state import FinalLog, FinalState
+from tests.simulation.history import History
+from tests.simulation.partition_story import (
+    LOG,
+    NAME,
+    STATE,
+    Told,
+    committed,
+    created,
+    lost_power,
+    registered,
 )
-from sparklog.types import NO_NODE
 
 
 def test_what_the_leader_alone_acknowledged_goes_with_its_leadership() -> None:

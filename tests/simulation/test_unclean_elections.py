@@ -3,13 +3,21 @@
 from dataclasses import replace
 from uuid import UUID
 
-from checkers import (
+from sparklog.metadata import (
+    BrokerFenced,
+    BrokerUnfenced,
+    PartitionChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from sparklog.types import NO_NODE
+from tests.simulation.checkers import (
     elections,
     monotone,
     read_bounds,
 )
-from checkers.promises import promises_of
-from events import (
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import (
     BrokerDied,
     ClusterBegun,
     Committed,
@@ -24,9 +32,9 @@ from events import (
     ReplicasOffline,
     UncleanElectionAsked,
 )
-from final_state import FinalState
-from history import History
-from partition_story import (
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
+from tests.simulation.partition_story import (
     LOG,
     NAME,
     STATE,
@@ -37,15 +45,6 @@ from partition_story import (
     lost_power,
     registered,
 )
-
-from sparklog.metadata import (
-    BrokerFenced,
-    BrokerUnfenced,
-    PartitionChanged,
-    TopicCreated,
-    TopicDeleted,
-)
-from sparklog.types import NO_NODE
 
 
 def may_be_lost(*events: Event) -> bool:

@@ -4,9 +4,8 @@ import itertools
 from typing import Any
 from unittest.mock import patch
 
-from scenario import run
-
 from sparklog.executors.partition.partition import Partition
+from tests.simulation.scenario import run
 
 #: Which lookup of an offset breaks.
 BROKEN = 5

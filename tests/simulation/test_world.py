@@ -6,19 +6,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from hosts import Loss
-from story import tell
-from world import World
+
+from tests.simulation.hosts import Loss
+from tests.simulation.story import tell
+from tests.simulation.world import World
 
 SEEDS = range(1, 9)
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Prints a trace; run in processes that hash differently.
 PRINT_TRACE = """
-import sys
-sys.path.insert(0, "tests/simulation")
-from test_world import power_loss
-from story import tell
+from tests.simulation.test_world import power_loss
+from tests.simulation.story import tell
 world, _ = tell(7, power_loss)
 print("\\n".join(world.trace))
 """

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from actors import current_node
-
 from sparklog.errors import SparklogError
+from tests.simulation.actors import current_node
 
 LOGGERS = ("sparklog", "asyncio")
 

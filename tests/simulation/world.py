@@ -17,19 +17,18 @@ from contextlib import ExitStack
 from typing import Any, TypeVar
 from uuid import UUID
 
-from actors import Node, close_coroutines
-from blocking_work import VirtualRunner
-from client_node import ClientNode, NodeClient
-from disk import HostDisk
-from faults import Faults
-from hosts import BrokerHost, ControlHost, Loss
-from loop import VirtualLoop, describe_unhandled
-from network import Network
-from trace_logs import captured_logs
-
 from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.storage_backends.blocking import replaced_runner
 from sparklog.storage_backends.memory_disk import forget_disk
+from tests.simulation.actors import Node, close_coroutines
+from tests.simulation.blocking_work import VirtualRunner
+from tests.simulation.client_node import ClientNode, NodeClient
+from tests.simulation.disk import HostDisk
+from tests.simulation.faults import Faults
+from tests.simulation.hosts import BrokerHost, ControlHost, Loss
+from tests.simulation.loop import VirtualLoop, describe_unhandled
+from tests.simulation.network import Network
+from tests.simulation.trace_logs import captured_logs
 
 T = TypeVar("T")
 

@@ -7,7 +7,8 @@ one ends before every module that did not ask for it (``SHARES_CLUSTER = True``)
 from collections.abc import Iterator
 
 import pytest
-from dataframe_rig import Rig, SharedRig
+
+from tests.spark.dataframe_rig import Rig, SharedRig
 
 
 @pytest.fixture(scope="session")

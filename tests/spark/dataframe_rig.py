@@ -10,15 +10,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from launcher_rig import statuses
-from raw_wire import RawWire
-from running import wait_for
-
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.consumer import ConsumedRecord
 from sparklog.cluster import Cluster, start
 from sparklog.session import create_session
 from sparklog.types import OffsetSpec, TopicPartition
+from tests.spark.launcher_rig import statuses
+from tests.support.raw_wire import RawWire
+from tests.support.waiting import wait_for
 
 #: Tests are over before a second compiler has paid off.
 QUICK_JVM = "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from packed_rows import SCHEMA
 
 from sparklog.dataframe.jvm.constants import PIECES_PER_BATCH
 from sparklog.dataframe.jvm.java_sources import PACKED_ROWS, generated_class
+from tests.support.packed_rows import SCHEMA
 
 #: Value, time in microseconds, and perhaps a key.
 Row = tuple[bytes | None, int] | tuple[bytes | None, int, bytes | None]

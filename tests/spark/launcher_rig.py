@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from running import ours, status_of
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import Cluster
 from sparklog.driver.launcher.member_calls import ClusterMemberCalls
 from sparklog.types import OffsetSpec, TopicPartition
+from tests.support.running import ours, status_of
 
 TOPIC = "t"
 PARTITIONS = 6

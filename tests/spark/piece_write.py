@@ -7,16 +7,16 @@ misplaced.  Must not know what goes wrong meanwhile.
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from dataframe_rig import Rig
-from faulty_brokers import Fault, FaultyBrokers
-from jvm_packer import JvmPacker, Row
-from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
 from sparklog.dataframe.options.options import parse_write_options
 from sparklog.dataframe.write.packed_records import packed_batch, rows_of
 from sparklog.dataframe.write.writer import PackedTopicWriter, RowsWritten
 from sparklog.wire.records.batch import BATCH_OVERHEAD
+from tests.spark.dataframe_rig import Rig
+from tests.spark.jvm_packer import JvmPacker, Row
+from tests.support.faulty_brokers import Fault, FaultyBrokers
+from tests.support.waiting import wait_for
 
 #: The client id of the JVM's requests.
 JVM = "test"

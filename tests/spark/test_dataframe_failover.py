@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
-from dataframe_rig import Rig
-from launcher_rig import broker_processes, kill
 
 from sparklog.dataframe.options.options import parse_read_options, parse_write_options
 from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
 from sparklog.dataframe.write.writer import GROUP_BYTES, TopicWriter
 from sparklog.errors import KafkaError
+from tests.spark.dataframe_rig import Rig
+from tests.spark.launcher_rig import broker_processes, kill
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -6,13 +6,13 @@ from runpy import run_path
 from typing import Any
 
 import pytest
-from dataframe_rig import Rig
 from pyspark.errors import PySparkException
-from running import wait_for
 
 from sparklog import from_records, to_records
 from sparklog.dataframe.records import Format
 from sparklog.errors import ConfigError, KafkaError
+from tests.spark.dataframe_rig import Rig
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from dataframe_rig import Rig, SharedRig
+
+from tests.spark.dataframe_rig import Rig, SharedRig
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from dataframe_rig import QUICK_JVM, Rig, SharedRig
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -18,6 +17,7 @@ from sparklog.dataframe.read.reader import TopicReader
 from sparklog.dataframe.schema import read_schema
 from sparklog.errors import DataLossError
 from sparklog.types import TopicPartition
+from tests.spark.dataframe_rig import QUICK_JVM, Rig, SharedRig
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataframe_rig import Rig
 from pyspark.errors import PySparkException
+
+from tests.spark.dataframe_rig import Rig
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from dataframe_rig import Rig
 from pyspark.errors import PySparkException
-from running import wait_for
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.consumer import ConsumedRecord
@@ -18,6 +16,8 @@ from sparklog.client.partitioner import partition_of_key
 from sparklog.cluster import start_processes
 from sparklog.types import Compression, TopicPartition
 from sparklog.wire.records.batch import iter_batches
+from tests.spark.dataframe_rig import Rig
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -4,17 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dataframe_rig import Rig
-from faulty_brokers import Fault, FaultyBrokers, hole, lost_answer, lost_request, silence, when
-from launcher_rig import broker_processes, kill
 from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
-from running import wait_for
 
 from sparklog.client.partitioner import partition_of_key
 from sparklog.dataframe.jvm.constants import DIRECT_WRITES_CONF
 from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.spark.dataframe_rig import Rig
+from tests.spark.launcher_rig import broker_processes, kill
+from tests.support.faulty_brokers import (
+    Fault,
+    FaultyBrokers,
+    hole,
+    lost_answer,
+    lost_request,
+    silence,
+    when,
+)
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from dataframe_rig import QUICK_JVM
-from notebook_cells import code_cells, load
 
 from sparklog.cluster import start_processes
+from tests.spark.dataframe_rig import QUICK_JVM
+from tests.spark.notebook_cells import code_cells, load
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]

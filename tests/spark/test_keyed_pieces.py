@@ -3,8 +3,26 @@
 from collections import Counter
 
 import pytest
-from dataframe_rig import Rig
-from faulty_brokers import (
+from py4j.protocol import Py4JJavaError
+
+from sparklog.client.partitioner import partition_of_key
+from sparklog.dataframe.jvm.constants import ALLOCATED_BYTES_MIN, FIRST_PIECE_BYTES, REQUEST_BYTES
+from sparklog.dataframe.write import sender
+from sparklog.errors import ErrorCode
+from sparklog.types import TopicPartition
+from sparklog.wire.records.batch import BATCH_OVERHEAD, iter_batches
+from tests.spark.dataframe_rig import Rig
+from tests.spark.jvm_packer import JvmPacker, Row
+from tests.spark.piece_write import (
+    JVM,
+    PATIENCE,
+    ROWS,
+    Write,
+    assert_each_once,
+    numbers,
+    write_with,
+)
+from tests.support.faulty_brokers import (
     Fault,
     FaultyBrokers,
     Slow,
@@ -16,25 +34,7 @@ from faulty_brokers import (
     refusal,
     refusal_of,
 )
-from jvm_packer import JvmPacker, Row
-from piece_write import (
-    JVM,
-    PATIENCE,
-    ROWS,
-    Write,
-    assert_each_once,
-    numbers,
-    write_with,
-)
-from py4j.protocol import Py4JJavaError
-from running import wait_for
-
-from sparklog.client.partitioner import partition_of_key
-from sparklog.dataframe.jvm.constants import ALLOCATED_BYTES_MIN, FIRST_PIECE_BYTES, REQUEST_BYTES
-from sparklog.dataframe.write import sender
-from sparklog.errors import ErrorCode
-from sparklog.types import TopicPartition
-from sparklog.wire.records.batch import BATCH_OVERHEAD, iter_batches
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -6,7 +6,12 @@ from typing import Any
 
 import psutil
 import pytest
-from launcher_rig import (
+
+from sparklog.cluster import Cluster, start
+from sparklog.driver.launcher.fleet import Fleet
+from sparklog.driver.launcher.spark_internals import active_executors
+from sparklog.session import create_session
+from tests.spark.launcher_rig import (
     PARTITIONS,
     TOPIC,
     broker_pids,
@@ -17,12 +22,8 @@ from launcher_rig import (
     produce,
     values,
 )
-from running import ours, wait_for, waiting_spares
-
-from sparklog.cluster import Cluster, start
-from sparklog.driver.launcher.fleet import Fleet
-from sparklog.driver.launcher.spark_internals import active_executors
-from sparklog.session import create_session
+from tests.support.running import ours, waiting_spares
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

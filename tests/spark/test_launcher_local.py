@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_rig import (
+
+from sparklog.cluster import Cluster, connect, start
+from sparklog.driver.launcher.spark_internals import active_executors
+from sparklog.errors import StartError
+from sparklog.session import create_session
+from tests.spark.launcher_rig import (
     PARTITIONS,
     TOPIC,
     broker_pids,
@@ -22,13 +27,9 @@ from launcher_rig import (
     statuses,
     values,
 )
-from running import ours, wait_for
-from s3_server import S3Server
-
-from sparklog.cluster import Cluster, connect, start
-from sparklog.driver.launcher.spark_internals import active_executors
-from sparklog.errors import StartError
-from sparklog.session import create_session
+from tests.support.running import ours
+from tests.support.s3_server import S3Server
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

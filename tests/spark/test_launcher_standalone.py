@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
-from launcher_rig import PARTITIONS, TOPIC, clean_markers, produce, values
-from running import wait_for
 
 from sparklog.cluster import start
 from sparklog.session import create_session
+from tests.spark.launcher_rig import PARTITIONS, TOPIC, clean_markers, produce, values
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bare_environment import (
+
+from tests.spark.bare_environment import (
     ROOT,
     Environment,
     build_sdist,
@@ -22,7 +23,7 @@ from bare_environment import (
     plain_variables,
     run,
 )
-from dataframe_rig import QUICK_JVM
+from tests.spark.dataframe_rig import QUICK_JVM
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dataframe_rig import Rig
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
 
@@ -15,6 +14,7 @@ from sparklog.dataframe.jvm.constants import DIRECT_WRITES_CONF, PACKED_WRITES_C
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BATCH_OVERHEAD, iter_batches
 from sparklog.wire.records.builder import decode_records, encode_batch
+from tests.spark.dataframe_rig import Rig
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

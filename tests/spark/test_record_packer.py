@@ -3,13 +3,13 @@
 import random
 
 import pytest
-from dataframe_rig import Rig
-from jvm_packer import JvmPacker, Row
 
 from sparklog.dataframe.jvm.constants import FIRST_PIECE_BYTES
 from sparklog.dataframe.write.packed_records import packed_batch
 from sparklog.wire.records.batch import BATCH_OVERHEAD
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.spark.dataframe_rig import Rig
+from tests.spark.jvm_packer import JvmPacker, Row
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -7,8 +7,26 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 
 import pytest
-from dataframe_rig import Rig
-from faulty_brokers import (
+from py4j.protocol import Py4JJavaError
+
+from sparklog.dataframe.jvm.constants import REQUESTS_PER_BROKER
+from sparklog.dataframe.write import sender
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import TopicPartition
+from sparklog.wire.records.batch import add_sequence, iter_batches
+from sparklog.wire.records.builder import decode_records, encode_batch
+from tests.spark.dataframe_rig import Rig
+from tests.spark.piece_write import (
+    JVM,
+    LITTLE_PATIENCE,
+    ROWS,
+    Write,
+    all_numbers,
+    assert_each_once,
+    numbers,
+    write_with,
+)
+from tests.support.faulty_brokers import (
     Connection,
     Fault,
     FaultyBrokers,
@@ -27,25 +45,7 @@ from faulty_brokers import (
     when,
     words,
 )
-from piece_write import (
-    JVM,
-    LITTLE_PATIENCE,
-    ROWS,
-    Write,
-    all_numbers,
-    assert_each_once,
-    numbers,
-    write_with,
-)
-from py4j.protocol import Py4JJavaError
-from running import wait_for
-
-from sparklog.dataframe.jvm.constants import REQUESTS_PER_BROKER
-from sparklog.dataframe.write import sender
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import TopicPartition
-from sparklog.wire.records.batch import add_sequence, iter_batches
-from sparklog.wire.records.builder import decode_records, encode_batch
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_rig import TOPIC, broker_pids, is_whole, latest, produce, values
-from running import wait_for, waiting_spares
 
 from sparklog.cluster import Cluster, connect, start
 from sparklog.errors import ClosedError, StartError
 from sparklog.session import create_session
+from tests.spark.launcher_rig import TOPIC, broker_pids, is_whole, latest, produce, values
+from tests.support.running import waiting_spares
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

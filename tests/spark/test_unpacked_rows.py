@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from dataframe_rig import Rig
 
 from sparklog.dataframe.jvm.constants import BOUNDS, COLUMNS, PACKED_READS_CONF
 from sparklog.dataframe.jvm.java_sources import UNPACKED_ROWS, generated_class
@@ -15,6 +14,7 @@ from sparklog.types import TimestampType
 from sparklog.wire.records.batch import BATCH_OVERHEAD
 from sparklog.wire.records.builder import Record, encode_batch
 from sparklog.wire.records.columns import decode_columns
+from tests.spark.dataframe_rig import Rig
 
 SHARES_CLUSTER = True
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bombs import bomb
-from dataframe_rig import Rig
 
 from sparklog.dataframe.jvm.constants import PACKED_READS_CONF
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.spark.dataframe_rig import Rig
+from tests.support.bombs import bomb
 
 SHARES_CLUSTER = True
 BOMB_RECORDS = 2_000_000

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 from crc32c import crc32c
-from target import Target
 
 from sparklog.errors import DecodeError, KafkaError
 from sparklog.types import Compression
@@ -29,6 +28,7 @@ from sparklog.wire.records.builder import Record, decode_records, encode_batch
 from sparklog.wire.records.columns import decode_columns, next_offset
 from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
 from sparklog.wire.records.record_slices import record_slices, whole_records
+from tests.fuzz.target import Target
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LIMIT_BYTES = 64 * 1024

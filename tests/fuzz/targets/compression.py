@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from target import Target
-
 from sparklog.types import Compression
 from sparklog.wire.records.compression import compress, decompress
+from tests.fuzz.target import Target
 
 LIMIT_BYTES = 64 * 1024
 

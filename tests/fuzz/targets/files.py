@@ -6,7 +6,6 @@ from functools import cache
 from uuid import UUID
 
 from crc32c import crc32c
-from target import Target
 
 from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalError, commit_name
 from sparklog.executors.log import checkpoint
@@ -41,6 +40,7 @@ from sparklog.metadata import (
 )
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
+from tests.fuzz.target import Target
 
 BASE_OFFSET = 1000
 

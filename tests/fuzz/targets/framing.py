@@ -3,13 +3,12 @@
 import struct
 from collections.abc import Callable, Iterator
 
-from target import Target
-
 from sparklog.errors import FrameError
 from sparklog.wire.framing.frame_length import LENGTH_BYTES
 from sparklog.wire.framing.frames import FrameDecoder
 from sparklog.wire.framing.owned_frames import OwnedFrameDecoder
 from sparklog.wire.framing.receive_memory import ReceiveMemory
+from tests.fuzz.target import Target
 
 FRAME_BYTES_MAX = 64
 MEMORY = ReceiveMemory()

@@ -7,14 +7,13 @@ written and read again.
 import struct
 from collections.abc import Callable, Iterator
 
-from filled_messages import RECORDS, empty, filled
-from target import Target
-
 from sparklog.wire.protocol import codec, fetch, messages, produce
 from sparklog.wire.protocol.messages.produce import ProduceRequest
 from sparklog.wire.protocol.private import PRIVATE_MESSAGES
 from sparklog.wire.protocol.repeated_produce import ProduceShape
 from sparklog.wire.protocol.schema import Message, Request, Response
+from tests.fuzz.filled_messages import RECORDS, empty, filled
+from tests.fuzz.target import Target
 
 CHOICE = struct.Struct(">H")
 Versions = list[tuple[type[Message], int]]

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from target import Target
-
 from sparklog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig
 from sparklog.dataframe.options.options import parse_read_options, parse_write_options
 from sparklog.errors import ConfigError
+from tests.fuzz.target import Target
 
 FOUND = "127.0.0.1:9092"
 

@@ -6,10 +6,7 @@ Owns: the list of them.  Must not know how histories come about.
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from final_state import FinalState
-from history import History
-
-from checkers import (
+from tests.simulation.checkers import (
     acknowledged,
     committed,
     deletions,
@@ -28,6 +25,8 @@ from checkers import (
     replicas,
     same_record,
 )
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 Check: TypeAlias = Callable[[History, FinalState], list[str]]
 

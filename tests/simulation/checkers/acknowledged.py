@@ -5,12 +5,11 @@ See ``promises`` for what an acknowledgement promises.
 
 from collections.abc import Iterator
 
-from events import TopicDeleteInvoked
-from final_state import FinalLog, FinalState
-from history import History, Write
-
-from checkers.promises import promises_of
 from sparklog.types import NO_OFFSET
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import TopicDeleteInvoked
+from tests.simulation.final_state import FinalLog, FinalState
+from tests.simulation.history import History, Write
 
 
 def check(history: History, final: FinalState) -> list[str]:

@@ -10,11 +10,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-from events import Fetched, HighWatermarkSeen, LogId
-from final_state import FinalState
-from history import History
-
-from checkers.promises import ACKS_ALL, Promises, promises_of
+from tests.simulation.checkers.promises import ACKS_ALL, Promises, promises_of
+from tests.simulation.events import Fetched, HighWatermarkSeen, LogId
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

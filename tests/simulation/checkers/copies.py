@@ -22,18 +22,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from events import (
-    BrokerDied,
-    ClusterBegun,
-    Committed,
-    ImageTaken,
-    LogId,
-    LogLost,
-    ReplicasOffline,
-    UncleanElectionAsked,
-)
-from history import NEVER, History
-
 from sparklog.metadata import (
     BrokerFenced,
     BrokerRegistered,
@@ -46,6 +34,17 @@ from sparklog.metadata import (
     TopicDeleted,
 )
 from sparklog.types import NO_NODE, ResourceType
+from tests.simulation.events import (
+    BrokerDied,
+    ClusterBegun,
+    Committed,
+    ImageTaken,
+    LogId,
+    LogLost,
+    ReplicasOffline,
+    UncleanElectionAsked,
+)
+from tests.simulation.history import NEVER, History
 
 DEFAULT_UNCLEAN_RECOVERY_MS = 30_000
 

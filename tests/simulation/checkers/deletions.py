@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from uuid import UUID
 
-from events import ConfigChangeInvoked, DeleteRecordsInvoked, LogId, RecordsDeleted
-from final_state import FinalState
-from history import NEVER, History
-
-from checkers.promises import Promises, promises_of
 from sparklog.types import NO_OFFSET
+from tests.simulation.checkers.promises import Promises, promises_of
+from tests.simulation.events import ConfigChangeInvoked, DeleteRecordsInvoked, LogId, RecordsDeleted
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import NEVER, History
 
 
 def check(history: History, final: FinalState) -> list[str]:

@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from events import LogId
-from final_state import FinalLog, FinalState
-from history import History
-
-from checkers.promises import promises_of
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import LogId
+from tests.simulation.final_state import FinalLog, FinalState
+from tests.simulation.history import History
 
 Records: TypeAlias = Iterable[tuple[int, bytes | None]]
 

@@ -8,13 +8,12 @@ recovery it was so when the ISR last had its size or a leader last lived, and ha
 from collections.abc import Iterator
 from uuid import UUID
 
-from events import Committed
-from final_state import FinalState
-from history import History
-
-from checkers.copies import Copies
-from checkers.promises import promises_of
 from sparklog.metadata import BrokerRegistered, BrokerRemoved
+from tests.simulation.checkers.copies import Copies
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import Committed
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

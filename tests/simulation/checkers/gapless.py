@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from events import Consumed, Fetched, LogId
-from final_state import FinalLog, FinalState
-from history import History
+from tests.simulation.events import Consumed, Fetched, LogId
+from tests.simulation.final_state import FinalLog, FinalState
+from tests.simulation.history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

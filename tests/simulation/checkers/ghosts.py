@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from events import LogId
-from final_state import FinalState
-from history import History, Write
+from tests.simulation.events import LogId
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History, Write
 
 
 def check(history: History, final: FinalState) -> list[str]:

@@ -7,13 +7,12 @@ answer still; it knows what has been so since before that.
 
 from collections.abc import Container, Iterator
 
-from events import Committed, MayStop, StopAsked
-from final_state import FinalState
-from history import History
-
-from checkers.copies import Copies
-from checkers.promises import Promises, promises_of
 from sparklog.metadata import BrokerRegistered, ControllerChanged
+from tests.simulation.checkers.copies import Copies
+from tests.simulation.checkers.promises import Promises, promises_of
+from tests.simulation.events import Committed, MayStop, StopAsked
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 #: Virtual time for which a replaced controller may go on, at most.
 REPLACED_MS = 10_000

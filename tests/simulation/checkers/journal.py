@@ -4,10 +4,9 @@ in another one.
 
 from collections.abc import Iterator
 
-from final_state import FinalState, JournalCommit
-from history import History
-
 from sparklog.metadata import ControllerChanged
+from tests.simulation.final_state import FinalState, JournalCommit
+from tests.simulation.history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

@@ -4,13 +4,12 @@ another one than the journal gave it.
 
 from collections.abc import Iterator
 
-from events import ReplicaSeen
-from final_state import FinalState
-from history import History
-
-from checkers.copies import Copies
-from checkers.promises import promises_of
 from sparklog.types import NO_NODE
+from tests.simulation.checkers.copies import Copies
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import ReplicaSeen
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

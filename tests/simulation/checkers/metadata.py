@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from uuid import UUID
 
-from events import (
+from sparklog.metadata import TopicCreated as TopicCreatedRecord
+from tests.simulation.events import (
     ConfigChangeEnded,
     ConfigChangeInvoked,
     TopicCreated,
@@ -11,10 +12,8 @@ from events import (
     TopicDeleteInvoked,
     TopicSeen,
 )
-from final_state import FinalState
-from history import History
-
-from sparklog.metadata import TopicCreated as TopicCreatedRecord
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

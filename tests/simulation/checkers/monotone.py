@@ -16,11 +16,10 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
-from events import EndListed, Fetched, LogId, TopicDeleteInvoked
-from final_state import FinalState
-from history import NEVER, History
-
-from checkers.promises import Promises, promises_of
+from tests.simulation.checkers.promises import Promises, promises_of
+from tests.simulation.events import EndListed, Fetched, LogId, TopicDeleteInvoked
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import NEVER, History
 
 
 class Seen(NamedTuple):

@@ -7,12 +7,11 @@ sequence numbers of an idempotent producer ascend without a gap.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from events import LogId
-from final_state import FinalLog, FinalState
-from history import History, Write
-
-from checkers.promises import promises_of
 from sparklog.types import MAX_INT32
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import LogId
+from tests.simulation.final_state import FinalLog, FinalState
+from tests.simulation.history import History, Write
 
 
 def check(history: History, final: FinalState) -> list[str]:

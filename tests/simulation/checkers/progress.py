@@ -2,9 +2,9 @@
 its replicas are in sync again.  What is drained has left, where there is room for it.
 """
 
-from events import Drained, Healed, InSync, Probed
-from final_state import FinalState
-from history import History
+from tests.simulation.events import Drained, Healed, InSync, Probed
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 #: Virtual time within which a write and its reading succeed after the healing.
 PROGRESS_MS = 60_000

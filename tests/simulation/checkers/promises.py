@@ -11,7 +11,10 @@ power counts too.  What the leader alone acknowledged may be gone with its leade
 from bisect import bisect_left
 from functools import lru_cache
 
-from events import (
+from sparklog.metadata import BrokerFenced, BrokerUnfenced
+from sparklog.types import NO_NODE
+from tests.simulation.checkers.copies import follow
+from tests.simulation.events import (
     BrokerDied,
     BrokerStopped,
     Committed,
@@ -22,11 +25,7 @@ from events import (
     TopicCreated,
     TopicCreateInvoked,
 )
-from history import NEVER, History, Write
-
-from checkers.copies import follow
-from sparklog.metadata import BrokerFenced, BrokerUnfenced
-from sparklog.types import NO_NODE
+from tests.simulation.history import NEVER, History, Write
 
 ACKS_ALL = -1
 

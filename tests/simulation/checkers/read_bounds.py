@@ -5,11 +5,16 @@ And what is within the bounds is there: a read below the high watermark gives so
 
 from collections.abc import Iterator
 
-from events import DeleteRecordsInvoked, FetchDamaged, Fetched, LogId, RecordsDeleted
-from final_state import FinalState
-from history import History
-
-from checkers.promises import promises_of
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import (
+    DeleteRecordsInvoked,
+    FetchDamaged,
+    Fetched,
+    LogId,
+    RecordsDeleted,
+)
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 
 def check(history: History, final: FinalState) -> list[str]:

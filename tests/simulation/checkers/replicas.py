@@ -5,11 +5,10 @@ And at the end, when all are in sync, each holds the whole partition.
 
 from collections.abc import Iterator
 
-from events import LogId, ReplicaSeen
-from final_state import FinalState
-from history import History
-
-from checkers.promises import promises_of
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.events import LogId, ReplicaSeen
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 #: Checksum of a batch and the broker that was seen to hold it, by base offset.
 Known = dict[int, tuple[int, int]]

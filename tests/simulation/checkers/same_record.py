@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from events import LogId
-from final_state import FinalState
-from history import History
-
-from checkers.promises import Promises, promises_of
+from tests.simulation.checkers.promises import Promises, promises_of
+from tests.simulation.events import LogId
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
 
 
 class Sight(NamedTuple):

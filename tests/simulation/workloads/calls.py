@@ -6,8 +6,6 @@ histories.  Topics are named by their ids, so an answer is about that very topic
 
 from collections.abc import Iterator, Mapping
 
-from events import LogId
-
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline
@@ -22,6 +20,7 @@ from sparklog.wire.protocol.produce import (
 )
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import iter_records
+from tests.simulation.events import LogId
 
 #: The first version of Produce that names topics by id.
 _TOPIC_IDS = 13

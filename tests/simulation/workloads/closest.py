@@ -7,8 +7,6 @@ when that replica refuses, or now and then.  Must not know how reads are checked
 import random
 from dataclasses import dataclass
 
-from events import Fetched, LogId
-
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check
 from sparklog.errors import ErrorCode, KafkaError, SparklogError
@@ -21,7 +19,8 @@ from sparklog.wire.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from workloads.consume import (
+from tests.simulation.events import Fetched, LogId
+from tests.simulation.workloads.consume import (
     TIMEOUT_S,
     Place,
     list_end,
@@ -30,7 +29,7 @@ from workloads.consume import (
     still_meant,
     tp_of,
 )
-from workloads.scene import Scene
+from tests.simulation.workloads.scene import Scene
 
 CONSUMER = -1
 

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from disk import HostDisk
-from final_state import FinalState, JournalCommit, NodeImage
-from log_reading import read_log
-
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.metadata.records import from_json
-from workloads import observe
-from workloads.scene import Scene
+from tests.simulation.disk import HostDisk
+from tests.simulation.final_state import FinalState, JournalCommit, NodeImage
+from tests.simulation.log_reading import read_log
+from tests.simulation.workloads import observe
+from tests.simulation.workloads.scene import Scene
 
 
 async def collect(scene: Scene, name: str) -> FinalState:

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from events import Committed
-
 from sparklog.metadata import (
     BrokerFenced,
     BrokerRegistered,
@@ -23,8 +21,9 @@ from sparklog.metadata.records import from_json
 from sparklog.storage_backends.base import Buffer
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
-from workloads import observe
-from workloads.scene import Scene
+from tests.simulation.events import Committed
+from tests.simulation.workloads import observe
+from tests.simulation.workloads.scene import Scene
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 

@@ -7,15 +7,14 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass
 
-from events import EndListed, FetchDamaged, Fetched, LogId
-
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
-from workloads.calls import records_of
-from workloads.scene import Scene
+from tests.simulation.events import EndListed, FetchDamaged, Fetched, LogId
+from tests.simulation.workloads.calls import records_of
+from tests.simulation.workloads.scene import Scene
 
 TIMEOUT_S = 4.0
 

@@ -6,7 +6,7 @@ Owns: which links, and their end at the latest when the run is over.  Must not k
 import random
 from collections.abc import Collection
 
-from workloads.scene import Scene
+from tests.simulation.workloads.scene import Scene
 
 #: Longest pauses between troubles, and longest troubles, in milliseconds of virtual time.
 CALM_MS = 3000

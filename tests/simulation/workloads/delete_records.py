@@ -5,13 +5,12 @@ Owns: up to where, and what an answer says.  Must not know how it is checked.
 
 import random
 
-from events import DeleteRecordsInvoked, LogId, RecordsDeleted
-
 from sparklog.client.admin import Admin
 from sparklog.errors import SparklogError
 from sparklog.types import NO_OFFSET
-from workloads.consume import list_end, tp_of
-from workloads.scene import Scene
+from tests.simulation.events import DeleteRecordsInvoked, LogId, RecordsDeleted
+from tests.simulation.workloads.consume import list_end, tp_of
+from tests.simulation.workloads.scene import Scene
 
 TIMEOUT_S = 5.0
 

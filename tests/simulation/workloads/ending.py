@@ -7,8 +7,13 @@ import asyncio
 import random
 from contextlib import suppress
 
-from checkers.copies import follow
-from events import (
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.data_client import DataClient
+from sparklog.client.replica_admin import ReplicaAdmin
+from sparklog.errors import SparklogError
+from sparklog.types import ElectionType
+from tests.simulation.checkers.copies import follow
+from tests.simulation.events import (
     Healed,
     InSync,
     LogId,
@@ -18,16 +23,10 @@ from events import (
     ProduceUnknown,
     UncleanElectionAsked,
 )
-from hosts import Loss
-
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.data_client import DataClient
-from sparklog.client.replica_admin import ReplicaAdmin
-from sparklog.errors import SparklogError
-from sparklog.types import ElectionType
-from workloads.consume import tp_of
-from workloads.nemesis import bring_back
-from workloads.scene import Scene, encoded
+from tests.simulation.hosts import Loss
+from tests.simulation.workloads.consume import tp_of
+from tests.simulation.workloads.nemesis import bring_back
+from tests.simulation.workloads.scene import Scene, encoded
 
 #: Virtual time after which a partition that does not work is given up.
 PROBE_TIMEOUT_S = 120.0

@@ -5,13 +5,12 @@ Owns: where a consumer is, and what its records say.  Must not know how they are
 
 import random
 
-from events import Consumed, LogId
-
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
 from sparklog.errors import SparklogError
 from sparklog.types import Isolation, TopicPartition
-from workloads.consume import tp_of
-from workloads.scene import Scene
+from tests.simulation.events import Consumed, LogId
+from tests.simulation.workloads.consume import tp_of
+from tests.simulation.workloads.scene import Scene
 
 POLL_S = 1.0
 #: A consumer is begun anew after so many polls, sometimes.

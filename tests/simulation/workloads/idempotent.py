@@ -8,16 +8,26 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass
 
-from events import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
-
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ErrorCode, SparklogError
-from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_once
-from workloads.produce import REFUSALS
-from workloads.scene import Scene, Values, encoded
+from tests.simulation.events import (
+    LogId,
+    ProduceAcked,
+    ProduceInvoked,
+    ProduceRefused,
+    ProduceUnknown,
+)
+from tests.simulation.workloads.calls import (
+    NoAnswerError,
+    NotSentError,
+    connect_leader,
+    produce_once,
+)
+from tests.simulation.workloads.produce import REFUSALS
+from tests.simulation.workloads.scene import Scene, Values, encoded
 
 TIMEOUT_S = 3.0
 IN_FLIGHT_MAX = 5

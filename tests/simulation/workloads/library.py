@@ -7,11 +7,10 @@ import asyncio
 import random
 from contextlib import suppress
 
-from events import LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
-
 from sparklog.client.producer import Delivered, Producer, ProducerOptions
 from sparklog.errors import SparklogError
-from workloads.scene import Scene, Values
+from tests.simulation.events import LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
+from tests.simulation.workloads.scene import Scene, Values
 
 DELIVERY_S = 8.0
 

@@ -9,13 +9,12 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from checkers.copies import Copies, follow
-from events import LogLost
-from history import NEVER
-from network import DELAY_S
-
 from sparklog.storage_backends.memory_nodes import FileNode, FolderNode
-from workloads.scene import Scene
+from tests.simulation.checkers.copies import Copies, follow
+from tests.simulation.events import LogLost
+from tests.simulation.history import NEVER
+from tests.simulation.network import DELAY_S
+from tests.simulation.workloads.scene import Scene
 
 #: Longest pause between two losses, in milliseconds of virtual time.
 CALM_MS = 4000

@@ -5,13 +5,12 @@ Owns: which replicas a partition is to have.  Must not know how they get there.
 
 import random
 
-from events import LogId
-
 from sparklog.client.admin import Admin
 from sparklog.errors import SparklogError
 from sparklog.types import ElectionType
-from workloads.consume import tp_of
-from workloads.scene import Scene
+from tests.simulation.events import LogId
+from tests.simulation.workloads.consume import tp_of
+from tests.simulation.workloads.scene import Scene
 
 CALM_MS = 3000
 TIMEOUT_S = 5.0

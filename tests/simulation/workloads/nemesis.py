@@ -10,16 +10,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from checkers.copies import follow
-from events import BrokerDied, BrokerStopped
-from history import NEVER
-from hosts import BrokerHost, Loss
-
 from sparklog.errors import SparklogError
-from workloads import moves
-from workloads.cuts import network
-from workloads.scene import Scene
-from workloads.torn import garble_unflushed
+from tests.simulation.checkers.copies import follow
+from tests.simulation.events import BrokerDied, BrokerStopped
+from tests.simulation.history import NEVER
+from tests.simulation.hosts import BrokerHost, Loss
+from tests.simulation.workloads import moves
+from tests.simulation.workloads.cuts import network
+from tests.simulation.workloads.scene import Scene
+from tests.simulation.workloads.torn import garble_unflushed
 
 #: Longest pauses between faults, and longest faults, in milliseconds of virtual time.
 CALM_MS = 3000

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from unittest.mock import patch
 from uuid import UUID
 
-from events import (
+from sparklog.executors.controller_link.lifecycle import BrokerLifecycle
+from sparklog.executors.partition import Effect
+from sparklog.executors.partition.partition import Partition
+from sparklog.executors.replica_manager.replica_manager import ReplicaManager
+from sparklog.metadata import ClusterImage
+from sparklog.types import NO_NODE, TopicPartition
+from sparklog.wire.protocol.private import BrokerHeartbeatResponse
+from tests.simulation.events import (
     HighWatermarkSeen,
     ImageTaken,
     LogId,
@@ -19,17 +26,9 @@ from events import (
     ReplicasOffline,
     StopAsked,
 )
-from hosts import BrokerHost
-
-from sparklog.executors.controller_link.lifecycle import BrokerLifecycle
-from sparklog.executors.partition import Effect
-from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.replica_manager import ReplicaManager
-from sparklog.metadata import ClusterImage
-from sparklog.types import NO_NODE, TopicPartition
-from sparklog.wire.protocol.private import BrokerHeartbeatResponse
-from workloads import platter
-from workloads.scene import Scene
+from tests.simulation.hosts import BrokerHost
+from tests.simulation.workloads import platter
+from tests.simulation.workloads.scene import Scene
 
 #: Virtual seconds between two looks.
 EVERY_S = 1.5

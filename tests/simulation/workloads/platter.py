@@ -9,11 +9,10 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from events import SeenBatch
-
 from sparklog.storage_backends.memory_disk import MemoryDisk
 from sparklog.storage_backends.memory_nodes import FileNode, FolderNode
 from sparklog.types import TopicPartition
+from tests.simulation.events import SeenBatch
 
 #: Of a batch: its base offset, its length behind these two, and its last offset delta.
 _HEAD = struct.Struct(">qi")

@@ -9,15 +9,25 @@ Owns: what such a client may conclude from an answer.  Must not know how it is c
 import asyncio
 import random
 
-from events import LogId, ProduceAcked, ProduceInvoked, ProduceRefused, ProduceUnknown
-
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline
 from sparklog.errors import ErrorCode
 from sparklog.types import Compression
-from workloads.calls import NoAnswerError, NotSentError, connect_leader, produce_several
-from workloads.scene import Scene, Values, encoded
+from tests.simulation.events import (
+    LogId,
+    ProduceAcked,
+    ProduceInvoked,
+    ProduceRefused,
+    ProduceUnknown,
+)
+from tests.simulation.workloads.calls import (
+    NoAnswerError,
+    NotSentError,
+    connect_leader,
+    produce_several,
+)
+from tests.simulation.workloads.scene import Scene, Values, encoded
 
 #: Codes that are answered before anything is written.
 REFUSALS = frozenset(

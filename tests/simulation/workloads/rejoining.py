@@ -9,16 +9,15 @@ import asyncio
 import random
 from contextlib import suppress
 
-from events import LogId
-from hosts import Loss
-
 from sparklog.errors import SparklogError
 from sparklog.executors.partition.partition import Partition
 from sparklog.types import NO_NODE
-from workloads.consume import tp_of
-from workloads.nemesis import bring_back
-from workloads.scaling import report_loss
-from workloads.scene import Scene
+from tests.simulation.events import LogId
+from tests.simulation.hosts import Loss
+from tests.simulation.workloads.consume import tp_of
+from tests.simulation.workloads.nemesis import bring_back
+from tests.simulation.workloads.scaling import report_loss
+from tests.simulation.workloads.scene import Scene
 
 CALM_MS = 2000
 #: How long a question takes on its way, in seconds.

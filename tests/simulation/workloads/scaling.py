@@ -10,9 +10,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from events import Drained
-from hosts import Loss
-
 from sparklog.client.admin import Admin
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check
@@ -26,8 +23,10 @@ from sparklog.wire.protocol.private import (
     ReportLossRequest,
 )
 from sparklog.wire.protocol.schema import Request
-from workloads.nemesis import bring_back, stop
-from workloads.scene import Scene
+from tests.simulation.events import Drained
+from tests.simulation.hosts import Loss
+from tests.simulation.workloads.nemesis import bring_back, stop
+from tests.simulation.workloads.scene import Scene
 
 CALM_MS = 1500
 LOOK_S = 0.2

@@ -10,15 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from events import LogId
-from history import History
-from world import EPOCH_MS, World
-
 from sparklog.driver.control_plane.control_plane import ControlPlane
 from sparklog.executors.broker import Broker
 from sparklog.metadata import PartitionImage
 from sparklog.types import NO_NODE, Compression
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.simulation.events import LogId
+from tests.simulation.history import History
+from tests.simulation.world import EPOCH_MS, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,10 @@ Owns: which settings, and what an answer says.  Must not know how it is checked.
 
 import random
 
-from events import ConfigChangeEnded, ConfigChangeInvoked
-
 from sparklog.client.admin import Admin
 from sparklog.errors import ErrorCode, KafkaError, SparklogError
-from workloads.scene import Scene, Topic
+from tests.simulation.events import ConfigChangeEnded, ConfigChangeInvoked
+from tests.simulation.workloads.scene import Scene, Topic
 
 TIMEOUT_S = 5.0
 #: What any topic takes; None takes the override away.

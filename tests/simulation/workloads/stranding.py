@@ -6,13 +6,12 @@ Owns: how that is brought about.  Must not know what may be lost by it.
 import random
 from contextlib import suppress
 
-from hosts import Loss
-
 from sparklog.errors import SparklogError
 from sparklog.types import NO_NODE
-from workloads.nemesis import bring_back
-from workloads.scaling import report_loss
-from workloads.scene import Scene
+from tests.simulation.hosts import Loss
+from tests.simulation.workloads.nemesis import bring_back
+from tests.simulation.workloads.scaling import report_loss
+from tests.simulation.workloads.scene import Scene
 
 CALM_MS = 2500
 TROUBLE_MS = 2500

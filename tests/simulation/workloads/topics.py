@@ -7,16 +7,21 @@ import random
 from contextlib import suppress
 from uuid import UUID
 
-from events import TopicCreated, TopicCreateInvoked, TopicDeleted, TopicDeleteInvoked, TopicSeen
-
 from sparklog.client.admin import Admin
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import TopicView
 from sparklog.client.deadline import Deadline
 from sparklog.errors import ErrorCode, KafkaError, SparklogError
-from workloads.consume import Place, read
-from workloads.produce import send_together
-from workloads.scene import Scene, Topic, Values
+from tests.simulation.events import (
+    TopicCreated,
+    TopicCreateInvoked,
+    TopicDeleted,
+    TopicDeleteInvoked,
+    TopicSeen,
+)
+from tests.simulation.workloads.consume import Place, read
+from tests.simulation.workloads.produce import send_together
+from tests.simulation.workloads.scene import Scene, Topic, Values
 
 TIMEOUT_S = 5.0
 

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from command_table import all_commands
 
 from sparklog import __version__
 from sparklog.cli.app import run
@@ -21,6 +20,7 @@ from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, enco
 from sparklog.types import Compression, Endpoint
 from sparklog.wire.records.builder import Record, encode_batch
 from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
+from tests.support.command_table import all_commands
 
 #: A port that nothing listens on: the discard port.
 NOBODY = "127.0.0.1:9"

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from small_cluster import SmallCluster, run_cluster
 
 from sparklog.client.admin import Admin, ConfigEntry
 from sparklog.client.blocking import BlockingClient
@@ -20,6 +19,7 @@ from sparklog.client.event_loop_thread import EventLoopThread
 from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from tests.unit.client.small_cluster import SmallCluster, run_cluster
 
 CREATE_TOPICS, FETCH = 19, 1
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from small_cluster import SmallCluster, run_cluster
 
 from sparklog.client import cluster_client as cluster_client_module
 from sparklog.client.cluster_client import ClusterClient, parse_bootstrap
@@ -16,14 +15,12 @@ from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
 from sparklog.types import Endpoint, OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from sparklog.wire.records.builder import decode_records
+from tests.support.batches import batch
+from tests.unit.client.small_cluster import SmallCluster, run_cluster
 
 FETCH, PRODUCE, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 1, 0, 2, 3, 22
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def batch(*values: bytes) -> bytes:
-    return encode_batch([Record(value=value, timestamp=1000) for value in values])
 
 
 def values(fetched: Fetched) -> list[tuple[int, bytes | None]]:

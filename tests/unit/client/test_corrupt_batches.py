@@ -4,8 +4,6 @@ import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
-from bombs import BOMB_RECORDS, bomb, peak_bytes
-from small_cluster import SmallCluster, run_cluster
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import Consumer, ConsumerOptions
@@ -13,6 +11,8 @@ from sparklog.errors import CorruptBatchError, ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.support.bombs import BOMB_RECORDS, bomb, peak_bytes
+from tests.unit.client.small_cluster import SmallCluster, run_cluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FETCH = 1

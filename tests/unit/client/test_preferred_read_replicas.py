@@ -1,7 +1,6 @@
 """Fetches from preferred read replicas, and the return to the leader (KIP-392)."""
 
 import pytest
-from small_cluster import SmallCluster, run_cluster
 
 from sparklog.client import preferred_read_replicas
 from sparklog.client.cluster_client import ClusterClient
@@ -13,6 +12,7 @@ from sparklog.client.preferred_read_replicas import PreferredReadReplicas, given
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, TopicPartition
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
+from tests.unit.client.small_cluster import SmallCluster, run_cluster
 
 FETCH = 1
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from small_cluster import SmallCluster, run_cluster
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
@@ -16,6 +15,7 @@ from sparklog.errors import ClosedError, ErrorCode, KafkaError
 from sparklog.types import Compression, OffsetSpec, TimestampType, TopicPartition
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import Record, encode_batch
+from tests.unit.client.small_cluster import SmallCluster, run_cluster
 
 FETCH, PRODUCE, INIT_PRODUCER_ID = 1, 0, 22
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

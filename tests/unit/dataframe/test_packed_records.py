@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packed_rows import SCHEMA
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe.options.options import PACKED_OPTION
@@ -34,6 +33,7 @@ from sparklog.wire.protocol.produce import MAX_VERSION, ScatteredRecords, encode
 from sparklog.wire.records.batch import BATCH_OVERHEAD
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
 from sparklog.wire.records.columns import encode_section
+from tests.support.packed_rows import SCHEMA
 
 TOPIC_ID = UUID(int=2**127 + 5)
 Rows = list[tuple[bytes | None, int, bytes | None]]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import has_ended, wait_for
 
 from sparklog.process import (
     Child,
@@ -18,6 +17,8 @@ from sparklog.process import (
     spawn_child,
     start_child,
 )
+from tests.support.running import has_ended
+from tests.support.waiting import wait_for
 
 FAKE = str(Path(__file__).with_name("fake_child.py"))
 

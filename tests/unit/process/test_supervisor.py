@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import has_ended, wait_for
 
 from sparklog.executors.supervisor.supervisor import (
     Supervisor,
@@ -19,6 +18,8 @@ from sparklog.executors.supervisor.supervisor import (
     run_task,
 )
 from sparklog.process import child_environment, python_command
+from tests.support.running import has_ended
+from tests.support.waiting import wait_for
 
 FAKE = str(Path(__file__).with_name("fake_child.py"))
 

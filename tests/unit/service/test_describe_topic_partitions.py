@@ -5,7 +5,6 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from small_node import FLIGHTS, HALF, ask_once, image
 
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
@@ -20,6 +19,7 @@ from sparklog.wire.protocol.messages.describe_topic_partitions import (
     ResponseCursor,
     TopicRequest,
 )
+from tests.unit.service.small_node import FLIGHTS, HALF, ask_once, image
 
 LED = DescribeTopicPartitionsResponsePartition(
     partition_index=0,

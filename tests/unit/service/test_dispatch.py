@@ -6,7 +6,6 @@ import struct
 from dataclasses import replace
 
 import pytest
-from small_node import HOST, ask, ask_once, run_node
 
 from sparklog.client.connection import Connection
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
@@ -33,6 +32,7 @@ from sparklog.wire.protocol.messages.init_producer_id import (
 from sparklog.wire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from sparklog.wire.protocol.private import NodeStatusRequest, NodeStatusResponse
 from sparklog.wire.protocol.schema import Request
+from tests.unit.service.small_node import HOST, ask, ask_once, run_node
 
 SECRET = b"s" * 32
 NAMED = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0-rc.1")

@@ -6,7 +6,6 @@ from collections import deque
 
 from hypothesis import given
 from hypothesis import strategies as st
-from small_node import FLIGHTS, image
 
 from sparklog.errors import DecodeError, FrameError
 from sparklog.service import (
@@ -30,6 +29,7 @@ from sparklog.wire.protocol.messages.find_coordinator import FindCoordinatorRequ
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from sparklog.wire.protocol.private import MemberHelloRequest, MemberProofRequest
 from sparklog.wire.protocol.schema import Request
+from tests.unit.service.small_node import FLIGHTS, image
 
 REQUESTS: tuple[Request, ...] = (
     ApiVersionsRequest(client_software_name="c", client_software_version="1"),

@@ -1,7 +1,5 @@
 """DescribeConfigs: the source of each setting."""
 
-from small_node import ask_once, image
-
 from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTINGS
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ClusterImage, ConfigChanged
@@ -15,6 +13,7 @@ from sparklog.wire.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from tests.unit.service.small_node import ask_once, image
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 

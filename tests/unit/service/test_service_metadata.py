@@ -4,7 +4,6 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from small_node import FLIGHTS, HALF, ask_once, image
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerRegistered, ClusterImage, PartitionImage, TopicCreated
@@ -22,6 +21,7 @@ from sparklog.wire.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tests.unit.service.small_node import FLIGHTS, HALF, ask_once, image
 
 NODES = (
     MetadataResponseBroker(node_id=1, host="host1", port=9001),

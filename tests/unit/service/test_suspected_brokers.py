@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
-from small_node import HOST, image, run_node
 
 from sparklog.client.connection import Connection
 from sparklog.errors import ErrorCode
@@ -23,6 +22,7 @@ from sparklog.wire.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tests.unit.service.small_node import HOST, image, run_node
 
 
 @dataclass

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_s3 import CONFLICT, FakeS3, serving
-from s3_server import S3Server
 
 from sparklog.driver.control_plane.journal import (
     CommitHeader,
@@ -22,6 +20,8 @@ from sparklog.metadata import BrokerIdAssigned, encode_records
 from sparklog.storage_backends import object_store, s3
 from sparklog.storage_backends.base import StorageBackend, file_half
 from sparklog.storage_backends.registry import open_backend
+from tests.support.s3_server import S3Server
+from tests.unit.storage.fake_s3 import CONFLICT, FakeS3, serving
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.unsent_responses import UnsentResponses
 from sparklog.types import Endpoint
 from sparklog.wire.framing.receive_memory import SPARES_BYTES_MAX
+from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 MIB = 2**20
@@ -73,11 +74,6 @@ async def ask(streams: Streams, payload: bytes) -> bytes:
     writer.write(framed(payload))
     size = int.from_bytes(await reader.readexactly(4), "big")
     return await reader.readexactly(size)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0)
 
 
 @pytest.fixture

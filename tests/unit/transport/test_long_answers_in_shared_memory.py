@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sparklog.slices import Slices
 from sparklog.transport import Answer, LongAnswer, Server, ServerConnection, ServerLimits, serve
 from sparklog.transport.slice_scheduler import TURN_UNITS
+from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 LONG, REQUEST_BYTES = b"long", 1000
@@ -35,13 +36,6 @@ class Echo:
             yield TURN_UNITS
         self.working -= 1
         return (LONG,)
-
-
-async def until(condition: object) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 async def overwrite(server: Server) -> None:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from bombs import BOMB_RECORDS, TINY, bomb, peak_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +30,7 @@ from sparklog.wire.records.record_slices import (
     whole_slice,
 )
 from sparklog.wire.records.record_starts import searched_records
+from tests.support.bombs import BOMB_RECORDS, TINY, bomb, peak_bytes
 
 CODECS = [Compression.NONE, Compression.GZIP, Compression.LZ4, Compression.ZSTD]
 

@@ -9,16 +9,6 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kio_bridge import (
-    EXAMPLES,
-    every_message,
-    kio_decode,
-    kio_encode,
-    kio_header,
-    kio_type,
-    to_kio,
-    values,
-)
 
 from sparklog.errors import DecodeError, ErrorCode
 from sparklog.wire.protocol import messages
@@ -48,6 +38,16 @@ from sparklog.wire.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from sparklog.wire.protocol.schema import Message, Request, Response
+from tests.unit.wire.kio_bridge import (
+    EXAMPLES,
+    every_message,
+    kio_decode,
+    kio_encode,
+    kio_header,
+    kio_type,
+    to_kio,
+    values,
+)
 
 EVERY_MESSAGE = every_message()
 EVERY_REQUEST = [(found, version) for found, version in EVERY_MESSAGE if issubclass(found, Request)]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from kio_bridge import EXAMPLES, kio_decode, kio_encode, kio_type, to_kio, values
 
 from sparklog.wire.protocol.codec import encode_response
 from sparklog.wire.protocol.fetch import (
@@ -21,6 +20,7 @@ from sparklog.wire.protocol.fetch import (
     records_view,
 )
 from sparklog.wire.protocol.messages.fetch import EpochEndOffset
+from tests.unit.wire.kio_bridge import EXAMPLES, kio_decode, kio_encode, kio_type, to_kio, values
 
 VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)
 SETTINGS = settings(

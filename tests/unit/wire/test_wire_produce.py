@@ -5,7 +5,6 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kio_bridge import EXAMPLES, kio_decode, kio_encode, kio_type, to_kio, values
 
 from sparklog.errors import DecodeError
 from sparklog.wire.protocol.codec import decode_request_header
@@ -23,6 +22,7 @@ from sparklog.wire.protocol.produce import (
     encode_produce_request,
     encode_produce_response,
 )
+from tests.unit.wire.kio_bridge import EXAMPLES, kio_decode, kio_encode, kio_type, to_kio, values
 
 VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)
 SETTINGS = settings(

@@ -1,0 +1,1 @@
+"""What tests of several packages use: clusters, wires, batches, waiting.  No test lies here."""

@@ -1,0 +1,131 @@
+"""Open files stay few, whatever is read and written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sparklog.errors import StorageError
+from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.log import Log
+from sparklog.executors.partition.producer_state import ProducerStateManager
+from sparklog.storage_backends.local import LocalBackend
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.types import TopicPartition
+from sparklog.wire.records.builder import decode_records
+from tests.unit.executors.log.log_fixtures import (
+    FOLDER,
+    SMALL,
+    Desk,
+    batch,
+    fill,
+    first_since,
+    headers_of,
+    read_all,
+)
+
+
+def open_log(half: LocalBackend, number: int, files: FileCache) -> Log:
+    partition = TopicPartition("many", number)
+    return Log.open(
+        half,
+        str(partition),
+        topic_partition=partition,
+        config=SMALL,
+        files=files,
+        producers=ProducerStateManager(partition),
+        now_ms=0,
+    )
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_many_logs_share_few_descriptors(tmp_path: Path) -> None:
+    half = LocalBackend(tmp_path)
+    files = FileCache(12)
+    before = descriptors()
+    logs = [open_log(half, number, files) for number in range(40)]
+    assert descriptors() == before
+    stored: list[bytes] = [b""] * len(logs)
+    for turn in range(30):
+        for number, log in enumerate(logs):
+            data = batch(turn, (turn + number,))
+            log.append([data], headers_of(data), 0)
+            stored[number] += data
+            assert len(files) <= 12
+    assert descriptors() <= before + 12
+    for number, log in enumerate(logs):
+        assert read_all(log) == decode_records(stored[number])
+        assert first_since(log, 5 + number).offset == 5  # type: ignore[union-attr]
+    assert descriptors() <= before + 12
+    for log in logs:
+        log.close(0)
+    assert (len(files), descriptors()) == (0, before)
+
+
+def test_the_least_recently_used_is_closed() -> None:
+    half = MemoryBackend()
+    for name in "abcd":
+        half.put(name, b"1234")
+    files = FileCache(3)
+    for name in "abcab":
+        files.handle(half, name, 4)
+    assert (len(files), files.opened_count) == (3, 3)
+    files.handle(half, "d", 4)
+    assert ["c" in files, "a" in files, "b" in files, "d" in files] == [False, True, True, True]
+    files.drop("a")
+    files.drop("a")
+    assert len(files) == 2
+    files.close()
+    assert len(files) == 0
+
+
+def test_a_file_that_shrank_under_the_log_is_noticed() -> None:
+    desk = Desk()
+    log = desk.open()
+    fill(log, 5)
+    name = desk.path(f"{0:020d}.log")
+    desk.files.close()
+    desk.half.truncate(name, 10)
+    with pytest.raises(StorageError, match="something else cut it"):
+        log.read(0, 100, end_offset=5)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_closed_log_does_not_touch_the_files_of_its_successor(clean: bool) -> None:
+    desk = Desk()
+    closed = desk.open()
+    fill(closed, 5)
+    closed.close(0, clean=clean)
+    desk.half.remove_folder(FOLDER)
+    successor = desk.open()
+    stored = b"".join(fill(successor, 9))
+    with pytest.raises(StorageError, match="was closed"):
+        closed.read(0, 100, end_offset=5)
+    assert desk.half.read(desk.path(f"{0:020d}.log")) == stored
+
+
+def test_the_rest_of_a_failed_write_is_cut_off_when_the_file_is_opened_again() -> None:
+    desk = Desk()
+    log = desk.open()
+    stored = b"".join(fill(log, 2))
+    name = desk.path(f"{0:020d}.log")
+    desk.files.close()
+    desk.half.append(name, b"rest of a write that failed")
+    stored += b"".join(fill(log, 1))
+    assert desk.half.read(name) == stored
+
+
+def test_the_rest_of_a_failed_write_is_cut_off_before_a_segment_is_sealed() -> None:
+    desk = Desk()
+    log = desk.open()
+    stored = b"".join(fill(log, 2))
+    name = desk.path(f"{0:020d}.log")
+    desk.half.append(name, b"rest of a write that failed")
+    log.roll(0)
+    fill(log, 1)
+    assert desk.half.read(name) == stored
+    log.close(0)
+    assert [record.offset for record in read_all(desk.open(clean=True))] == [0, 1, 2]

@@ -1,0 +1,129 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends.memory import MemoryBackend
+from tests.unit.executors.log.log_fixtures import (
+    Desk,
+    batch,
+    fill,
+    headers_of,
+    put,
+    read_all,
+    with_largest,
+)
+
+
+def test_whole_batches_go() -> None:
+    log = Desk().open()
+    for _ in range(4):
+        put(log, 1, 2, 3)
+    assert not log.truncate_to(12, 0)
+    assert log.truncate_to(11, 0)
+    assert log.log_end_offset == 9
+    assert log.truncate_to(6, 0)
+    assert log.log_end_offset == 6
+    assert [record.offset for record in read_all(log)] == list(range(6))
+    log.check_invariants()
+
+
+@settings(deadline=None, max_examples=50)
+@given(cut=st.integers(0, 80), again=st.integers(0, 80), flushed=st.booleans())
+def test_a_cut_log_goes_on_as_if_it_had_never_been_longer(
+    cut: int, again: int, flushed: bool
+) -> None:
+    desk, twin_desk = Desk(), Desk()
+    log, twin = desk.open(), twin_desk.open()
+    fill(log, 80)
+    if flushed:
+        log.flush(0)
+    log.truncate_to(cut, 0)
+    assert log.recovery_point == (cut if flushed else 0)
+    fill(twin, cut)
+    for either in (log, twin):
+        fill(either, again)
+        either.check_invariants()
+    assert read_all(log) == read_all(twin)
+    assert with_largest(log) == with_largest(twin)
+    log.close(0)
+    twin.close(0)
+    for name in twin_desk.names(".log"):
+        assert desk.half.read(desk.path(name)) == twin_desk.half.read(twin_desk.path(name))
+    assert desk.names(".log") == twin_desk.names(".log")
+
+
+def test_a_log_that_starts_over_owes_no_flush() -> None:
+    """One that was due all the time and had nothing to do would be tried without an end."""
+    log = Desk().open(flush_ms=1000)
+    put(log, 1, 2, 3)
+    log.truncate_fully_and_start_at(15, 0)
+    assert (log.flush_deadline_ms, log.recovery_point) == (None, 15)
+    put(log, 1)
+    assert log.flush_deadline_ms is not None
+
+
+def test_producers_and_epochs_go_back_too() -> None:
+    desk = Desk()
+    log = desk.open()
+    for sequence in range(60):
+        data = put(log, 1, producer_id=9, base_sequence=sequence, leader_epoch=sequence // 20)
+        for header in headers_of(data):
+            desk.producers.replay(header)
+    assert desk.producers.entries[9].last_sequence == 59
+    assert len(desk.names(".snapshot")) == len(log.segments) - 1 > 1
+    log.truncate_to(30, 0)
+    assert desk.producers.entries[9].last_sequence == 29
+    assert [(e.epoch, e.start_offset) for e in log.leader_epochs.entries] == [(0, 0), (1, 20)]
+    assert desk.half.read(desk.path("leader-epoch-checkpoint")) == b"0\n2\n0 0\n1 20\n"
+    assert all(int(name[:20]) <= 30 for name in desk.names(".snapshot"))
+    log.truncate_to(0, 0)
+    assert dict(desk.producers.entries) == {}
+    assert log.leader_epochs.latest_epoch == -1
+
+
+def test_a_log_can_start_over_at_any_offset() -> None:
+    desk = Desk()
+    log = desk.open()
+    fill(log, 50)
+    log.flush(0)
+    for offset in (1000, 3, 2**62):
+        log.truncate_fully_and_start_at(offset, 0)
+        state = (log.log_start_offset, log.log_end_offset, log.recovery_point, log.size)
+        assert state == (offset, offset, offset, 0)
+        assert desk.names(".log") == [f"{offset:020d}.log"]
+        assert desk.names(".snapshot") == []
+        put(log, 5)
+        assert [record.offset for record in read_all(log)] == [offset]
+    log.close(0)
+    log = desk.open(clean=True, log_start_offset=2**62)
+    assert log.log_end_offset == 2**62 + 1
+
+
+def test_a_cut_below_the_log_start_starts_over() -> None:
+    log = Desk().open()
+    fill(log, 50)
+    log.advance_log_start(30)
+    log.truncate_to(25, 0)
+    assert (log.log_start_offset, log.log_end_offset) == (25, 25)
+
+
+def test_a_cut_through_the_batch_of_the_log_start_moves_it_back() -> None:
+    log = Desk().open()
+    put(log, 1, 2, 3, 4)
+    log.advance_log_start(2)
+    log.truncate_to(3, 0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+
+
+def test_a_failed_cut_takes_the_log_offline() -> None:
+    backend = MemoryBackend()
+    log = Desk(half=backend).open()
+    fill(log, 10)
+    backend.faults.fail_next(operation="truncate")
+    with pytest.raises(StorageError):
+        log.truncate_to(5, 0)
+    assert log.offline is not None
+    data = batch(10)
+    with pytest.raises(StorageError, match="offline"):
+        log.append([data], headers_of(data), 0)
