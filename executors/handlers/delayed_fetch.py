@@ -18,8 +18,8 @@ from sparklog.wire.protocol.messages.fetch import FetchResponse
 
 #: Longest wait of a fetch; a client that asks for more gets this one.
 WAIT_MS_MAX: Final = 300_000
-#: How long a high watermark waits for records to go with.  Under load there always are some, and
-#: answers without any would be as many again.
+#: Maximum delay in ms of a new high watermark without records.  Under load records carry it, and
+#: responses of its own would double the traffic.
 HIGH_WATERMARK_WAIT_MS: Final = 5
 
 

@@ -79,9 +79,9 @@ class FetchContext(Protocol):
         """The session's id and the results that go into the answer, which is sent now."""
 
     def begin_slices(self, now_ms: int) -> Slices[int]:
-        """The fetch reads in slices, and its answer is sent in any case.  Returns the session's id.
+        """Start a read in slices, whose response is always sent.  Returns the session's id.
 
-        ``answer`` is not called then.
+        Do not call ``answer`` afterwards.
         """
 
     def is_answered(self, result: ReadResult) -> bool:

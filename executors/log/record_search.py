@@ -126,7 +126,7 @@ def _from_offset(
     except TooLargeError:
         raise _BeyondBudgetError(reached) from None
     except DecodeError:
-        pass  # the client that sent the batch had made the CRC of what cannot be read
+        pass  # the CRC is right: the client sent records that cannot be decoded
     budget.take(span.size)
 
 

@@ -156,7 +156,7 @@ class LogRecovery:
                     raise CorruptLogError(handle.path, scan.valid_size, scan.damage)
                 self._count(bytes_truncated=handle.size() - scan.valid_size)
                 handle.truncate(scan.valid_size)
-                # Else the tail may come back after the recovery point has passed this segment.
+                # After a crash the old tail could reappear below the recovery point.
                 handle.flush()
         finally:
             handle.close()

@@ -204,7 +204,7 @@ class Segment:
         if found is not None:
             handle = self.handle()
             handle.truncate(found.position)
-            # Else the tail may come back after the recovery point has passed this segment.
+            # After a crash the old tail could reappear below the recovery point.
             handle.flush()
             self.size = found.position
             self.damaged = [hole for hole in self.damaged if hole.end <= self.size]

@@ -38,12 +38,11 @@ class SegmentIndexes:
         self.interval_bytes = interval_bytes
         #: Bytes of the log file behind the batch of the last offset entry, that batch included.
         self.bytes_since_entry = 0
-        #: None: as the time index says.
+        #: None means that the time index has to be asked.
         self._largest: TimestampOffset | None = None
-        #: Bytes that each index may have; 0: sealed.
+        #: Maximum size of each index in bytes; 0 once the segment is sealed.
         self._size_max = 0
-        #: Whether ``largest``, and the whole time index, are known to be what the log says, and not
-        #: only what a file says.
+        #: Whether ``largest``, and the whole time index, were checked against the log file.
         self.largest_known = self.times_known = True
         #: What the indexes of a sealed segment say may not be on the disk yet.
         self.unflushed = False

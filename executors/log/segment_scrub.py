@@ -28,9 +28,9 @@ STEP_BYTES: Final = 1 << 20
 STEP_BATCHES: Final = 1000
 #: A check near an offset goes so much further than the index entry behind it.
 NEAR_BYTES: Final = 1 << 20
-#: So many index entries before an offset are tried as a begin; then the check begins at the start.
+#: Index entries before an offset that are tried as a start, before the start of the segment is.
 _ENTRIES_TRIED: Final = 8
-#: A range is made smaller by looking at every byte of so many, at most.
+#: Bytes, at most, that are searched one by one to make a damaged range smaller.
 _SEARCH_BYTES: Final = 4 << 20
 _MAGIC_AT: Final = 16
 

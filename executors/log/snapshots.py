@@ -88,9 +88,9 @@ class SnapshotFiles:
         self.offsets.remove(offset)
 
     def keep_between(self, first: int, end: int) -> None:
-        """Drop those that lead to no state of a log with these ends; for good.
+        """Delete the snapshots outside of [``first``, ``end``], durably.
 
-        One from above the end would come back when other batches have taken its offset.
+        A snapshot above the end would otherwise describe batches that newer batches have replaced.
         """
         outside = [offset for offset in self.offsets if not first <= offset <= end]
         for offset in outside:

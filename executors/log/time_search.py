@@ -135,9 +135,8 @@ def _first_in(
 
 
 def _position_of(segment: Segment, timestamp: int, start_offset: int) -> int | None:
-    """Before this position no record from ``start_offset`` on is at or above ``timestamp``.
-
-    None: there is none in the segment.  Wants ``times_known``.
+    """The position in bytes at which a search begins: no earlier record from ``start_offset`` on is
+    at or above ``timestamp``.  None when the segment has no such record.  Requires ``times_known``.
     """
     before, after = segment.time_index.lookup(timestamp)
     first = max(before.offset, start_offset)

@@ -52,7 +52,10 @@ class LogTruncation:
         return offset <= max(log_start_offset, self._segments[0].base_offset)
 
     def announce(self, offset: int, log_start_offset: int, *, start_over: bool) -> int:
-        """Lower the recovery point as far as the truncation may; the log start until it is made."""
+        """Lower the recovery point to the lowest end that the truncation may leave.
+
+        Returns the log start offset to use until the truncation ends.
+        """
         self._log_start_before = log_start_offset
         if start_over or self.drops_everything(offset, log_start_offset):
             log_start_offset = min(log_start_offset, offset)
@@ -62,7 +65,7 @@ class LogTruncation:
         return log_start_offset
 
     def conclude(self, log_start_offset: int) -> int:
-        """The truncation is over, made or not; the log start from now on."""
+        """End the truncation, completed or abandoned.  Returns the log start offset from now on."""
         return self._log_start_before if self._flush.forget_cut() else log_start_offset
 
     def truncate_to(self, offset: int, config: TopicConfig, now_ms: int) -> None:

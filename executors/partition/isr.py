@@ -6,7 +6,7 @@ logs, requests or clocks.
 
 The controller may have made a pending change until the leader knows that it was refused. Therefore
 the high watermark waits for the *maximal* ISR: the committed ISR and the replicas that are proposed
-to join it. A replica that is proposed to leave stays until the controller has answered.
+to join it. A replica that is proposed to leave stays until the cluster image shows the smaller ISR.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,8 @@
 """Replication between brokers.
 
-Owns: the fetcher manager and its fetchers, the fetch state of each follower, AlterPartition
-requests, and the repair of damaged ranges from other replicas.  Must not know clients.
+Owns: the fetcher manager and its fetchers, the fetch state of each followed partition,
+AlterPartition requests, and the repair of damaged ranges from other replicas.  Must not know
+clients.
 """
 
 from sparklog.executors.replication.replication import Replication

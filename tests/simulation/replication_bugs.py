@@ -172,9 +172,9 @@ def copy_a_lost_log_under_the_same_leader_epoch() -> list[Patch]:
         return real(self, topic_partition, state)
 
     def same_epoch(
-        before: PartitionImage, broker_id: int, rules: Rules, *, is_news: bool = False
+        before: PartitionImage, broker_id: int, rules: Rules, *, is_newly_lost: bool = False
     ) -> Settled:
-        del is_news
+        del is_newly_lost
         return elections.replica_lost(before, broker_id, rules)
 
     return [

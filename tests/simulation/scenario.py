@@ -224,8 +224,8 @@ def _remembered(scene: Scene) -> Iterator[None]:
             scene.brokers.append(self)
 
     with (
-        patch("hosts.ControlPlane", RememberedControlPlane),
-        patch("hosts.Broker", RememberedBroker),
+        patch("tests.simulation.hosts.ControlPlane", RememberedControlPlane),
+        patch("tests.simulation.hosts.Broker", RememberedBroker),
         commits.noted(scene),
         observe.high_watermarks(scene),
         observe.stops(scene),

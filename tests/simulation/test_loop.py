@@ -84,7 +84,7 @@ def test_virtual_time_has_a_limit_and_spinning_too(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Stalled, match="5 s of virtual time are over"):
         loop.run_until_complete(for_ever(1))
     end(loop)
-    monkeypatch.setattr("loop.STEPS_AT_ONCE_MAX", 1_000)
+    monkeypatch.setattr("tests.simulation.loop.STEPS_AT_ONCE_MAX", 1_000)
     loop = new_loop()
     with pytest.raises(Stalled, match="spins at 0"):
         loop.run_until_complete(for_ever(0))
