@@ -117,8 +117,12 @@ def test_the_only_replica_refuses_reads_and_writes(
         assert wire.fetch(topic)[0] == ErrorCode.KAFKA_STORAGE_ERROR
     assert not list(leader_home(cluster, leader).glob(f"{topic}-0.*-lost"))
     logs = cluster.served.data_dir / "logs"
-    said = "".join(path.read_text(errors="replace") for path in logs.iterdir())
-    assert f"lost.logs.accept={topic}-0" in said
+
+    def said() -> str:
+        return "".join(path.read_text(errors="replace") for path in logs.iterdir())
+
+    # The first error may be a sign of the loss, which the broker finds and reports a moment later.
+    cluster.until(lambda: f"lost.logs.accept={topic}-0" in said(), AWAY_SECONDS_MAX)
 
 
 def leader_home(cluster: AttackedCluster, node: Node) -> Path:
