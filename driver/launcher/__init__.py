@@ -3,17 +3,24 @@
 Owns: engines, Spark jobs, the fleet of brokers, spare supervisors, the allocation of executor
 slots, and the control plane's child process.  Must not know how the control plane or a broker works
 inside.
+
+Names load on first use (PEP 562): Spark's Python workers import the modules that ship and probe
+sparklog's code, and nothing else of this package.
 """
 
-from sparklog.driver.launcher.engines import Engine, ProcessEngine
-from sparklog.driver.launcher.java import require_java
-from sparklog.driver.launcher.launcher import Launcher, LaunchOptions
-from sparklog.driver.launcher.member_calls import ClusterMemberCalls
-from sparklog.driver.launcher.racks import Racks
-from sparklog.driver.launcher.sigint import SigintGuard
-from sparklog.driver.launcher.spark_engine import SparkEngine, spark_context
-from sparklog.driver.launcher.spark_internals import is_stopped
-from sparklog.driver.launcher.worker_python import require_worker_python
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparklog.driver.launcher.engines import Engine, ProcessEngine
+    from sparklog.driver.launcher.java import require_java
+    from sparklog.driver.launcher.launcher import Launcher, LaunchOptions
+    from sparklog.driver.launcher.member_calls import ClusterMemberCalls
+    from sparklog.driver.launcher.racks import Racks
+    from sparklog.driver.launcher.sigint import SigintGuard
+    from sparklog.driver.launcher.spark_engine import SparkEngine, spark_context
+    from sparklog.driver.launcher.spark_internals import is_stopped
+    from sparklog.driver.launcher.worker_python import require_worker_python
 
 __all__ = [
     "ClusterMemberCalls",
@@ -29,3 +36,28 @@ __all__ = [
     "require_worker_python",
     "spark_context",
 ]
+
+_HOME = {
+    "ClusterMemberCalls": "member_calls",
+    "Engine": "engines",
+    "LaunchOptions": "launcher",
+    "Launcher": "launcher",
+    "ProcessEngine": "engines",
+    "Racks": "racks",
+    "SigintGuard": "sigint",
+    "SparkEngine": "spark_engine",
+    "is_stopped": "spark_internals",
+    "require_java": "java",
+    "require_worker_python": "worker_python",
+    "spark_context": "spark_engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

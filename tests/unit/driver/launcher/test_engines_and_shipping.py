@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from sparklog.driver import launcher
 from sparklog.driver.launcher.engines import Job, JobLost, ProcessEngine
 from sparklog.driver.launcher.needed_modules import needed_modules
 from sparklog.driver.launcher.shipping import fingerprint, write_archive
@@ -291,3 +292,26 @@ def test_payloads_are_not_in_the_log_of_calls_to_the_jvm(caplog: pytest.LogCaptu
         other.join()
     calls.debug("a later call")
     assert caplog.messages == ["another thread's call", "a later call"]
+
+
+def test_spark_s_workers_import_little_of_the_launcher() -> None:
+    """They probe and ship sparklog's code: no client, no transport, no hooks at a fork."""
+    code = (
+        "import sys, sparklog.driver.launcher.python_probe, sparklog.driver.launcher.shipping\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('sparklog.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == [
+        "sparklog.driver",
+        "sparklog.driver.launcher",
+        "sparklog.driver.launcher.python_probe",
+        "sparklog.driver.launcher.shipping",
+    ]
+
+
+def test_every_name_of_the_launcher_loads() -> None:
+    assert all(getattr(launcher, name) for name in launcher.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = launcher.no_such_name
