@@ -37,7 +37,7 @@ from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_scrub import SegmentScrub
 from sparklog.executors.log.segment_stats import Measuring
-from sparklog.executors.log.steps import Steps, T, run_through
+from sparklog.executors.log.steps import Steps, run_through
 from sparklog.executors.log.txn_index import AbortedTxn
 
 __all__ = [
@@ -62,7 +62,6 @@ __all__ = [
     "SegmentScrub",
     "Steps",
     "Suspicion",
-    "T",
     "UnfitBatchError",
     "decode_offsets",
     "decode_partition_metadata",

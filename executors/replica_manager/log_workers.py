@@ -8,11 +8,14 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sparklog.errors import SparklogError
-from sparklog.executors.log import Log, Measuring, Steps, T
+from sparklog.executors.log import Log, Measuring, Steps
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
+
+T = TypeVar("T")
 
 #: Measuring pauses this many times as long as it works: requests come first.
 PAUSE_FACTOR = 3
