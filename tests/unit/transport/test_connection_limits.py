@@ -25,12 +25,10 @@ from sparklog.transport.channel import UNSENT_BYTES_MAX
 from sparklog.transport.idle import IDLE_CHECKS
 from sparklog.transport.over_limit import OverLimitConnections
 from sparklog.types import Endpoint
+from tests.unit.transport.running_server import HOST, Handler, run_with_server
 
-HOST = "127.0.0.1"
 #: Long enough that no timer fires during a test.
 NEVER_MS = 3_600_000
-
-Handler = Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]
 
 
 def echo(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
@@ -43,16 +41,7 @@ def run(
     handler: Handler = echo,
     over_limit_handler: Handler | None = None,
 ) -> None:
-    async def main() -> None:
-        server = await serve(HOST, 0, handler, limits=limits, over_limit_handler=over_limit_handler)
-        try:
-            async with asyncio.timeout(60):
-                await test(server)
-        finally:
-            await server.close(1.0)
-        assert server.connections == set()
-
-    asyncio.run(main())
+    run_with_server(test, handler, limits=limits, over_limit_handler=over_limit_handler)
 
 
 async def client_of(server: Server) -> ClientConnection:

@@ -17,19 +17,18 @@ from sparklog.transport import (
     ServerLimits,
     connect,
     memory_pool,
-    serve,
 )
 from sparklog.transport import server_connection as connection_module
 from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.unsent_responses import UnsentResponses
 from sparklog.types import Endpoint
 from sparklog.wire.framing.receive_memory import SPARES_BYTES_MAX
+from tests.support.raw_wire import framed
 from tests.support.waiting import until
+from tests.unit.transport.running_server import HOST, Handler, run_with_server
 
-HOST = "127.0.0.1"
 MIB = 2**20
 
-Handler = Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -39,30 +38,22 @@ def size_of(_connection: ServerConnection, frames: deque[memoryview]) -> Sequenc
     return ((b"%d %r" % (len(frame), bytes(set(frame))),),)
 
 
-def framed(payload: bytes) -> bytes:
-    return len(payload).to_bytes(4, "big") + payload
-
-
 def run(
     test: Callable[[Server], Awaitable[None]],
     limits: ServerLimits | None = None,
     handler: Handler = size_of,
 ) -> None:
-    async def main() -> None:
-        server = await serve(HOST, 0, handler, limits=limits, over_limit_handler=handler)
-        try:
-            async with asyncio.timeout(60):
-                await test(server)
-        finally:
-            await server.close(1.0)
-        assert server.connections == set()
-        assert server.memory.requests.held_bytes == 0
-        assert server.memory.requests.waiting == 0
-        assert server.memory.answers.total_bytes == 0
-        assert server.memory._timer is None
-        assert server.memory.receive.spares_bytes <= SPARES_BYTES_MAX
+    run_with_server(
+        test, handler, limits=limits, over_limit_handler=handler, check_closed=holds_nothing
+    )
 
-    asyncio.run(main())
+
+def holds_nothing(server: Server) -> None:
+    assert server.memory.requests.held_bytes == 0
+    assert server.memory.requests.waiting == 0
+    assert server.memory.answers.total_bytes == 0
+    assert server.memory._timer is None
+    assert server.memory.receive.spares_bytes <= SPARES_BYTES_MAX
 
 
 async def open_streams(server: Server) -> Streams:

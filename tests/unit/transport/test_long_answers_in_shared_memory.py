@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from sparklog.slices import Slices
 from sparklog.transport import Answer, LongAnswer, Server, ServerConnection, ServerLimits, serve
 from sparklog.transport.slice_scheduler import TURN_UNITS
+from tests.support.raw_wire import framed
 from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 LONG, REQUEST_BYTES = b"long", 1000
-
-
-def framed(payload: bytes) -> bytes:
-    return len(payload).to_bytes(4, "big") + payload
 
 
 class Echo:
