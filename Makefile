@@ -79,8 +79,8 @@ bench-check: $(STAMP) ## fail if a ratio of the last run is worse than the recor
 bench-quick: $(STAMP) ## the speed ratios, a few of them beside Apache Kafka, under five minutes
 	$(BIN)/python -m benchmarks.quick
 
-crash: $(STAMP) ## crash CASES logs from seed START on, and look what is left of them
-	$(BIN)/python -m tests.unit.executors.log.log_life --cases $(or $(CASES),1000) --start $(or $(START),0)
+crash: $(STAMP) ## crash CASES logs and CASES cleanings from seed START on, and look what is left of them
+	$(BIN)/python -m tests.unit.executors.log.log_crashes --cases $(or $(CASES),1000) --start $(or $(START),0)
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache

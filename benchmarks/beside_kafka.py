@@ -40,6 +40,9 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "failover": ("failover", "beside_kafka", ("kills",)),
     "partitions": ("kafka_cost", "partitions", _COSTS),
     "brokers": ("kafka_cost", "brokers", _COSTS),
+    "compaction": ("compaction", "beside_kafka", ("long_rounds", "log_records")),
+    "small-requests": ("small_requests", "small_requests", ("rounds",)),
+    "groups": ("groups", "beside_kafka", ("rounds", "messages")),
     "reads": ("kafka_dataframes", "reads", ("rounds", "rows")),
     "writes": ("kafka_dataframes", "writes", ("rounds", "rows")),
 }

@@ -115,7 +115,7 @@ class _Broker:
 
     client: BlockingClient
     pid: int
-    folder: Path
+    log_dir: Path
 
     @contextmanager
     def topic(self, partitions: int) -> Iterator[Endpoint]:
@@ -133,7 +133,7 @@ class _Broker:
             yield client.metadata([]).nodes[leader]
         finally:
             client.admin.delete_topics([TOPIC])
-            while any(self.folder.glob(f"{TOPIC}-*")):
+            while any(self.log_dir.glob(f"{TOPIC}-*")):
                 time.sleep(_LOOK_S)
 
 

@@ -60,17 +60,22 @@ class Pair:
 
 
 @contextmanager
-def pair(count: int) -> Iterator[Pair]:
-    """Run both kinds with their defaults, at the same time; only one has work at any time."""
+def pair(count: int, same: Mapping[str, str] = {}) -> Iterator[Pair]:
+    """Run both kinds at the same time; only one has work at any time.
+
+    They have their defaults, but for the settings that are the ``same`` on both sides.
+    """
     replicas = str(count)
+    options = [word for name, value in same.items() for word in ("--set", f"{name}={value}")]
     settings = {
+        **same,
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
     }
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
         kafka((folder := Path(name)) / "kafka", count, heap=HEAP, settings=settings) as theirs,
-        serve(folder / "ours", count) as served,
+        serve(folder / "ours", count, *options) as served,
     ):
         process = psutil.Process(served.pid)
         nodes = tuple(theirs.pid(node) for node in theirs.nodes)

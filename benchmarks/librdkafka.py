@@ -65,6 +65,33 @@ def consume(bootstrap: str, topic: str, partitions: int, *, messages: int) -> fl
     consumer.list_topics(topic, _PATIENCE_S)
     began = time.perf_counter()
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    _receive(consumer, messages)
+    taken = time.perf_counter() - began
+    consumer.close()
+    return taken
+
+
+def consume_with_group(bootstrap: str, topic: str, group: str, *, messages: int) -> float:
+    """Return the seconds from the assignment to the last of ``messages`` messages.
+
+    The only member of a new group; it commits as by default.  See ``consume`` for its pauses.
+    """
+    settings = {
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": True,
+        "fetch.queue.backoff.ms": 1,
+    }
+    consumer = _consumer(bootstrap, settings)
+    assigned: list[float] = []
+    consumer.subscribe([topic], on_assign=lambda *_: assigned.append(time.perf_counter()))
+    _receive(consumer, messages)
+    taken = time.perf_counter() - assigned[0]
+    consumer.close()
+    return taken
+
+
+def _receive(consumer: Consumer, messages: int) -> None:
     seen, last = 0, time.monotonic()
     while seen < messages:
         found = consumer.consume(min(_MESSAGES_AT_ONCE, messages - seen), _CALL_S)
@@ -72,9 +99,6 @@ def consume(bootstrap: str, topic: str, partitions: int, *, messages: int) -> fl
         if found:
             last = time.monotonic()
         assert time.monotonic() < last + _PATIENCE_S, f"only {seen} of {messages} messages came"
-    taken = time.perf_counter() - began
-    consumer.close()
-    return taken
 
 
 def latencies(

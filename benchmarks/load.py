@@ -32,6 +32,9 @@ class Caller:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     def call(self, frame: bytes) -> bytes:

@@ -91,14 +91,14 @@ def take_turns(
     before the next run begins, so that no side waits for the other side's work.
     """
 
-    def settled(run: Callable[[], Sequence[float]]) -> Sequence[float]:
+    def run_after_sync(run: Callable[[], Sequence[float]]) -> Sequence[float]:
         os.sync()
         return run()
 
     if warm:
-        settled(ours)
-        settled(kafka)
-    pairs = [(settled(ours), settled(kafka)) for _ in range(rounds)]
+        run_after_sync(ours)
+        run_after_sync(kafka)
+    pairs = [(run_after_sync(ours), run_after_sync(kafka)) for _ in range(rounds)]
     return [
         Measured(
             figure=figure,

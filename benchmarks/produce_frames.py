@@ -38,12 +38,12 @@ def batch_of_16_kb() -> bytes:
     raise AssertionError("no batch of this size")
 
 
-def produce_frame(number: int, batch: bytes, *, acks: int = 1) -> bytes:
+def produce_frame(number: int, batch: bytes, *, acks: int = 1, topic: str = TOPIC) -> bytes:
     part = PartitionProduceData(index=number, records=batch)
     request = ProduceRequest(
         acks=acks,
         timeout_ms=10_000,
-        topic_data=(TopicProduceData(name=TOPIC, partition_data=(part,)),),
+        topic_data=(TopicProduceData(name=topic, partition_data=(part,)),),
     )
     return framed(b"".join(encode_produce_request(LAST_NAMED, 1, CLIENT, request)))
 

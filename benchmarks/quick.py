@@ -17,7 +17,7 @@ from benchmarks.harness import Row, report
 
 PARTS = ("broker", "partitions", "dataframe", "kafka_quick")
 #: Parts that are measured only when ``--only`` names them.
-LONG_PARTS = ("scaling", "replication", "failover", "control_plane")
+LONG_PARTS = ("consumer", "scaling", "replication", "failover", "control_plane", "groups")
 
 
 def main() -> int:

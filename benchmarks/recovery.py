@@ -90,10 +90,10 @@ def _recover(folder: Path, segments: int) -> tuple[float, int]:
     return seconds, scanned
 
 
-def _write_segment(folder: Path, base_offset: int, crc: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def _write_segment(partition_dir: Path, base_offset: int, crc: int) -> None:
+    partition_dir.mkdir(parents=True, exist_ok=True)
     offsets, times = bytearray(), bytearray()
-    with (folder / f"{base_offset:020d}.log").open("wb") as log:
+    with (partition_dir / f"{base_offset:020d}.log").open("wb") as log:
         for number in range(_BATCHES):
             log.seek(number * _BATCH_BYTES)
             log.write(_packed(base_offset + number, crc))
@@ -101,11 +101,11 @@ def _write_segment(folder: Path, base_offset: int, crc: int) -> None:
                 offsets += OffsetIndex.ENTRY.pack(number, number * _BATCH_BYTES)
         log.truncate(_SEGMENT_BYTES)
     times += TimeIndex.ENTRY.pack(_TIMESTAMP, 0)
-    (folder / f"{base_offset:020d}.index").write_bytes(offsets)
-    (folder / f"{base_offset:020d}.timeindex").write_bytes(times)
-    (folder / f"{base_offset:020d}.snapshot").write_bytes(encode_snapshot([]))
+    (partition_dir / f"{base_offset:020d}.index").write_bytes(offsets)
+    (partition_dir / f"{base_offset:020d}.timeindex").write_bytes(times)
+    (partition_dir / f"{base_offset:020d}.snapshot").write_bytes(encode_snapshot([]))
     checkpoint = encode_epochs([EpochEntry(0, 0)])
-    (folder / EPOCH_CHECKPOINT).write_bytes(checkpoint)
+    (partition_dir / EPOCH_CHECKPOINT).write_bytes(checkpoint)
 
 
 def _packed(offset: int, crc: int) -> bytes:

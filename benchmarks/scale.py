@@ -24,10 +24,17 @@ class Scale:
         """Messages per run for the cost of partitions and brokers, which takes many runs."""
         return self.messages // 4
 
+    @property
+    def long_rounds(self) -> int:
+        """Rounds of a part whose single run takes half a minute."""
+        return min(self.rounds, 3)
+
     def words(self, *names: str) -> str:
         """The fields of the scale that a part uses, in words."""
         said = {
             "rows": f"{self.rows:,} rows",
+            "long_rounds": f"{self.long_rounds} rounds in turns",
+            "log_records": f"a log of {self.rows:,} records of 100 bytes",
             "messages": f"{self.messages:,} messages of 100 bytes, as many bytes of larger ones",
             "cost_messages": f"{self.cost_messages:,} messages of 100 bytes",
             "rounds": f"{self.rounds} rounds in turns after a warm-up",

@@ -17,6 +17,7 @@ TITLES = {
     "failover": "Failover",
     "partitions": "Cost against partitions",
     "brokers": "Cost against brokers",
+    "compaction": "Compaction",
     "reads": "DataFrames, reads",
     "writes": "DataFrames, writes",
 }

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.controller_link import Allocate, ProducerIds
+from sparklog.executors.coordinator import CoordinatorRuntime
 from sparklog.executors.handlers import (
     delete_records,
     describe_log_dirs,
@@ -18,11 +19,14 @@ from sparklog.executors.handlers import (
     list_offsets,
     offset_for_leader_epoch,
     produce,
+    read_clean_offset,
     report_damage,
     stop_node,
 )
 from sparklog.executors.handlers.forward import Forward
 from sparklog.executors.handlers.forward import handlers as forward_handlers
+from sparklog.executors.handlers.group_apis import handlers as group_handlers
+from sparklog.executors.handlers.group_requests import GroupRequests
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service import (
     describe_cluster,
@@ -59,11 +63,14 @@ def broker_handlers(
     allocate_producer_ids: Allocate,
     ask_to_stop: Callable[[str], None],
     status: Callable[[], Mapping[str, Any]],
+    group_runtime: CoordinatorRuntime,
+    create_internal_topic: find_coordinator.CreateInternalTopic,
 ) -> list[ApiHandler]:
     """All handlers of a broker.
 
     ``settings`` are those that the broker was started with; ``status`` makes the answer to
-    NodeStatus; ``ask_to_stop`` takes the reason of the stop.
+    NodeStatus; ``ask_to_stop`` takes the reason of the stop; ``create_internal_topic`` asks the
+    controller for the topic of the group coordinators.
     """
     create_topic = _topic_creator(forward) if auto_create else None
     return [
@@ -71,7 +78,8 @@ def broker_handlers(
         fetch.handler(replica_manager),
         list_offsets.handler(replica_manager),
         metadata.handler(lambda: replica_manager.image, create_topic, suspected_brokers),
-        find_coordinator.handler(),
+        find_coordinator.handler(lambda: replica_manager.image, create_internal_topic),
+        *group_handlers(GroupRequests(group_runtime, lambda: replica_manager.image)),
         *forward_handlers(forward),
         delete_records.handler(replica_manager),
         init_producer_id.handler(ProducerIds(allocate_producer_ids)),
@@ -88,6 +96,7 @@ def broker_handlers(
         ),
         *members.handlers(secret, random_bytes),
         report_damage.handler(replica_manager),
+        read_clean_offset.handler(replica_manager),
         stop_node.handler(ask_to_stop),
         node_status.handler(status),
     ]

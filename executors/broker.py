@@ -28,34 +28,39 @@ from sparklog.executors.apis import broker_handlers
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.broker_status import broker_status
 from sparklog.executors.broker_stop import cancel, cancel_when_stalled, hand_over, leave_log_dirs
+from sparklog.executors.cleaner import LogCleaner
 from sparklog.executors.controller_link import BrokerIdentity, BrokerLifecycle
+from sparklog.executors.coordinator import CoordinatorRuntime
+from sparklog.executors.groups import GroupConfig, GroupStateMachine
 from sparklog.executors.log_dirs import BrokerStartError, LogDirs, lock_log_dirs, open_data_dirs
 from sparklog.executors.replica_manager import (
     BrokerMetrics,
     LogEndReports,
     ReplicaManager,
-    clean_up,
+    apply_retention,
+    close_idle_files,
     expire_producers,
-    offline_replicas,
     purge_deleted,
     synchronous,
 )
 from sparklog.executors.replication import Replication
 from sparklog.metadata import ClusterImage
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.process import descriptors_max
 from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.service.dispatch import Dispatcher
 from sparklog.service.handler import ApiHandler
-from sparklog.service.settings import server_limits
+from sparklog.service.settings import open_files_max, server_limits
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.transport import Server, serve
-from sparklog.types import Endpoint
+from sparklog.types import Compression, Endpoint
 
 LOCK_RETRY_S = 0.1
 CONNECT_TIMEOUT_S = 5.0
 DRAIN_S = 5.0
 PURGE_S = 30.0
 OPEN_AGAIN_S = 10.0
+IDLE_FILES_S = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +88,8 @@ class Broker:
         self._log_dirs: LogDirs | None = None
         self._replica_manager: ReplicaManager | None = None
         self._replication: Replication | None = None
+        self._group_runtime: CoordinatorRuntime | None = None
+        self._log_cleaner: LogCleaner | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
         self._reports: LogEndReports
@@ -110,6 +117,21 @@ class Broker:
     def replication(self) -> Replication:
         assert self._replication is not None
         return self._replication
+
+    @property
+    def coordinators(self) -> tuple[CoordinatorRuntime, ...]:
+        """The runtimes of this broker's coordinators; none while the start has not come to them."""
+        return () if self._group_runtime is None else (self._group_runtime,)
+
+    @property
+    def group_runtime(self) -> CoordinatorRuntime:
+        assert self._group_runtime is not None
+        return self._group_runtime
+
+    @property
+    def log_cleaner(self) -> LogCleaner:
+        assert self._log_cleaner is not None
+        return self._log_cleaner
 
     # start
 
@@ -143,11 +165,14 @@ class Broker:
             now_ms=self.runtime.wall_ms,
             monotonic_ms=self.runtime.monotonic_ms,
             random_bytes=self.runtime.random_bytes,
-            on_failure=lifecycle.beat_now,
+            beat_now=lifecycle.beat_now,
+            open_files_max=open_files_max(self.config, descriptors_max()),
         )
         self._reports = LogEndReports(self._replica_manager, lifecycle.report_log_ends)
-        lifecycle.offline_replicas = partial(offline_replicas, self._replica_manager)
+        lifecycle.offline_replicas = self._replica_manager.offline_replicas
         self._replication = self._make_replication(self._replica_manager)
+        self._group_runtime = self._make_group_runtime(self._replica_manager)
+        self._log_cleaner = LogCleaner(self._replica_manager, self._replication.lowest_clean_offset)
         await lifecycle.fetch_image()
         self._check_identity(lifecycle.image, self._log_dirs)
         await self._replica_manager.apply(lifecycle.image, lead=False)
@@ -216,7 +241,7 @@ class Broker:
         if known is not None and known.registered and known.directory_id != own and not options.new:
             raise BrokerStartError(
                 "not_here",
-                f"folder {self._path} has directory id {own}, and the cluster knows broker "
+                f"log directory {self._path} has directory id {own}, and the cluster knows broker "
                 f"{options.broker_id} by {known.directory_id}",
             )
 
@@ -256,6 +281,16 @@ class Broker:
             alter_partitions=lifecycle.alter_partitions,
         )
 
+    def _make_group_runtime(self, replica_manager: ReplicaManager) -> CoordinatorRuntime:
+        return CoordinatorRuntime(
+            replica_manager,
+            CONSUMER_OFFSETS,
+            partial(GroupStateMachine, GroupConfig.of(self.config), self.runtime.new_id),
+            load_buffer_bytes=lambda: replica_manager.broker_config.offsets_load_buffer_size,
+            commit_timeout_ms=lambda: replica_manager.broker_config.offsets_commit_timeout_ms,
+            compression=Compression(self.config.offsets_topic_compression_codec),
+        )
+
     def _handlers(self) -> list[ApiHandler]:
         lifecycle = self._lifecycle
         return broker_handlers(
@@ -269,6 +304,8 @@ class Broker:
             allocate_producer_ids=lifecycle.allocate_producer_ids,
             ask_to_stop=self.ask_to_stop,
             status=self.status,
+            group_runtime=self.group_runtime,
+            create_internal_topic=lifecycle.create_internal_topic,
         )
 
     # while serving
@@ -289,17 +326,19 @@ class Broker:
             self._lifecycle.watch(self._apply),
             self._lifecycle.heartbeat(),
             self._reports.run(),
-            _every(retention_s, synchronous(partial(clean_up, replica_manager))),
+            _every(retention_s, synchronous(partial(apply_retention, replica_manager))),
             _every(
                 config.log_dir_check_interval_ms / 1000,
-                replica_manager.failures.log_watch.look_around,
+                replica_manager.failures.log_watch.check_round,
             ),
             _every(PURGE_S, partial(purge_deleted, replica_manager)),
             _every(OPEN_AGAIN_S, self._open_again),
+            _every(IDLE_FILES_S, partial(close_idle_files, replica_manager)),
             _every(checkpoint_ms / 1000, replica_manager.checkpoints.write),
             _every(expiry_s, synchronous(partial(expire_producers, replica_manager))),
             self._end_without_disks(),
             self.replication.run(),
+            self.log_cleaner.run(),
             _wait_for(self._stop_asked),
         ]
         tasks = [asyncio.create_task(each) for each in work]
@@ -336,11 +375,13 @@ class Broker:
         return broker_status(
             self.replica_manager,
             self.replication,
+            self.log_cleaner,
             self._server,
             self._dispatcher,
             incarnation=str(self.incarnation),
             broker_epoch=self._lifecycle.broker_epoch,
             started_ms=self._started_ms,
+            coordinators=self.coordinators,
         )
 
     async def _apply(self, image: ClusterImage) -> None:
@@ -370,6 +411,8 @@ class Broker:
     async def _close_all(self, meanwhile: "asyncio.Task[None] | None" = None) -> None:
         if self._replica_manager is not None:
             self._replica_manager.delayed_operations.close_fetches()
+        if self._group_runtime is not None:
+            await self._group_runtime.close()
         if self._server is not None:
             await self._server.close(DRAIN_S)
         if self._replication is not None:

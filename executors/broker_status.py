@@ -5,8 +5,11 @@ know how the request arrives, or how the numbers are counted.
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
+from sparklog.executors.cleaner import LogCleaner
+from sparklog.executors.coordinator import CoordinatorRuntime
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.executors.replication import Replication
 from sparklog.service.dispatch import Dispatcher
@@ -16,12 +19,14 @@ from sparklog.transport import Server
 def broker_status(
     replica_manager: ReplicaManager,
     replication: Replication,
+    log_cleaner: LogCleaner,
     server: Server,
     dispatcher: Dispatcher,
     *,
     incarnation: str,
     broker_epoch: int,
     started_ms: int,
+    coordinators: Iterable[CoordinatorRuntime] = (),
 ) -> dict[str, Any]:
     """The status as JSON values.  ``started_ms`` is the time of day of the broker's start."""
     log_dirs, delayed_operations = replica_manager.log_dirs, replica_manager.delayed_operations
@@ -51,9 +56,11 @@ def broker_status(
         "delayed_fetches": len(delayed_operations.consumer_fetches)
         + len(delayed_operations.follower_fetches),
         "delayed_produces": len(delayed_operations.produces),
-        "delayed_deletes": len(delayed_operations.deletions),
+        "delayed_deletes": len(delayed_operations.delete_records),
         **delayed_operations.sessions.as_json(),
         **replication.as_json(),
+        "coordinators": {runtime.topic: runtime.as_json() for runtime in coordinators},
+        **log_cleaner.as_json(),
         "requests": {str(key): count for key, count in dispatcher.requests.items()},
         "undecodable": dispatcher.undecodable,
         "request_errors": dispatcher.errors,

@@ -2,7 +2,8 @@
 
 Owns: the names that applications import.  ``start`` runs a cluster inside a Spark application,
 ``connect`` reaches a cluster that runs elsewhere, and both return a ``Cluster``.  ``to_records``
-and ``from_records`` turn rows into records and back.  Must not know what is behind these names:
+and ``from_records`` turn rows into records and back.  ``Consumer`` and ``AsyncConsumer`` read
+topics, alone or in groups, with a ``RebalanceListener``.  Must not know what is behind these names:
 attributes load on first use (PEP 562), so that an import of one package never drags pyspark into
 a broker.
 """
@@ -12,12 +13,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from sparklog.client.groups import AsyncConsumer, Consumer, RebalanceListener
     from sparklog.cluster import Cluster, connect, start
     from sparklog.dataframe.records import from_records, to_records
 
-__all__ = ["Cluster", "__version__", "connect", "from_records", "start", "to_records"]
+__all__ = [
+    "AsyncConsumer",
+    "Cluster",
+    "Consumer",
+    "RebalanceListener",
+    "__version__",
+    "connect",
+    "from_records",
+    "start",
+    "to_records",
+]
 
 _HOME = {
+    **dict.fromkeys(("AsyncConsumer", "Consumer", "RebalanceListener"), "sparklog.client.groups"),
     **dict.fromkeys(("Cluster", "connect", "start"), "sparklog.cluster"),
     **dict.fromkeys(("from_records", "to_records"), "sparklog.dataframe.records"),
 }

@@ -12,6 +12,7 @@ from typing import Any, Self
 from sparklog.client.admin import Admin, NodeDescription
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.replica_moves import ShowMoves, await_moves, plan_even, present_replicas
+from sparklog.consumer_groups import ConsumerGroups, consumer_groups
 from sparklog.driver.launcher import Launcher, SigintGuard
 from sparklog.errors import ClosedError, SparklogError, StartError
 from sparklog.html_text import code, message, table
@@ -93,6 +94,18 @@ class Cluster:
     def topics(self) -> list[str]:
         """List the names of all topics in alphabetical order, without internal topics."""
         return sorted(self._client.admin.list_topics())
+
+    def groups(self) -> ConsumerGroups:
+        """Describe the consumer groups: state, members, and the lag of each partition.
+
+        Returns:
+            The groups by name, as they are now; in a notebook, a table.
+
+        Raises:
+            KafkaError: A group's coordinator does not answer (COORDINATOR_NOT_AVAILABLE).
+        """
+        client = self._client
+        return client.run(consumer_groups(client.async_admin), client.timeout_s)
 
     def create_topic(
         self,

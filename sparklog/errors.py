@@ -219,6 +219,10 @@ class KafkaError(SparklogError):
         return (KafkaError, (self.code, self.message))
 
 
+class NoOffsetForPartitionError(SparklogError):
+    """A partition without a committed offset, while ``auto_offset_reset`` is ``none``."""
+
+
 class FrameError(SparklogError):
     """Bytes on a connection that cannot be a frame; the connection must be closed."""
 

@@ -149,11 +149,17 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def close(self) -> None:
-        """Kill the process if it still runs, and close the pipe."""
+    def close(self, timeout: float | None = None) -> bool:
+        """Kill the process if it still runs, and close the pipe.
+
+        Returns:
+            Whether the process has ended; without ``timeout`` (seconds) this waits for its end.
+        """
         if self.poll() is None:
-            self.kill()
+            self._process.kill()
+        ended = self.wait(timeout) is not None
         _output(self._process).close()
+        return ended
 
     def read_line(self, timeout: float | None) -> str | None:
         """The next line of the output; None at the end of output or after ``timeout`` seconds."""

@@ -247,7 +247,11 @@ class StorageBackend(ABC):
 
 
 class FileHalf(StorageBackend):
-    """The operations that only file systems have, in addition to those of every store."""
+    """A store of files: one that has the second half of the operations, too.
+
+    The first half is ``StorageBackend``, which every store has; the second half are the operations
+    that only file systems have.  An attribute ``half`` is a store with both halves.
+    """
 
     @abstractmethod
     def open(self, path: str, create: bool = False) -> FileHandle:

@@ -6,7 +6,7 @@ There is no deadline for single examples nor for making them, because a busy mac
 judged by itself: ``pytest --hypothesis-profile=search`` looks for new ones.
 
 Where tests run beside each other (``--numprocesses``), those of a file stay together, and those of
-``tests/peers`` too, whose servers are made once.
+folders whose servers are made once (``TOGETHER``).
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,14 @@ from xdist.scheduler import LoadFileScheduling
 
 from sparklog.driver.launcher.java import require_java
 from sparklog.errors import StartError
-from tests.support.kafka_jars import KAFKA, SPARK_PACKAGE, JarSet, JarsUnavailableError, jars_of
+from tests.support.kafka_jars import (
+    KAFKA,
+    KAFKA_APPLICATIONS,
+    SPARK_PACKAGE,
+    JarSet,
+    JarsUnavailableError,
+    jars_of,
+)
 from tests.support.s3_server import S3Missing, S3Server, require_binary
 
 settings.register_profile(
@@ -27,16 +34,24 @@ settings.register_profile(
 settings.register_profile("search", settings.get_profile("sparklog"), derandomize=False)
 settings.load_profile("sparklog")
 
-PEERS = "tests/peers/"
+#: Folders whose tests share servers.
+TOGETHER = ("tests/peers/", "tests/compat/", "tests/applications/")
+#: The jars that the tests of a folder need, in the order in which they are fetched.
+JARS_OF_FOLDERS: dict[str, tuple[JarSet, ...]] = {
+    "peers": (KAFKA,),
+    "applications": (KAFKA, KAFKA_APPLICATIONS),
+    "compat": (SPARK_PACKAGE,),
+}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if any(item.get_closest_marker("s3") for item in session.items):
         _prepare_s3()
     folders = {name for item in session.items for name in item.path.parts}
-    for wanted in (KAFKA, SPARK_PACKAGE):
-        if wanted.folder in folders:
-            _prepare_jars(wanted)
+    for folder, jar_sets in JARS_OF_FOLDERS.items():
+        if folder in folders:
+            for wanted in jar_sets:
+                _prepare_jars(wanted)
     if any(item.get_closest_marker("spark") for item in session.items):
         _require_java()
 
@@ -58,7 +73,8 @@ class TogetherByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist is n
     """Which tests one process takes after each other: those that share servers."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return PEERS if nodeid.startswith(PEERS) else str(super()._split_scope(nodeid))
+        folders = [folder for folder in TOGETHER if nodeid.startswith(folder)]
+        return folders[0] if folders else str(super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

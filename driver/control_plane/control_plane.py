@@ -53,7 +53,7 @@ from sparklog.service.settings import changed_config, server_limits
 from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
-from sparklog.transport import Answer, Server, ServerConnection, serve
+from sparklog.transport import HandlerResult, Server, ServerConnection, serve
 from sparklog.types import CONTROLLER_NODE_ID
 from sparklog.wire.protocol.schema import Response
 
@@ -308,7 +308,9 @@ class ControlPlane:
 
     # -- requests
 
-    def _receive(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def _receive(
+        self, connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[HandlerResult]:
         if self._dispatcher is None:
             connection.abort()  # the journal is not taken over yet; clients try again
             frames.clear()
@@ -317,12 +319,12 @@ class ControlPlane:
 
     def _receive_over_limit(
         self, connection: ServerConnection, frames: deque[memoryview]
-    ) -> Sequence[Answer]:
+    ) -> Sequence[HandlerResult]:
         if self._dispatcher is None:
             return self._receive(connection, frames)
         return self._dispatcher.handle_over_limit(connection, frames)
 
-    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer:
+    def redispatch(self, connection: ServerConnection, frame: memoryview) -> HandlerResult:
         """Handle a client's request that a broker has forwarded."""
         answers = self._receive(connection, deque([frame]))
         return answers[0] if answers else None

@@ -129,6 +129,37 @@ def substitute(
     return tuple(chosen)
 
 
+def extend(
+    replicas: Replicas, factor: int, candidates: Iterable[Candidate], others: Sequence[Replicas]
+) -> Replicas:
+    """Add replicas to one partition; the present ones stay.
+
+    The preferred leader becomes the alive replica that leads the fewest partitions of the topic,
+    then the fewest overall: when a topic moves from few brokers to more, so does its leadership.
+
+    Args:
+        factor: the number of replicas that the partition gets.
+        candidates: all brokers of ``replicas`` and at least as many alive ones as are added.
+        others: the replicas of the topic's other partitions.
+
+    Returns:
+        The replicas; the first is the preferred leader.
+    """
+    loads = [
+        _Load(candidate=c, place=n, replicas=c.replicas, second_counts=dict(c.second_counts))
+        for n, c in enumerate(sorted(candidates, key=lambda c: c.broker_id))
+    ]
+    _count_present(loads, others)
+    by_id = {load.candidate.broker_id: load for load in loads}
+    chosen = [by_id[broker_id] for broker_id in replicas]
+    while len(chosen) < factor:
+        chosen.append(_next_replica(loads, chosen))
+    alive = [load for load in chosen if load.candidate.alive]
+    leader = min(alive, key=lambda load: (load.led, load.candidate.leads))
+    ordered = [leader, *(load for load in chosen if load is not leader)]
+    return tuple(load.candidate.broker_id for load in ordered)
+
+
 def _least_loaded(
     free: Iterable[_Load], used: Sequence[tuple[str, ...]], *, to_lead: bool
 ) -> _Load:

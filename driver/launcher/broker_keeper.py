@@ -42,7 +42,7 @@ class KeeperOptions:
 
     Args:
         make_payload: makes the supervisor's payload for one executor.
-        on_loss: called with the broker id and a reason when a running broker is lost.
+        on_death: called with the broker id and a reason when a running broker has died.
         on_failure: called when the broker could not be started at all.
         may_replace: whether other brokers lead all partitions of a broker, so that an empty
             directory loses no records.
@@ -50,7 +50,7 @@ class KeeperOptions:
     """
 
     make_payload: MakePayload
-    on_loss: Callable[[int, str], None]
+    on_death: Callable[[int, str], None]
     on_failure: Callable[[], None]
     may_replace: Callable[[int], bool]
     replacement_delay: float
@@ -127,7 +127,7 @@ class BrokerKeeper:
         self._thread.start()
 
     def mark_registered(self) -> None:
-        """Record that the broker is alive: it has a directory, and is restarted when it is lost."""
+        """Record that the broker is alive: it has a directory, and is restarted when it dies."""
         executor = self._executor
         if executor is not None:
             self._host = executor.host
@@ -299,7 +299,7 @@ class BrokerKeeper:
             self._last_ran = time.monotonic()
             self._host = executor.host
         with suppress(Exception):  # otherwise the session timeout fences the broker
-            self._options.on_loss(self.broker_id, f"{outcome} {error}".strip())
+            self._options.on_death(self.broker_id, f"{outcome} {error}".strip())
         if outcome != "lost":
             self._pause()
 

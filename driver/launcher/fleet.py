@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from sparklog.client.replica_admin import ReplicasDescription
 from sparklog.driver.launcher.broker_keeper import BrokerKeeper, KeeperOptions
+from sparklog.driver.launcher.death_report_batcher import DeathReportBatcher
 from sparklog.driver.launcher.engines import Engine
-from sparklog.driver.launcher.loss_report_batcher import LossReportBatcher
 from sparklog.driver.launcher.racks import NO_RACKS, Racks
 from sparklog.driver.launcher.slot_allocator import SlotAllocator
 from sparklog.driver.launcher.spares import MakeSparePayload, SparePool
@@ -42,7 +42,7 @@ CLOSING_SECONDS_MAX = 600.0
 class FleetCalls(Protocol):
     """The requests of a fleet to the control plane and to brokers."""
 
-    def report_losses(self, broker_ids: Collection[int]) -> None:
+    def report_broker_deaths(self, broker_ids: Collection[int]) -> None:
         """Report that these brokers do not run any more.  Raises SparklogError."""
 
     def alive_brokers(self) -> dict[int, Endpoint]:
@@ -89,7 +89,7 @@ class Fleet:
         self._engine = engine
         self._calls = calls
         self._slot_allocator = SlotAllocator(options.racks)
-        self._losses = LossReportBatcher(calls.report_losses)
+        self._deaths = DeathReportBatcher(calls.report_broker_deaths)
         self._spares = SparePool(
             options.spares,
             engine=engine,
@@ -192,7 +192,7 @@ class Fleet:
         return True
 
     def _may_replace(self, broker_id: int) -> bool:
-        nobody_else = (NO_NODE, broker_id)  # its loss may not have been noticed yet
+        nobody_else = (NO_NODE, broker_id)  # its death may not have been noticed yet
         partitions = self._partitions_of(broker_id)
         return partitions is not None and all(each.leader not in nobody_else for each in partitions)
 
@@ -320,7 +320,7 @@ class Fleet:
 
         options = KeeperOptions(
             make_payload=make_payload,
-            on_loss=self._report_loss,
+            on_death=self._report_death,
             on_failure=self._options.on_failure,
             may_replace=self._may_replace,
             replacement_delay=self._options.replacement_delay,
@@ -333,6 +333,6 @@ class Fleet:
             spares=self._spares,
         )
 
-    def _report_loss(self, broker_id: int, reason: str) -> None:
+    def _report_death(self, broker_id: int, reason: str) -> None:
         log.warning("broker %s is lost: %s", broker_id, reason)
-        self._losses.report(broker_id)
+        self._deaths.report(broker_id)

@@ -300,7 +300,9 @@ class Launcher:
             try:
                 brokers = calls.assign_brokers(wanted)
                 # Registrations may be left over from a driver that was killed.
-                calls.report_losses([broker.broker_id for broker in brokers if not broker.new])
+                calls.report_broker_deaths(
+                    [broker.broker_id for broker in brokers if not broker.new]
+                )
                 return brokers
             except KafkaError as error:
                 if error.code is not ErrorCode.REQUEST_TIMED_OUT or time.monotonic() > end:

@@ -60,10 +60,10 @@ class ClusterMemberCalls:
         brokers: tuple[AssignedBroker, ...] = answer.brokers
         return brokers
 
-    def report_losses(self, broker_ids: Iterable[int]) -> None:
+    def report_broker_deaths(self, broker_ids: Iterable[int]) -> None:
         """Report that these brokers do not run any more.  Raises SparklogError."""
-        lost = tuple(LostBroker(broker_id=broker_id) for broker_id in broker_ids)
-        self._ask(self._controller, ReportLossRequest(brokers=lost))
+        dead = tuple(LostBroker(broker_id=broker_id) for broker_id in broker_ids)
+        self._ask(self._controller, ReportLossRequest(brokers=dead))
 
     def alive_brokers(self) -> dict[int, Endpoint]:
         """The registered brokers and their addresses, by id.  Raises SparklogError."""

@@ -28,7 +28,7 @@ FORGET_SECONDS_MAX = 30.0
 class RemovalCalls(Protocol):
     """The requests of a removal to the control plane."""
 
-    def report_losses(self, broker_ids: Collection[int]) -> None:
+    def report_broker_deaths(self, broker_ids: Collection[int]) -> None:
         """Report that these brokers do not run any more.  Raises SparklogError."""
 
     def drain_brokers(
@@ -114,7 +114,7 @@ def _forget(calls: RemovalCalls, broker_id: int) -> None:
     end = time.monotonic() + FORGET_SECONDS_MAX
     while True:
         try:
-            calls.report_losses([broker_id])  # for a broker that did not stop cleanly
+            calls.report_broker_deaths([broker_id])  # for a broker that did not stop cleanly
             calls.unregister_broker(broker_id)
             return
         except SparklogError as error:

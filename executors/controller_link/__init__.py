@@ -1,7 +1,7 @@
 """A broker's link to the controller.
 
-Owns: the connection, the broker's lifecycle (registration, heartbeats, metadata) and blocks of
-producer ids.  Must not know partitions or clients.
+Owns: the connection, the broker's lifecycle (registration, heartbeats, metadata), blocks of
+producer ids and the creation of internal topics.  Must not know partitions or clients.
 """
 
 from sparklog.executors.controller_link.connection import ControllerConnection, retry_pauses

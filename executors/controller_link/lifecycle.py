@@ -2,7 +2,8 @@
 
 Owns: the replayed cluster image, the broker epoch, and the reactions to a control plane that does
 not answer (keep the last image, try again) or does not know this broker (register again, with the
-same incarnation).  Must not know partitions or clients.
+same incarnation).  It also sends the broker's other requests to the control plane.  Must not know
+partitions or clients.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ from sparklog.wire.protocol.private import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    CreateInternalTopicRequest,
+    CreateInternalTopicResponse,
     ForwardRequestRequest,
     ForwardRequestResponse,
     LogEnd,
@@ -86,6 +89,10 @@ class BrokerIdentity:
 
 class BrokerLifecycle:
     """One broker's session with the control plane.  The owner must ``close`` it.
+
+    The session is also the way of every other request of the broker to the control plane:
+    AlterPartition, log ends, blocks of producer ids, internal topics, and clients' requests that
+    the broker forwards.
 
     Args:
         controller: the control plane's address.
@@ -295,7 +302,7 @@ class BrokerLifecycle:
         if self.broker_epoch < 0:
             return
         try:
-            await self._beat(stopping=True)
+            await self._beat(has_stopped=True)
         except (ConnectError, KafkaError) as error:
             logger.info("the control plane was not told of the stop: %s", error)
 
@@ -323,6 +330,22 @@ class BrokerLifecycle:
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids now: {error}"
             ) from error
         return response.first_producer_id, response.count
+
+    async def create_internal_topic(self, name: str) -> None:
+        """Create an internal topic if it is missing.
+
+        The topic is durable afterwards; this broker's image shows it a moment later.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, which clients retry.
+        """
+        request = CreateInternalTopicRequest(name=name)
+        try:
+            await self._link.call(request, CreateInternalTopicResponse, CALL_TIMEOUT_S)
+        except (ConnectError, KafkaError) as error:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} cannot be created now: {error}"
+            ) from error
 
     async def alter_partitions(self, topics: tuple[TopicData, ...]) -> AlterPartitionResponse:
         """Propose the in-sync replicas of partitions that this broker leads.
@@ -362,14 +385,14 @@ class BrokerLifecycle:
             ) from error
         return response.response
 
-    async def _beat(self, *, stopping: bool = False) -> BrokerHeartbeatResponse:
+    async def _beat(self, *, has_stopped: bool = False) -> BrokerHeartbeatResponse:
         assert self._identity is not None
         request = BrokerHeartbeatRequest(
             broker_id=self._identity.broker_id,
             broker_epoch=self.broker_epoch,
             metadata_version=self.image.version,
             wants_stop=self._wants_stop,
-            stopping=stopping,
+            has_stopped=has_stopped,
             offline=self.offline_replicas(),
         )
         return await self._link.call(request, BrokerHeartbeatResponse, CALL_TIMEOUT_S)

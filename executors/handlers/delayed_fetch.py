@@ -8,10 +8,10 @@ from typing import Final
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.fetch_sessions import FetchKey
-from sparklog.executors.handlers.fetch_answer import PARTITIONS_AT_ONCE, session_error
 from sparklog.executors.handlers.fetch_attempt import FetchAttempt
 from sparklog.executors.handlers.fetch_completion import answer, answer_in_slices
 from sparklog.executors.handlers.fetch_reader import FetchReader
+from sparklog.executors.handlers.fetch_response import PARTITIONS_AT_ONCE, session_error
 from sparklog.executors.purgatory import Owner
 from sparklog.slices import Slices
 from sparklog.wire.protocol.messages.fetch import FetchResponse
@@ -40,7 +40,7 @@ class DelayedFetch:
     def begin_wait(
         self, attempt: FetchAttempt
     ) -> "asyncio.Future[FetchResponse | Slices[FetchResponse]]":
-        """Wait for more than ``attempt`` found.  The future is the answer."""
+        """Wait for more than ``attempt`` found.  The future is the response."""
         self._wait(attempt)
         return self._answer
 

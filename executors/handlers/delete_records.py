@@ -1,6 +1,6 @@
 """DeleteRecords (key 21) v0-2: move the log start offset (KIP-107).
 
-An answer waits until no replica on a live broker holds the deleted records any more; a leader
+A response waits until no replica on a live broker holds the deleted records any more; a leader
 without followers answers at once.  A partition that was not done in time gets REQUEST_TIMED_OUT and
 its low watermark so far, as in Kafka.  When a partition is named several times, its last target
 counts and it is answered once, as in Kafka.
@@ -17,6 +17,7 @@ from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.purgatory import Owner
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.metadata.topic_names import check_not_internal
 from sparklog.service.error_responses import refuse_delete_records
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_groups, in_slices
@@ -35,7 +36,7 @@ _PARTITION_UNITS: Final = 6
 
 @dataclass(slots=True)
 class _Deletion:
-    """One partition of the answer.  Its low watermark has to reach ``target``."""
+    """One partition of the response.  Its low watermark has to reach ``target``."""
 
     topic_partition: TopicPartition
     result: DeleteRecordsPartitionResult
@@ -95,7 +96,7 @@ async def _answer(
     if pending:
         delayed = _DelayedDeletions(replica_manager, pending)
         keys = [deletion.topic_partition for deletion in pending]
-        replica_manager.delayed_operations.deletions.watch(delayed, keys, timeout_s, owner)
+        replica_manager.delayed_operations.delete_records.watch(delayed, keys, timeout_s, owner)
         await delayed.done
     return _response(deletions)
 
@@ -149,6 +150,7 @@ class _DelayedDeletions:
 def _plan(replica_manager: ReplicaManager, topic: str, part: DeleteRecordsPartition) -> _Deletion:
     tp = TopicPartition(topic, part.partition_index)
     try:
+        check_not_internal(topic, "delete its records")
         target = replica_manager.find(topic, part.partition_index).deletion_target(part.offset)
     except KafkaError as error:
         return _Deletion(tp, _failed(part.partition_index, error))

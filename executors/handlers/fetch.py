@@ -4,7 +4,7 @@ A fetch that finds fewer than min_bytes waits up to max_wait_ms for a partition 
 hold per partition, per request and per broker (``fetch.max.bytes``), but the first partition with
 data gives at least one whole batch (KIP-74).
 
-With a session (KIP-227) a request names only the partitions that changed, the answer holds only
+With a session (KIP-227) a request names only the partitions that changed, the response holds only
 news, and only partitions in which something happened are read.  Requests with a replica id are
 allowed to members of the cluster only.  They tell the leader how far a follower has come; the
 answer says where the follower's log diverges from the leader's (KIP-595).  A follower waits for the
@@ -25,18 +25,18 @@ from typing import Any
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.handlers.delayed_fetch import DelayedFetch
-from sparklog.executors.handlers.fetch_answer import (
-    PARTITIONS_AT_ONCE,
-    encode,
-    error_response,
-    session_error,
-)
 from sparklog.executors.handlers.fetch_completion import answer, answer_in_slices, answer_results
 from sparklog.executors.handlers.fetch_context import (
     open_fetch_context,
     open_fetch_context_in_slices,
 )
 from sparklog.executors.handlers.fetch_reader import FIRST_ID_VERSION, FetchReader
+from sparklog.executors.handlers.fetch_response import (
+    PARTITIONS_AT_ONCE,
+    encode,
+    error_response,
+    session_error,
+)
 from sparklog.executors.purgatory import Owner
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
@@ -110,7 +110,7 @@ def _fetch_many(
 
 
 def _begin_in_slices(reader: FetchReader, max_wait_ms: int, owner: Owner) -> Slices[Any]:
-    """Read many partitions for the first time, then give the answer or its future.
+    """Read many partitions for the first time, then give the response or its future.
 
     With a session, news is answered at once, even if it is less than min_bytes: the next request of
     the session is about fewer partitions.  Records that came to a partition after it was read would

@@ -1,17 +1,17 @@
 """One attempt to answer a fetch: the results of reading all its partitions once.
 
 Owns: the regions of the log that the attempt holds until it is answered or given up.  Must not know
-how a partition is read, or how the answer looks.
+how a partition is read, or how the response looks.
 """
 
 from dataclasses import dataclass, field
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.executors.handlers.fetch_answer import release_records
 from sparklog.executors.handlers.fetch_context import ReadResult
+from sparklog.executors.handlers.fetch_response import release_records
 from sparklog.storage_backends.base import Region
 
-#: Regions in one answer; each of them may hold a file descriptor until it is sent.
+#: Regions in one response; each of them may hold a file descriptor until it is sent.
 REGIONS_MAX = 64
 #: Records up to this size are cheaper to copy than to send as a region.
 _COPIED_BYTES_MAX = 4096
@@ -36,7 +36,7 @@ class FetchAttempt:
         self.lacks_high_watermark = self.lacks_high_watermark or result.lacks_high_watermark
 
     def hold(self, region: Region) -> Region | bytes:
-        """The records as they go into the answer: a region, or a copy of its bytes."""
+        """The records as they go into the response: a region, or a copy of its bytes."""
         if region.size > _COPIED_BYTES_MAX and self.regions < REGIONS_MAX:
             self.regions += 1
             return region

@@ -1,6 +1,6 @@
-"""Completing a fetch: its answer from what was read, of few partitions at once, of many in slices.
+"""The response of a fetch, made from what was read: at once, or in slices for many partitions.
 
-Owns: what an answer counts, and what it says about each partition.  Must not know how a partition
+Owns: what a response counts, and what it says about each partition.  Must not know how a partition
 is read, or when a fetch has waited long enough.
 """
 
@@ -9,10 +9,14 @@ from typing import Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode
-from sparklog.executors.handlers.fetch_answer import FetchAnswer, session_error, with_hint
 from sparklog.executors.handlers.fetch_attempt import FetchAttempt
 from sparklog.executors.handlers.fetch_context import ReadResult
 from sparklog.executors.handlers.fetch_reader import FetchReader
+from sparklog.executors.handlers.fetch_response import (
+    FetchResponseBuilder,
+    session_error,
+    with_hint,
+)
 from sparklog.slices import Slices, in_slices
 from sparklog.wire.protocol.messages.fetch import FetchResponse, NodeEndpoint, PartitionData
 
@@ -21,7 +25,7 @@ _ANSWER_UNITS: Final = 3
 
 
 def answer(reader: FetchReader, attempt: FetchAttempt) -> FetchResponse:
-    """Make the answer.  The sender of the answer owns the regions from now on."""
+    """Make the response.  The sender of the response owns the regions from now on."""
     session_id, results = reader.context.answer(
         attempt.results, reader.replica_manager.monotonic_ms()
     )
@@ -32,7 +36,7 @@ def answer(reader: FetchReader, attempt: FetchAttempt) -> FetchResponse:
         if result.size or data.error_code:
             data = _describe(reader, result, endpoints)
         topics.setdefault((result.topic, result.part.topic_id), []).append(data)
-    return FetchAnswer.build(session_id, topics, endpoints)
+    return FetchResponseBuilder.build(session_id, topics, endpoints)
 
 
 def answer_in_slices(reader: FetchReader) -> Slices[FetchResponse]:
@@ -44,7 +48,7 @@ def answer_in_slices(reader: FetchReader) -> Slices[FetchResponse]:
 def answer_results(
     reader: FetchReader, session_id: int, results: Sequence[ReadResult], found: FetchAttempt
 ) -> Slices[FetchResponse]:
-    made = FetchAnswer(lambda result, endpoints: _describe(reader, result, endpoints))
+    made = FetchResponseBuilder(lambda result, endpoints: _describe(reader, result, endpoints))
     try:
         yield from in_slices(made.add, results, _ANSWER_UNITS)
     except GeneratorExit:  # the client is gone
@@ -59,7 +63,7 @@ def answer_results(
 def _describe(
     reader: FetchReader, result: ReadResult, endpoints: dict[int, NodeEndpoint]
 ) -> PartitionData:
-    """The answer about one partition; its records are counted."""
+    """The response about one partition; its records are counted."""
     if result.size:
         reader.log_reads.count_sent(result.topic, result.part.wanted.partition, result.size)
     elif result.data.error_code:

@@ -1,7 +1,7 @@
 """Fetch contexts: the partitions of a request without session, or of its session (KIP-227).
 
 Owns: which partitions are read, which results are answered, and how the session is updated.  Must
-not know how a partition is read or how an answer waits.
+not know how a partition is read or how a response waits.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ReadResult:
     """The result of reading one partition.
 
     ``drained`` means that this reader has read all records, and no error occurred.  ``urgent``
-    means that the answer must not wait for more.  ``lacks_high_watermark`` means that a follower
+    means that the response must not wait for more.  ``lacks_high_watermark`` means that a follower
     does not know the high watermark yet, which may wait a little for records to go with.
     """
 
@@ -76,7 +76,7 @@ class FetchContext(Protocol):
     def answer(
         self, results: Sequence[ReadResult], now_ms: int
     ) -> tuple[int, Sequence[ReadResult]]:
-        """The session's id and the results that go into the answer, which is sent now."""
+        """The session's id and the results that go into the response, which is sent now."""
 
     def begin_slices(self, now_ms: int) -> Slices[int]:
         """Start a read in slices, whose response is always sent.  Returns the session's id.
@@ -85,7 +85,7 @@ class FetchContext(Protocol):
         """
 
     def is_answered(self, result: ReadResult) -> bool:
-        """After ``begin_slices``: whether a result goes into the answer.
+        """After ``begin_slices``: whether a result goes into the response.
 
         Call this right after the read: nothing may change between the read and the session's
         update.
@@ -139,7 +139,7 @@ def _resumed(
     replica_manager: ReplicaManager, session: FetchSession, request: FetchRequest, replica_id: int
 ) -> FetchContext:
     if session.waiting:
-        replica_manager.delayed_operations.wake_session(session)
+        replica_manager.delayed_operations.complete_session_fetch(session)
     session.change_view((replica_id, request.isolation_level))
     return _IncrementalFetchContext(replica_manager.delayed_operations.sessions, session)
 

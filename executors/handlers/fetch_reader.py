@@ -1,7 +1,7 @@
 """Reading the partitions that one Fetch is about, at once or in slices.
 
-Owns: how many bytes each partition may give, what the answer says about each partition, and when
-the fetch has enough.  Must not know how a log is read, how a fetch waits, or how its answer is
+Owns: how many bytes each partition may give, what the response says about each partition, and when
+the fetch has enough.  Must not know how a log is read, how a fetch waits, or how its response is
 made.
 """
 
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.fetch_sessions import CachedPartition
-from sparklog.executors.handlers.fetch_answer import NO_RECORDS, aborted, failed
 from sparklog.executors.handlers.fetch_attempt import FetchAttempt
 from sparklog.executors.handlers.fetch_context import FetchContext, ReadResult
+from sparklog.executors.handlers.fetch_response import NO_RECORDS, aborted, failed
 from sparklog.executors.replica_manager import LogReads, ReplicaManager
 from sparklog.slices import SLICE_UNITS, Slices
 from sparklog.types import NO_NODE, Isolation, TopicPartition
@@ -59,7 +59,7 @@ class FetchReader:
         )
         self._by_id = version >= FIRST_ID_VERSION
         self._bytes_max = min(request.max_bytes, replica_manager.broker_config.fetch_max_bytes)
-        #: The fetch waits for this many bytes, which must not be more than an answer can hold.
+        #: The fetch waits for this many bytes, which must not be more than a response can hold.
         self.bytes_min = min(request.min_bytes, self._bytes_max)
 
     def read(self) -> FetchAttempt:
@@ -78,7 +78,7 @@ class FetchReader:
     def read_in_slices(self) -> Slices[tuple[int, list[ReadResult], FetchAttempt]]:
         """As ``read``, in slices.
 
-        Returns the session's id, the results that go into the answer, and the whole attempt.
+        Returns the session's id, the results that go into the response, and the whole attempt.
         """
         found = FetchAttempt()
         answered: list[ReadResult] = []
@@ -89,11 +89,11 @@ class FetchReader:
         growth = (
             delayed_operations.follower_growth
             if self.log_reads.by_follower
-            else delayed_operations.reader_growth
+            else delayed_operations.consumer_growth
         )
         #: The growth of each partition when it was read.
         seen: list[int] = []
-        growth.begin()
+        growth.begin_read()
         try:
             session_id = yield from context.begin_slices(replica_manager.monotonic_ms())
             for part in context.parts():
@@ -121,7 +121,7 @@ class FetchReader:
             found.release()
             raise
         finally:
-            growth.end()
+            growth.end_read()
         return session_id, answered, found
 
     def _read_partition(self, part: CachedPartition, left: int, found: FetchAttempt) -> ReadResult:
@@ -151,7 +151,9 @@ class FetchReader:
         )
         records: Any = NO_RECORDS if read.records is None else found.hold(read.records)
         if log_reads.by_follower and read.diverging is None:
-            log_reads.record_follower(partition, wanted.fetch_offset, wanted.log_start_offset)
+            log_reads.update_follower_fetch_state(
+                partition, wanted.fetch_offset, wanted.log_start_offset
+            )
         data = PartitionData(
             partition_index=wanted.partition,
             # The follower's own fetch may have moved it, and a session tells each change once.
@@ -177,7 +179,7 @@ class FetchReader:
         )
 
     def _refused(self, topic: str, number: int, error: KafkaError) -> PartitionData:
-        """The answer to a read that failed.
+        """The response to a read that failed.
 
         A follower that is out of range learns where this log starts, because it has to start there.
         """

@@ -1,8 +1,8 @@
 """Requests that only the controller answers (keys 19, 20, 33, 37, 43, 44, 45, 46, 64).
 
 They change topics, settings, leaders, replicas and brokers, or list which replicas move.  A broker
-forwards such a request to the controller unchanged, and returns the controller's answer.  While the
-controller is away the requests are refused with NOT_CONTROLLER, which clients retry.
+forwards such a request to the controller unchanged, and returns the controller's response.  While
+the controller is away, the requests are refused with NOT_CONTROLLER, which clients retry.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ from sparklog.service.error_responses import (
 )
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import Slices
-from sparklog.transport import Reply
+from sparklog.transport import EncodedResponse
 from sparklog.wire.protocol.codec import (
     RequestHeader,
     encode_response_in_slices,
@@ -90,11 +90,13 @@ def _handler(
     )
 
 
-def _encode(header: RequestHeader, response: bytes | Response) -> Reply | Slices[Reply]:
-    """The controller's answer, unchanged, or a refusal of this node."""
+def _encode(
+    header: RequestHeader, response: bytes | Response
+) -> EncodedResponse | Slices[EncodedResponse]:
+    """The controller's response, unchanged, or a refusal of this node."""
     return (response,) if isinstance(response, bytes) else _encoded(header, response)
 
 
-def _encoded(header: RequestHeader, response: Response) -> Slices[Reply]:
+def _encoded(header: RequestHeader, response: Response) -> Slices[EncodedResponse]:
     version, correlation_id = header.api_version, header.correlation_id
     return ((yield from encode_response_in_slices(version, response, correlation_id)),)

@@ -1,7 +1,7 @@
 """InitProducerId (key 22) v0-5: a new producer id for an idempotent producer.
 
 Ids come from blocks that the controller allocates.  While the controller is away and the block is
-used up, the answer is COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
+used up, the response is COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 
 Deviation: transactional ids are refused until there is a transaction coordinator.
 """

@@ -1,6 +1,6 @@
-"""Leader hints: the current leader in an answer with NOT_LEADER_OR_FOLLOWER (KIP-951).
+"""Leader hints: the current leader in a response with NOT_LEADER_OR_FOLLOWER (KIP-951).
 
-Owns: when an answer gets a hint, and which.  Must not know the messages that carry hints.
+Owns: when a response gets a hint, and which.  Must not know the messages that carry hints.
 """
 
 from dataclasses import dataclass

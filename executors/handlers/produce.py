@@ -1,6 +1,6 @@
 """Produce (key 0) v3-13, advertised from 0 because librdkafka decides about compression by that.
 
-Batches are appended at receipt, so pipelined requests do not wait for each other's answers.
+Batches are appended at receipt, so pipelined requests do not wait for each other's responses.
 Requests that repeat earlier ones are not decoded again and share their work (``repeated_produce``).
 acks=0 is never answered; when such an append fails the connection is closed, as in Kafka, so that
 the client looks for the right leader.  acks=1 waits for a flush where the topic's settings promise
@@ -23,11 +23,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.handlers import produce_answer
-from sparklog.executors.handlers.produce_answer import Outcome
+from sparklog.executors.handlers import produce_response
+from sparklog.executors.handlers.produce_response import Outcome
 from sparklog.executors.handlers.repeated_produce import RepeatedProduce
 from sparklog.executors.partition import ACKS_ALL, ACKS_NONE, Appended, Partition
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.metadata.topic_names import check_not_internal
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import Compression, TopicPartition
@@ -74,10 +75,10 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
             for topic in topics
         ]  # fmt: skip
         if validated:
-            kept = produce_answer.without_few_records(request)
-            answer = partial(produce_answer.answer, replica_manager, context, kept, outcomes)
+            kept = produce_response.without_few_records(request)
+            answer = partial(produce_response.answer, replica_manager, context, kept, outcomes)
             return _answer_validated(replica_manager, validated, answer)
-        return produce_answer.answer(replica_manager, context, request, outcomes)
+        return produce_response.answer(replica_manager, context, request, outcomes)
 
     return ApiHandler(
         api_key=ProduceRequest.API_KEY,
@@ -87,8 +88,8 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         items_max=MANY_ITEMS,
         handle=handle,
         repeats=RepeatedProduce(replica_manager),
-        error_response=produce_answer.error_response,
-        keep=produce_answer.without_records,
+        error_response=produce_response.error_response,
+        keep=produce_response.without_records,
     )
 
 
@@ -149,7 +150,7 @@ def _append_many(
             spent = 0
     yield spent
     asked = replace(request, topic_data=tuple(topics))
-    answer = partial(produce_answer.answer_many, replica_manager, context, asked, outcomes)
+    answer = partial(produce_response.answer_many, replica_manager, context, asked, outcomes)
     if validated:
         return _answer_validated(replica_manager, validated, partial(_in_turns, answer))
     return (yield from answer())
@@ -227,6 +228,7 @@ def _append(
             raise refusal
         if version >= TOPIC_IDS_FROM:
             name = replica_manager.topic_name(topic.topic_id)
+        check_not_internal(name, "write to it")
         partition = replica_manager.find(name, part.index)
         _check_compression(version, part)
         if replica_manager.validations.wants(partition):
@@ -235,11 +237,11 @@ def _append(
             validated.append(_Validated(outcome, partition, appended))
             return outcome
     except KafkaError as error:
-        return produce_answer.refused(replica_manager, TopicPartition(name, part.index), error)
+        return produce_response.refused(replica_manager, TopicPartition(name, part.index), error)
     (result,) = replica_manager.append_records(
         partition, ((part.records, request.acks),), now_ms=replica_manager.now_ms()
     )
-    return produce_answer.outcome_of(replica_manager, partition, result)
+    return produce_response.outcome_of(replica_manager, partition, result)
 
 
 class _Validated(NamedTuple):
@@ -257,7 +259,7 @@ async def _answer_validated(
 ) -> ProduceResponse | Slices[ProduceResponse] | None:
     """Call ``answer`` once the batches are validated and appended, which keeps their order."""
     for outcome, partition, appended in validated:
-        outcome.take(produce_answer.outcome_of(replica_manager, partition, await appended))
+        outcome.take(produce_response.outcome_of(replica_manager, partition, await appended))
     handled = answer()
     found: ProduceResponse | None = (
         await handled if isinstance(handled, asyncio.Future) else handled

@@ -1,8 +1,8 @@
 """Produce requests that repeat an earlier request of their connection with other batches.
 
-Owns: the requests that a connection repeats (each for one topic), and runs of such requests, in
-which nothing is decoded or looked up again and each partition is written to once.  Must not know
-how an append is decided, or what an answer waits for.
+Owns: the requests that a connection repeats (each for one topic), and the handling of repeated
+requests that arrive together: nothing is decoded or looked up again, and each partition is written
+to once.  Must not know how an append is decided, or what a response waits for.
 """
 
 from collections import deque
@@ -12,13 +12,13 @@ from functools import partial
 from uuid import UUID
 
 from sparklog.errors import KafkaError
-from sparklog.executors.handlers import produce_answer
+from sparklog.executors.handlers import produce_response
 from sparklog.executors.handlers.connection_owner import owner_of
-from sparklog.executors.handlers.delayed_produce import DelayedRun
 from sparklog.executors.partition import ACKS_ALL, Appended, Partition, SentBatch
-from sparklog.executors.replica_manager import ReplicaManager
-from sparklog.service.handler import AnswerWith, RequestContext
-from sparklog.transport import Answer, Reply
+from sparklog.executors.replica_manager import DelayedPartitionRequests, ReplicaManager
+from sparklog.metadata.topic_names import check_not_internal
+from sparklog.service.handler import EncodeResult, RequestContext
+from sparklog.transport import EncodedResponse, HandlerResult
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.codec import RequestHeader
 from sparklog.wire.protocol.messages.produce import PartitionProduceData, ProduceRequest
@@ -31,9 +31,9 @@ from sparklog.wire.protocol.repeated_produce import (
     TakenPart,
 )
 
-#: Requests of one run, and batches of one run.
-RUN_MAX = 256
-RUN_BATCHES_MAX = 500
+#: Repeated requests that are handled together, and their batches.
+REPEATED_REQUESTS_MAX = 256
+REPEATED_BATCHES_MAX = 500
 #: Request templates that are kept for one connection.
 TEMPLATES_MAX = 256
 #: Templates of all connections at which each connection keeps only its last template.
@@ -121,7 +121,7 @@ class RepeatedProduce:
         self._total = _TemplateCount()
 
     def learn(self, context: RequestContext, frame: memoryview, request: ProduceRequest) -> None:
-        """Keep a request as a template, unless it has several topics, no answer or a refusal."""
+        """Keep a request as a template, unless it has several topics, no response or a refusal."""
         version = context.version
         # In older versions the compression of each batch has to be checked.
         if version < ZSTD_FROM or request.acks not in (1, ACKS_ALL):
@@ -134,6 +134,7 @@ class RepeatedProduce:
         try:
             by_id = version >= TOPIC_IDS_FROM
             name = self._replica_manager.topic_name(topic.topic_id) if by_id else topic.name
+            check_not_internal(name, "write to it")
             found = {part.index: self._replica_manager.find(name, part.index)
                      for part in topic.partition_data}  # fmt: skip
         except KafkaError:
@@ -148,7 +149,7 @@ class RepeatedProduce:
         if templates is None:
             templates = context.connection.state[_STATE_KEY] = _ConnectionTemplates(self._total)
             context.connection.call_on_close(templates.clear)
-        asked = produce_answer.without_few_records(request)
+        asked = produce_response.without_few_records(request)
         templates.add(_Template(shape, version, asked, name, topic_id, found))
 
     def handle(
@@ -156,27 +157,27 @@ class RepeatedProduce:
         context: RequestContext,
         frame: memoryview,
         frames: deque[memoryview],
-        answer: AnswerWith,
-    ) -> Sequence[Answer] | None:
+        answer: EncodeResult,
+    ) -> Sequence[HandlerResult] | None:
         """See ``Repeats``."""
         templates: _ConnectionTemplates | None = context.connection.state.get(_STATE_KEY)
         if templates is None:
             return None
-        run = _Run(self._replica_manager, context, templates)
-        if not run.add(frame):
+        repeated = _RepeatedRequests(self._replica_manager, context, templates)
+        if not repeated.add(frame):
             return None
-        for _ in range(min(len(frames), RUN_MAX - 1)):
-            if not run.add(frames[0]):
+        for _ in range(min(len(frames), REPEATED_REQUESTS_MAX - 1)):
+            if not repeated.add(frames[0]):
                 break
             frames.popleft()
-        return run.append(answer)
+        return repeated.append(answer)
 
 
 @dataclass(slots=True)
-class _PartitionBatches:
-    """The batches of a run that go to one partition.
+class _PartitionWrite:
+    """The batches of repeated requests that are written to one partition together.
 
-    ``positions`` has for each batch the position of its request in the run.
+    ``positions`` has for each batch the position of its request among the repeated requests.
     """
 
     partition: Partition
@@ -186,24 +187,24 @@ class _PartitionBatches:
 
 
 class _MultiPartitionRequest:
-    """The batches of one request with several, in its order, and their outcomes."""
+    """A request for several partitions: its batches in its order, and their outcomes."""
 
-    __slots__ = ("_results", "shares")
+    __slots__ = ("_results", "writes")
 
-    def __init__(self, shares: Sequence[_PartitionBatches]) -> None:
-        self.shares = shares
+    def __init__(self, writes: Sequence[_PartitionWrite]) -> None:
+        self.writes = writes
         self._results: dict[int, deque[Appended | KafkaError]] = {}
 
-    def settle(self, share: _PartitionBatches, result: Appended | KafkaError) -> None:
-        """Take the outcome of the next batch of that partition."""
-        self._results.setdefault(share.index, deque()).append(result)
+    def add_result(self, write: _PartitionWrite, result: Appended | KafkaError) -> None:
+        """Add the outcome of the next batch of that partition."""
+        self._results.setdefault(write.index, deque()).append(result)
 
     def take_results(self) -> list[Appended | KafkaError]:
         """The outcomes of all batches, in the order of the request."""
-        return [self._results[share.index].popleft() for share in self.shares]
+        return [self._results[write.index].popleft() for write in self.writes]
 
 
-class _Run:
+class _RepeatedRequests:
     """Repeated requests of one connection that arrived together, in their order."""
 
     def __init__(
@@ -218,48 +219,48 @@ class _Run:
         #: Template and correlation id of each request, and its batches when it has several.
         self._requests: list[tuple[_Template, int, _MultiPartitionRequest | None]] = []
         self._batches = 0
-        self._shares: dict[Partition, _PartitionBatches] = {}
-        #: The batches that wait to be safe, by template and partition.
-        self._delayed: dict[tuple[_Template, Partition], DelayedRun] = {}
+        self._writes: dict[Partition, _PartitionWrite] = {}
+        #: The batches that wait to be acknowledged, by template and partition.
+        self._delayed: dict[tuple[_Template, Partition], DelayedPartitionRequests] = {}
 
     def add(self, frame: memoryview) -> bool:
-        """Add a request to the run.  Return whether it repeats a template and fits in."""
+        """Add a request.  Return whether the request repeats a template and its batches fit in."""
         found = self._templates.find(frame)
         if found is None:
             return False
         template, correlation_id, parts = found
-        if template.version != self._context.version:  # all answers of a run have the same version
+        if template.version != self._context.version:  # all responses have the same version
             return False
-        if self._requests and self._batches + len(parts) > RUN_BATCHES_MAX:
+        if self._requests and self._batches + len(parts) > REPEATED_BATCHES_MAX:
             return False
         self._batches += len(parts)
         acks = template.request.acks
         if len(parts) == 1:  # what most clients send, without a loop
             ((index, records),) = parts
             partition = template.partitions.get(index)
-            share = None if partition is None else self._shares.get(partition)
-            share = share or self._batches_for(template, index)
-            if share is None:
+            write = None if partition is None else self._writes.get(partition)
+            write = write or self._write_for(template, index)
+            if write is None:
                 return False
-            share.batches.append((records, acks))
-            share.positions.append(len(self._requests))
+            write.batches.append((records, acks))
+            write.positions.append(len(self._requests))
             self._requests.append((template, correlation_id, None))
             return True
         if len({index for index, _ in parts}) < len(parts):
             return False  # a partition that is named twice is refused
-        shares = []
+        writes = []
         for index, _ in parts:
-            share = self._batches_for(template, index)
-            if share is None:
+            write = self._write_for(template, index)
+            if write is None:
                 return False
-            shares.append(share)
-        for share, part in zip(shares, parts, strict=True):
-            share.batches.append((part[1], acks))
-            share.positions.append(len(self._requests))
-        self._requests.append((template, correlation_id, _MultiPartitionRequest(shares)))
+            writes.append(write)
+        for write, part in zip(writes, parts, strict=True):
+            write.batches.append((part[1], acks))
+            write.positions.append(len(self._requests))
+        self._requests.append((template, correlation_id, _MultiPartitionRequest(writes)))
         return True
 
-    def _batches_for(self, template: _Template, index: int) -> "_PartitionBatches | None":
+    def _write_for(self, template: _Template, index: int) -> "_PartitionWrite | None":
         """The batches for a partition of the template's topic; None when it has to be looked up."""
         partition = template.partitions.get(index)
         if partition is None:
@@ -267,8 +268,8 @@ class _Run:
             if partition is None:
                 return None
             template.partitions[index] = partition
-        share = self._shares.get(partition)
-        if share is None:
+        write = self._writes.get(partition)
+        if write is None:
             here = self._replica_manager.get(partition.topic_partition)
             if here is not partition or partition.topic_id != template.topic_id:
                 self._templates.forget(
@@ -278,28 +279,28 @@ class _Run:
             if self._replica_manager.validations.wants(partition):
                 self._templates.forget(template)
                 return None
-            share = self._shares[partition] = _PartitionBatches(partition, index)
-        return share
+            write = self._writes[partition] = _PartitionWrite(partition, index)
+        return write
 
-    def append(self, answer: AnswerWith) -> list[Answer]:
-        """Append the batches of every partition.  Return the answers in the requests' order."""
-        answers: list[Answer] = [None] * len(self._requests)
+    def append(self, answer: EncodeResult) -> list[HandlerResult]:
+        """Append the batches of every partition.  Return the responses in the requests' order."""
+        answers: list[HandlerResult] = [None] * len(self._requests)
         now_ms = self._replica_manager.now_ms()
-        for partition, share in self._shares.items():
-            if not share.batches:  # its request was not added in the end
+        for partition, write in self._writes.items():
+            if not write.batches:  # its request was not added in the end
                 continue
-            results = self._replica_manager.append_records(partition, share.batches, now_ms=now_ms)
-            for position, result in zip(share.positions, results, strict=True):
+            results = self._replica_manager.append_records(partition, write.batches, now_ms=now_ms)
+            for position, result in zip(write.positions, results, strict=True):
                 template, correlation_id, multi = self._requests[position]
                 if multi is not None:
-                    multi.settle(share, result)
+                    multi.add_result(write, result)
                 elif isinstance(result, Appended) and result.size and result.refusal is None:
                     answers[position] = self._answer_appended(
-                        template, correlation_id, share, result, answer
+                        template, correlation_id, write, result, answer
                     )
                 else:
                     answers[position] = self._answer_outcomes(
-                        template, correlation_id, (share,), (result,), answer
+                        template, correlation_id, (write,), (result,), answer
                     )
         for position, (template, correlation_id, multi) in enumerate(self._requests):
             if multi is not None:
@@ -313,49 +314,49 @@ class _Run:
         self,
         template: _Template,
         correlation_id: int,
-        share: _PartitionBatches,
+        write: _PartitionWrite,
         result: Appended,
-        answer: AnswerWith,
-    ) -> Answer:
-        """The answer to a request whose only batch was appended, now or once it is safe."""
+        answer: EncodeResult,
+    ) -> HandlerResult:
+        """The response to a request of one appended batch, now or once it is acknowledged."""
         encoded = template.shape.answer_one(
-            correlation_id, share.index, 0, result.base_offset, result.log_append_time,
+            correlation_id, write.index, 0, result.base_offset, result.log_append_time,
             result.log_start_offset,
         )  # fmt: skip
-        if result.wait is None:
+        if result.required_offset is None:
             return (encoded,)
-        delayed = self._delayed_of(template, share.partition, answer)
-        return delayed.add(result.wait, correlation_id, encoded)
+        delayed = self._delayed_of(template, write.partition, answer)
+        return delayed.add(result.required_offset, correlation_id, encoded)
 
     def _answer_multi(
         self,
         template: _Template,
         correlation_id: int,
         multi: _MultiPartitionRequest,
-        answer: AnswerWith,
-    ) -> Answer:
-        """The answer to a request with several batches."""
+        answer: EncodeResult,
+    ) -> HandlerResult:
+        """The response to a request with several batches."""
         results = multi.take_results()
         taken: list[TakenPart] = [
-            (share.index, 0, result.base_offset, result.log_append_time, result.log_start_offset)
-            for share, result in zip(multi.shares, results, strict=True)
+            (write.index, 0, result.base_offset, result.log_append_time, result.log_start_offset)
+            for write, result in zip(multi.writes, results, strict=True)
             if isinstance(result, Appended) and result.size
-            and result.refusal is None and result.wait is None
+            and result.refusal is None and result.required_offset is None
         ]  # fmt: skip
         if len(taken) == len(results):
             return (template.shape.answer(correlation_id, taken),)
-        return self._answer_outcomes(template, correlation_id, multi.shares, results, answer)
+        return self._answer_outcomes(template, correlation_id, multi.writes, results, answer)
 
     def _delayed_of(
-        self, template: _Template, partition: Partition, answer: AnswerWith
-    ) -> DelayedRun:
+        self, template: _Template, partition: Partition, answer: EncodeResult
+    ) -> DelayedPartitionRequests:
         delayed = self._delayed.get((template, partition))
         if delayed is None:
             tp = partition.topic_partition
-            # A bound method would keep the run, and with it the received bytes.
+            # A bound method would keep all requests, and with them the received bytes.
             asked = template.request_for([tp.partition])
             refuse = partial(_refuse, self._replica_manager, self._context, tp, asked, answer)
-            delayed = self._delayed[template, partition] = DelayedRun(
+            delayed = self._delayed[template, partition] = DelayedPartitionRequests(
                 self._replica_manager, tp, refuse
             )
         return delayed
@@ -364,19 +365,19 @@ class _Run:
         self,
         template: _Template,
         correlation_id: int,
-        shares: Sequence[_PartitionBatches],
+        writes: Sequence[_PartitionWrite],
         results: Sequence[Appended | KafkaError],
-        answer: AnswerWith,
-    ) -> Answer:
-        """The answer to a request of which a batch is a duplicate, is refused, or waits."""
+        answer: EncodeResult,
+    ) -> HandlerResult:
+        """The response to a request of which a batch is a duplicate, is refused, or waits."""
         replica_manager = self._replica_manager
         outcomes = [
-            produce_answer.outcome_of(replica_manager, share.partition, result)
-            for share, result in zip(shares, results, strict=True)
+            produce_response.outcome_of(replica_manager, write.partition, result)
+            for write, result in zip(writes, results, strict=True)
         ]
         context = _context_of(self._context, correlation_id)
         request = template.request_for([outcome.topic_partition.partition for outcome in outcomes])
-        handled = produce_answer.answer(replica_manager, context, request, [outcomes])
+        handled = produce_response.answer(replica_manager, context, request, [outcomes])
         return answer(context.header, request, handled)
 
 
@@ -385,21 +386,21 @@ def _refuse(
     context: RequestContext,
     tp: TopicPartition,
     request: ProduceRequest,
-    answer: AnswerWith,
+    answer: EncodeResult,
     correlation_id: int,
     error: KafkaError,
-) -> Reply:
-    """The answer to a batch that was appended and did not become safe."""
-    outcome = produce_answer.not_safe(replica_manager, tp, error)
+) -> EncodedResponse:
+    """The response to a batch that was appended and was not acknowledged."""
+    outcome = produce_response.not_acknowledged(replica_manager, tp, error)
     context = _context_of(context, correlation_id)
-    handled = produce_answer.answer(replica_manager, context, request, [[outcome]])
+    handled = produce_response.answer(replica_manager, context, request, [[outcome]])
     reply = answer(context.header, request, handled)
     assert isinstance(reply, Sequence)
     return reply
 
 
 def _context_of(context: RequestContext, correlation_id: int) -> RequestContext:
-    """The context of another request of the same run."""
+    """The context of another of the repeated requests."""
     asked = context.header
     header = RequestHeader(
         api_key=asked.api_key,

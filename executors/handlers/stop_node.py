@@ -1,4 +1,4 @@
-"""StopNode (key 20008): a member asks for a clean stop, which begins after the answer."""
+"""StopNode (key 20008): a member asks for a clean stop, which begins after the response."""
 
 from collections.abc import Callable
 

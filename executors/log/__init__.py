@@ -6,6 +6,13 @@ half of a storage backend.
 """
 
 from sparklog.executors.log.checkpoint import decode_offsets, encode_offsets
+from sparklog.executors.log.cleaned_segments import (
+    CLEANED_SUFFIX,
+    CLEANED_SUFFIXES,
+    CleanedGroup,
+    CleanedSegment,
+)
+from sparklog.executors.log.cleaned_writer import CleanedWriter, read_aborted, remove_cleaned
 from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.dump import (
     Damage,
@@ -27,7 +34,7 @@ from sparklog.executors.log.producer_snapshot import (
     encode_snapshot,
 )
 from sparklog.executors.log.range_repair import (
-    DamagedDonorError,
+    DamagedSourceError,
     RangeRepair,
     UnfitBatchError,
     write_pieces,
@@ -41,13 +48,18 @@ from sparklog.executors.log.steps import Steps, run_through
 from sparklog.executors.log.txn_index import AbortedTxn
 
 __all__ = [
+    "CLEANED_SUFFIX",
+    "CLEANED_SUFFIXES",
     "LOG_SUFFIX",
     "PARTITION_METADATA",
     "SEARCH_BYTES_MAX",
     "AbortedTxn",
+    "CleanedGroup",
+    "CleanedSegment",
+    "CleanedWriter",
     "Damage",
-    "DamagedDonorError",
     "DamagedRange",
+    "DamagedSourceError",
     "FileCache",
     "FileKind",
     "Log",
@@ -72,6 +84,8 @@ __all__ = [
     "encode_snapshot",
     "identify",
     "marker_of",
+    "read_aborted",
+    "remove_cleaned",
     "run_through",
     "write_pieces",
 ]

@@ -77,13 +77,13 @@ def walk_spans(
 
     A position inside a damaged range counts as the start of that range.  Raises CorruptLogError.
     """
-    for hole in unreadable(damaged):
-        if hole.end <= position or hole.position >= end:
+    for damaged_range in unreadable(damaged):
+        if damaged_range.end <= position or damaged_range.position >= end:
             continue
-        if hole.position > position:
-            yield from iter_spans(handle, position, hole.position)
-        yield hole.as_span()
-        position = hole.end
+        if damaged_range.position > position:
+            yield from iter_spans(handle, position, damaged_range.position)
+        yield damaged_range.as_span()
+        position = damaged_range.end
     yield from iter_spans(handle, position, end)
 
 
@@ -92,9 +92,9 @@ def walk_sound_spans(
 ) -> Iterator[BatchSpan]:
     """The batches in [position, end).  Raises DamagedRangeError where the walk meets damage."""
     for span in walk_spans(handle, position, end, damaged):
-        for hole in unreadable(damaged) if damaged else ():
-            if hole.position == span.position:
-                raise hole.error(handle.path)
+        for damaged_range in unreadable(damaged) if damaged else ():
+            if damaged_range.position == span.position:
+                raise damaged_range.error(handle.path)
         yield span
 
 
@@ -102,12 +102,12 @@ def walk_headers(
     handle: FileHandle, position: int, end: int, damaged: DamagedRanges
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Headers and positions of the batches in [position, end) that are outside damaged ranges."""
-    for hole in unreadable(damaged):
-        if hole.end <= position or hole.position >= end:
+    for damaged_range in unreadable(damaged):
+        if damaged_range.end <= position or damaged_range.position >= end:
             continue
-        if hole.position > position:
-            yield from iter_headers(handle, position, hole.position)
-        position = hole.end
+        if damaged_range.position > position:
+            yield from iter_headers(handle, position, damaged_range.position)
+        position = damaged_range.end
     yield from iter_headers(handle, position, end)
 
 
@@ -116,19 +116,22 @@ def sound_end(path: str, position: int, end: int, damaged: DamagedRanges) -> int
 
     Raises DamagedRangeError when a damaged range begins at ``position``.
     """
-    for hole in unreadable(damaged):
-        if hole.position <= position < hole.end:
-            raise hole.error(path)
-        if position < hole.position < end:
-            return hole.position
+    for damaged_range in unreadable(damaged):
+        if damaged_range.position <= position < damaged_range.end:
+            raise damaged_range.error(path)
+        if position < damaged_range.position < end:
+            return damaged_range.position
     return end
 
 
 def is_damaged(position: int, damaged: DamagedRanges) -> bool:
     """Whether a byte of the log file lies in a damaged range."""
-    return any(hole.position <= position < hole.end for hole in unreadable(damaged))
+    return any(
+        damaged_range.position <= position < damaged_range.end
+        for damaged_range in unreadable(damaged)
+    )
 
 
 def unreadable(damaged: DamagedRanges) -> Iterator[DamagedRange]:
     """The ranges that a walk must step around."""
-    return (hole for hole in damaged if not hole.readable)
+    return (damaged_range for damaged_range in damaged if not damaged_range.readable)

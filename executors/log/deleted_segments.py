@@ -1,4 +1,4 @@
-"""Segments that were deleted, and whose files stay in the folder for a while.
+"""Segments that were deleted, and whose files stay in the partition directory for a while.
 
 Owns: renaming to ``.deleted`` and the later removal (``file.delete.delay.ms``).  Must not know why
 a segment is deleted.

@@ -9,13 +9,16 @@ from enum import Enum
 
 from sparklog.errors import DecodeError
 from sparklog.executors.log.checkpoint import EpochEntry, decode_epochs
+from sparklog.executors.log.cleaned_segments import CLEANED_SUFFIX
 from sparklog.executors.log.names import (
+    DELETED_SUFFIX,
     EPOCH_CHECKPOINT,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
     STATS_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     parse_file_name,
@@ -71,7 +74,11 @@ class FileKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDump:
-    """One batch of a segment; ``size`` and ``position`` in bytes, ``timestamp`` is the largest."""
+    """One batch of a segment; ``size`` and ``position`` in bytes, ``timestamp`` is the largest.
+
+    ``delete_horizon`` is the time in milliseconds from which on its tombstones, or its marker, may
+    go (KIP-534); None for a batch without this time.
+    """
 
     base_offset: int
     last_offset: int
@@ -91,6 +98,7 @@ class BatchDump:
     codec: Compression
     crc: int
     crc_valid: bool
+    delete_horizon: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +111,16 @@ class Damage:
 
 
 def identify(name: str) -> tuple[FileKind, int] | None:
-    """Kind and base offset (0 where there is none) of a file name without folders; None: unknown.
+    """Kind and base offset (0 where there is none) of a file name without directories.
 
-    Files that wait for deletion are what they were.
+    Returns None for a name of another kind.  A file that waits for deletion keeps its kind, and a
+    cleaned file has the kind that it will be.
     """
     if name in (EPOCH_CHECKPOINT, PARTITION_METADATA):
         return FileKind(name), 0
-    parsed = parse_file_name(name.removesuffix(".deleted"))
+    for suffix in (CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX):
+        name = name.removesuffix(suffix)
+    parsed = parse_file_name(name)
     if parsed is None:
         return None
     base_offset, suffix = parsed
@@ -150,6 +161,7 @@ def dump_segment(handle: FileHandle) -> Iterator[BatchDump | Damage]:
             codec=header.compression,
             crc=header.crc,
             crc_valid=window.checksum_damage(header, position) is None,
+            delete_horizon=header.base_timestamp if header.has_delete_horizon else None,
         )
         position += header.size
 

@@ -22,20 +22,23 @@ class DurableLog:
         self,
         *,
         half: FileHalf,
-        folder: str,
+        partition_dir: str,
         topic_partition: TopicPartition,
         config: TopicConfig,
         loaded: LoadedLog,
         roller: Roller,
     ) -> None:
         self.topic_partition = topic_partition
-        self.folder = folder
+        self.partition_dir = partition_dir
         self.config = config
         self.leader_epochs = loaded.epochs
         #: The error that took the log offline; None while it is online.
         self.offline: StorageError | None = None
         #: True between ``begin_truncation`` and ``end_truncation``.
         self.truncating = False
+        #: True between ``begin_replacement`` and ``end_replacement``.
+        self.replacing = False
+        #: The store of the log's files, with the half of its operations that only files have.
         self._half = half
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
@@ -74,11 +77,13 @@ class DurableLog:
     def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
         """The job that flushes up to the log's end; None if no flush is due, without ``force``.
 
-        None too during another job or a truncation.  ``run`` the job in any thread, then pass it to
-        ``finish_flush`` or ``fail_flush``.
+        None too during another job, a truncation or a replacement of segments.  ``run`` the job in
+        any thread, then pass it to ``finish_flush`` or ``fail_flush``.
         """
         due = force or self.flush_due(now_ms)
-        if not due or self._flush.in_flight or self.truncating or self.offline is not None:
+        if not due or self._flush.in_flight or self.offline is not None:
+            return None
+        if self.truncating or self.replacing:
             return None
         self._flush.in_flight = True
         return self._job(now_ms)
@@ -114,7 +119,7 @@ class DurableLog:
         if not self._changed:
             active.indexes.trim()  # lookups have preallocated the files again
             if self.leader_epochs.dirty:
-                save_epochs(self._half, self.folder, self.leader_epochs)
+                save_epochs(self._half, self.partition_dir, self.leader_epochs)
             return
         self.statistics.measure_pending()
         active.seal()
@@ -138,7 +143,7 @@ class DurableLog:
         flush_names, self._roller.names_changed = self._roller.names_changed, False
         return make_job(
             self._half,
-            self.folder,
+            self.partition_dir,
             self._flush,
             self._segments,
             self._snapshots,

@@ -2,12 +2,23 @@
 
 Owns: which log files and index maps are open, and closing the least recently used.  Must not know
 what is in them.  A Python map keeps a descriptor, so it counts as a file.
+
+The limit should be above the number of files in use: where partitions are used in turns, a cache
+that is a little too small misses every time.
 """
 
 from collections import OrderedDict
+from typing import Final
 
 from sparklog.errors import ChangedFileError, StorageError
 from sparklog.storage_backends.base import FileHalf, FileHandle, FileIdentity, Map, shrunk_error
+
+#: Open files that stay open although they are idle.
+KEPT_IDLE: Final = 400
+#: Idle files that are closed at once.
+CLOSED_AT_ONCE: Final = 100
+#: Stands between the files that were used since the last round and those that were not.
+_MARK: Final = ""
 
 
 class FileCache:
@@ -20,7 +31,8 @@ class FileCache:
     def __init__(self, limit: int) -> None:
         assert limit > 0
         self._limit = limit
-        self._handles: OrderedDict[str, FileHandle | Map] = OrderedDict()
+        #: The open files by path, the least recently used first, and ``_MARK``.
+        self._handles: OrderedDict[str, FileHandle | Map | None] = OrderedDict({_MARK: None})
         #: The identity of each file at its first opening, until ``drop``.
         self._identities: dict[str, FileIdentity] = {}
         #: The directories of logs with appends; ``LogWatch`` takes them out.
@@ -30,7 +42,7 @@ class FileCache:
 
     def __len__(self) -> int:
         """The number of open files."""
-        return len(self._handles)
+        return len(self._handles) - 1
 
     def __contains__(self, path: str) -> bool:
         return path in self._handles
@@ -86,8 +98,19 @@ class FileCache:
         """Close all files; with ``for_good``, refuse to open files again."""
         self._over = for_good
         self._identities.clear()
-        while self._handles:
-            self._handles.popitem()[1].close()
+        while len(self) > 0:
+            self._close_oldest()
+
+    def close_idle(self) -> bool:
+        """Close some of the files that were not used since the last round, but keep ``KEPT_IDLE``.
+
+        Returns True if there are more of them: call again.  False ends the round.
+        """
+        for _ in range(CLOSED_AT_ONCE):
+            if len(self) <= KEPT_IDLE or not self._close_oldest():
+                self._handles.move_to_end(_MARK)
+                return False
+        return True
 
     def _require_open(self, path: str) -> None:
         # The path may lead to a successor's file by now, which would be truncated to this size.
@@ -96,6 +119,15 @@ class FileCache:
 
     def _keep(self, path: str, opened: FileHandle | Map) -> None:
         self.opened_count += 1
-        while len(self._handles) >= self._limit:
-            self._handles.popitem(last=False)[1].close()
+        while len(self) >= self._limit:
+            self._close_oldest()
         self._handles[path] = opened
+
+    def _close_oldest(self) -> bool:
+        """Close the least recently used file; if the mark comes first, move it and return False."""
+        path, opened = self._handles.popitem(last=False)
+        if opened is None:
+            self._handles[path] = opened
+            return False
+        opened.close()
+        return True

@@ -28,7 +28,7 @@ class FlushJob:
     """The files to flush so that the log is durable up to the offset ``target``."""
 
     half: FileHalf
-    folder: str
+    partition_dir: str
     target: int
     started_ms: int
     #: The number of truncations before the job; after another one the job proves nothing.
@@ -62,16 +62,16 @@ class FlushJob:
             finally:
                 handle.close()
         if self.epochs is not None:
-            self.half.put(f"{self.folder}/{EPOCH_CHECKPOINT}", self.epochs)
+            self.half.put(f"{self.partition_dir}/{EPOCH_CHECKPOINT}", self.epochs)
         if self.flush_names:
-            self.half.flush_folder(self.folder)
+            self.half.flush_folder(self.partition_dir)
 
 
 class FlushState:
     """The recovery point of a log, and since when it lags behind the log's end."""
 
     __slots__ = (
-        "_before_cut",
+        "_before_truncation",
         "generation",
         "in_flight",
         "indexes_pending",
@@ -83,8 +83,8 @@ class FlushState:
         self.recovery_point = recovery_point
         self.unflushed_since_ms: int | None = None
         self.generation = 0
-        #: The recovery point before a truncation was announced.
-        self._before_cut = NO_OFFSET
+        #: The recovery point before the truncation that is under way.
+        self._before_truncation = NO_OFFSET
         self.in_flight = False
         #: A segment was sealed since the last flush began.
         self.indexes_pending = False
@@ -133,28 +133,28 @@ class FlushState:
         lost = [path for path in job.missing if path in own]
         return LostLogError(f"{lost[0]} is gone: it cannot be flushed") if lost else None
 
-    def announce_cut(self, offset: int) -> None:
-        """A truncation is announced: the log will end at ``offset`` or above.
+    def begin_truncation(self, offset: int) -> None:
+        """A truncation begins: the log will end at ``offset`` or above.
 
         The results of running flushes do not count any more.
         """
         self.generation += 1
-        self._before_cut = self.recovery_point
+        self._before_truncation = self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)
 
-    def forget_cut(self) -> bool:
-        """Take an announced truncation back; False if it was made, or none was announced."""
-        announced = self._before_cut != NO_OFFSET
-        self.recovery_point = max(self.recovery_point, self._before_cut)
-        self._before_cut = NO_OFFSET
-        return announced
+    def abandon_truncation(self) -> bool:
+        """Give up a truncation that has begun; False if it was made, or none has begun."""
+        begun = self._before_truncation != NO_OFFSET
+        self.recovery_point = max(self.recovery_point, self._before_truncation)
+        self._before_truncation = NO_OFFSET
+        return begun
 
-    def cut(self, log_end_offset: int) -> None:
+    def truncated(self, log_end_offset: int) -> None:
         """The log was truncated: durable records below its new end stay durable."""
         self.generation += 1
         # In one step: other threads may read the recovery point and write it to the checkpoint.
-        self.recovery_point = min(max(self.recovery_point, self._before_cut), log_end_offset)
-        self._before_cut = NO_OFFSET
+        self.recovery_point = min(max(self.recovery_point, self._before_truncation), log_end_offset)
+        self._before_truncation = NO_OFFSET
         if self.recovery_point >= log_end_offset:
             self.unflushed_since_ms = None
 
@@ -167,7 +167,7 @@ class FlushState:
 
 def make_job(
     half: FileHalf,
-    folder: str,
+    partition_dir: str,
     state: FlushState,
     segments: SegmentList,
     snapshots: SnapshotFiles,
@@ -197,7 +197,7 @@ def make_job(
     paths += [snapshots.path(offset) for offset in snapshots.offsets if offset >= point]
     return FlushJob(
         half=half,
-        folder=folder,
+        partition_dir=partition_dir,
         target=segments.end_offset,
         started_ms=now_ms,
         generation=state.generation,
@@ -209,7 +209,7 @@ def make_job(
     )
 
 
-def save_epochs(half: FileHalf, folder: str, epochs: EpochCache) -> None:
+def save_epochs(half: FileHalf, partition_dir: str, epochs: EpochCache) -> None:
     """Write the leader epoch checkpoint now, durably.  Raises StorageError."""
-    half.put(f"{folder}/{EPOCH_CHECKPOINT}", epochs.encode())
+    half.put(f"{partition_dir}/{EPOCH_CHECKPOINT}", epochs.encode())
     epochs.dirty = False

@@ -11,12 +11,15 @@ KafkaError, damage is CorruptLogError.
 
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from sparklog.executors.log.cleaned_segments import CleanedGroup
 from sparklog.executors.log.deleted_segments import DeletedSegments
 from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.log_loader import LoadedLog, load_log
 from sparklog.executors.log.presence import LogPresence
@@ -25,8 +28,9 @@ from sparklog.executors.log.retention import count_deletable
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import AppendInfo, LogRead
+from sparklog.executors.log.segment_swap import SegmentSwap
 from sparklog.executors.log.snapshots import ProducerState
-from sparklog.executors.log.steps import run_through
+from sparklog.executors.log.steps import Steps, run_through
 from sparklog.executors.log.time_search import TimeSearch
 from sparklog.executors.log.truncation import LogTruncation
 from sparklog.executors.log.txn_index import AbortedTxn
@@ -47,7 +51,7 @@ class Log(DurableLog):
         self,
         *,
         half: FileHalf,
-        folder: str,
+        partition_dir: str,
         topic_partition: TopicPartition,
         config: TopicConfig,
         files: FileCache,
@@ -57,28 +61,43 @@ class Log(DurableLog):
     ) -> None:
         super().__init__(
             half=half,
-            folder=folder,
+            partition_dir=partition_dir,
             topic_partition=topic_partition,
             config=config,
             loaded=loaded,
-            roller=Roller(half, files, folder, loaded.segments, loaded.snapshots, producers),
+            roller=Roller(half, files, partition_dir, loaded.segments, loaded.snapshots, producers),
         )
         self.topic_id = loaded.topic_id
         self.recovery: RecoveryReport = loaded.report
         self._files = files
-        self.damage = LogDamage(loaded.segments, lambda: self._flush.generation)
+        self.damage = LogDamage(loaded.segments, self._files_generation)
         self.times = TimeSearch(
             loaded.segments,
             loaded.epochs,
-            ends=lambda: (self._log_start_offset, self._flush.generation),
-            on_damage=self.damage.met,
+            ends=lambda: (self._log_start_offset, self._files_generation()),
+            on_damage=self.damage.read_failed,
         )
         self._deleted = DeletedSegments(half)
-        self._truncation = LogTruncation(half, folder, loaded.epochs, self._roller, self._flush)
+        self._truncation = LogTruncation(
+            half, partition_dir, loaded.epochs, self._roller, self._flush, loaded.clean_offset
+        )
+        self._clean_offset = loaded.clean_offset
+        self._gap_marker = GapMarker(half, partition_dir, is_set=loaded.compacted)
+        self._swap = SegmentSwap(
+            half,
+            partition_dir,
+            files,
+            loaded.segments,
+            self._deleted,
+            self._gap_marker,
+            generation=lambda: self.generation,
+            may_change=lambda: self.offline is None and not self.truncating,
+            fail=self.fail,
+        )
         self._log_start_offset = loaded.log_start_offset
         #: The recovery point at the opening; a crash may have torn the batches above it.
         self.recovered_from = loaded.recovery_point
-        self.presence = LogPresence(half, folder, files, loaded.segments, self._flush)
+        self.presence = LogPresence(half, partition_dir, files, loaded.segments, self._flush)
         self._flush.indexes_pending = len(loaded.segments) > 1 and loaded.report.indexes_rebuilt > 0
         if loaded.recovery_point < self.log_end_offset:
             self._flush.appended(now_ms)
@@ -87,7 +106,7 @@ class Log(DurableLog):
     def open(
         cls,
         half: FileHalf,
-        folder: str,
+        partition_dir: str,
         *,
         topic_partition: TopicPartition,
         config: TopicConfig,
@@ -110,7 +129,7 @@ class Log(DurableLog):
         """
         loaded = load_log(
             half,
-            folder,
+            partition_dir,
             config=config,
             files=files,
             producers=producers,
@@ -123,7 +142,7 @@ class Log(DurableLog):
         )
         return cls(
             half=half,
-            folder=folder,
+            partition_dir=partition_dir,
             topic_partition=topic_partition,
             config=config,
             files=files,
@@ -147,6 +166,17 @@ class Log(DurableLog):
     def segments(self) -> Sequence[Segment]:
         """The segments, oldest first; the last segment is active."""
         return tuple(self._segments)
+
+    @property
+    def clean_offset(self) -> int | None:
+        """The offset below which the log has been compacted; None if it never was."""
+        return self._clean_offset.offset
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether offsets may be missing between batches, because this log or the log that it was
+        copied from has been compacted at some time."""
+        return self._gap_marker.is_set
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Use new settings; index sizes apply from the next segment on."""
@@ -182,8 +212,9 @@ class Log(DurableLog):
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
             )
+        self._gap_marker.set_before(headers, self.log_end_offset)
         self._changed = True
-        self._files.appended[self.folder] = None
+        self._files.appended[self.partition_dir] = None
         active = self._segments.active
         rolled = self._roll(self._roller.due_at(active, headers, size, self.config, now_ms), now_ms)
         active = self._segments.active
@@ -203,7 +234,7 @@ class Log(DurableLog):
         self._require_writable()
         assert self._segments.size == 0
         self._roll(offset, now_ms)
-        self._flush.cut(offset)
+        self._flush.truncated(offset)
         self._log_start_offset = min(self._log_start_offset, offset)
 
     def roll(self, now_ms: int) -> None:
@@ -221,11 +252,13 @@ class Log(DurableLog):
         end_offset: int,
         min_one: bool = True,
         with_aborted: bool = False,
+        skip_emptied: bool = False,
     ) -> LogRead:
         """Read whole batches of one segment, from the batch that holds ``offset`` on.
 
         The batches end below ``end_offset`` and have at most ``max_bytes``, but with ``min_one`` at
         least one batch is read.  ``with_aborted`` adds the aborted transactions with data in them.
+        ``skip_emptied`` goes on behind batches without records, if a later segment has other ones.
         Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], CorruptLogError where
         the log is damaged, and its subclass DamagedRangeError where the damaged offsets are known.
         """
@@ -233,11 +266,16 @@ class Log(DurableLog):
             raise self.out_of_range(offset)
         end_offset = min(end_offset, self.log_end_offset)
         try:
-            found = self._segments.read(offset, max_bytes, end_offset, min_one, with_aborted)
+            found = self._segments.read(
+                *(offset, max_bytes, end_offset),
+                min_one=min_one,
+                with_aborted=with_aborted,
+                skip_emptied=skip_emptied,
+            )
         except CorruptLogError as error:
-            self.damage.met(error)
+            self.damage.read_failed(error)
             raise
-        self.damage.was_read(offset, found.size)
+        self.damage.read_succeeded(offset, found.size)
         return found
 
     def out_of_range(self, offset: int) -> KafkaError:
@@ -253,7 +291,7 @@ class Log(DurableLog):
     def advance_log_start(self, offset: int) -> bool:
         """Hide all records below ``offset`` (DeleteRecords); False if they are hidden already.
 
-        ``delete_old`` frees the space later; the caller writes the checkpoint.  Raises
+        ``delete_old_segments`` frees the space later; the caller writes the checkpoint.  Raises
         KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
         """
         if offset > self.log_end_offset:
@@ -265,13 +303,13 @@ class Log(DurableLog):
         self.leader_epochs.truncate_from_start(offset, self.log_end_offset)
         return True
 
-    def delete_old(self, now_ms: int, stable_offset: int) -> int:
+    def delete_old_segments(self, now_ms: int, stable_offset: int) -> int:
         """Apply retention by time, size and log start, to segments below ``stable_offset``.
 
         Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
         """
         self._require_writable()
-        if self.truncating:
+        if self.truncating or self.replacing:
             return 0
         count = count_deletable(
             self.segments,
@@ -298,10 +336,59 @@ class Log(DurableLog):
         """Remove files that were renamed ``file.delete.delay.ms`` ago; return how many.  Blocks."""
         return self._deleted.purge(now_ms)
 
+    # replacing
+
+    @property
+    def generation(self) -> int:
+        """A number that grows with every truncation: a plan of a cleaning that was made before
+        describes batches that may be gone."""
+        return self._flush.generation
+
+    def begin_replacement(self) -> bool:
+        """Announce a replacement of segments; False if none may begin now.
+
+        Until ``end_replacement`` no flush starts and retention deletes nothing.  Appends go on.
+        """
+        if self.replacing or self.truncating or self.offline is not None:
+            return False
+        self.replacing = True
+        return True
+
+    def replace_segments(self, group: CleanedGroup, generation: int, now_ms: int) -> Steps[bool]:
+        """Put a cleaned segment in the place of the segments that it was made from.
+
+        Call ``begin_replacement`` first, and run the steps when the running flush has ended.
+        ``generation`` is that of the log when the cleaning was planned.  Returns False, and removes
+        the cleaned files, if the segments are not there any more, are damaged, or a truncation has
+        begun.  Raises StorageError and CorruptLogError: without ``offline``, nothing has changed.
+        """
+        assert self.replacing, "begin_replacement was not called"
+        assert not self._flush.in_flight, "a flush is running"
+        replaced = yield from self._swap.run(group, generation, self.config, now_ms)
+        self._changed = self._changed or replaced
+        return replaced
+
+    def advance_clean_offset(self, offset: int, generation: int) -> Steps[bool]:
+        """Write down, durably, that the log has been compacted below ``offset``.
+
+        ``generation`` is that of the log when the cleaning was planned.  Returns False if a
+        truncation has begun since.  Raises StorageError.
+        """
+        if generation != self.generation or self.truncating or self.offline is not None:
+            return False
+        yield partial(self._clean_offset.write, offset)
+        return True
+
+    def end_replacement(self) -> None:
+        """The replacement was made or given up; flushes may start again."""
+        self.replacing = False
+
     # truncating
 
-    def begin_truncation(self, offset: int, *, start_over: bool = False) -> None:
-        """Announce a truncation to ``offset``; write the broker's checkpoint before it is made.
+    def begin_truncation(self, offset: int, *, fully: bool = False) -> None:
+        """Begin a truncation to ``offset``; write the broker's checkpoint before it is made.
+
+        With ``fully``, the whole log is to be dropped.
 
         The recovery point and the log start are lowered here.  Otherwise the next start would take
         a recovery point above the log's end for a loss, and records below an old log start for
@@ -310,9 +397,7 @@ class Log(DurableLog):
         """
         self._require_writable()
         self.truncating = True
-        self._log_start_offset = self._truncation.announce(
-            offset, self._log_start_offset, start_over=start_over
-        )
+        self._log_start_offset = self._truncation.begin(offset, self._log_start_offset, fully=fully)
 
     def detach(self) -> FileCache:
         """Use an own file cache, which is returned, while another thread works on the log."""
@@ -324,7 +409,7 @@ class Log(DurableLog):
         """The truncation was made or given up; undoes ``detach``."""
         self.truncating = False
         if self.offline is None:
-            self._log_start_offset = self._truncation.conclude(self._log_start_offset)
+            self._log_start_offset = self._truncation.end(self._log_start_offset)
         self._segments.use(self._files)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
@@ -340,7 +425,7 @@ class Log(DurableLog):
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
         self._truncate(self._truncation.truncate_to, offset, now_ms)
-        self._flush.cut(self.log_end_offset)
+        self._flush.truncated(self.log_end_offset)
         # The log start may lie inside a dropped batch.
         self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
         return True
@@ -348,9 +433,9 @@ class Log(DurableLog):
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
         self._require_writable()
-        self._truncate(self._truncation.start_over, offset, now_ms)
+        self._truncate(self._truncation.truncate_fully_and_start_at, offset, now_ms)
         self._log_start_offset = offset
-        self._flush.cut(offset)
+        self._flush.truncated(offset)
         self._flush.raise_to(offset, offset)
 
     # end
@@ -373,9 +458,13 @@ class Log(DurableLog):
         """Reads every batch; for tests."""
         assert self._log_start_offset <= self.log_end_offset
         assert self.recovery_point <= self.log_end_offset
-        run_through(self.statistics.know_all())
+        run_through(self.statistics.ensure_all_time_indexes())
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
+
+    def _files_generation(self) -> int:
+        """A number that changes when the paths of segments may lead to other files."""
+        return self._flush.generation + self._segments.replacements
 
     def _truncate(
         self, truncate: Callable[[int, TopicConfig, int], None], offset: int, now_ms: int

@@ -1,10 +1,7 @@
 """The known damage of one log: damaged ranges, and suspected segments.
 
-Owns: how a damaged read becomes a suspicion that a check must settle, and which ranges wait for a
-repair.  Must not know who checks, or where sound bytes come from.
-
-The segments hold the ranges (``Segment.damaged``), so that ranges disappear with a segment that is
-deleted or truncated.
+Owns: how a damaged read becomes a suspicion that a check must confirm or refute, and which ranges
+wait for a repair.  Must not know who checks, or where sound bytes come from.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,26 +30,30 @@ class Suspicion:
 class LogDamage:
     """The damage of one log; ``on_suspicion`` is called on the log's own thread."""
 
-    __slots__ = ("_generation", "_last_read", "_reads", "_segments", "on_suspicion", "tried")
+    __slots__ = ("_generation", "_last_read", "_reads", "_segments", "on_suspicion", "unrepairable")
 
     def __init__(self, segments: SegmentList, generation: Callable[[], int]) -> None:
-        """``generation`` returns the number of truncations of the log."""
+        """``generation`` returns the number of truncations and replacements of segments."""
         self._segments = segments
         self._generation = generation
         self._last_read = -1
         self._reads = 0
         self.on_suspicion: Callable[[Suspicion], None] = lambda _: None
-        #: Ranges that no other replica could repair so far.
-        self.tried: set[DamagedRange] = set()
+        #: Ranges that no other replica could repair so far; they are tried again.
+        self.unrepairable: set[DamagedRange] = set()
 
     @property
     def generation(self) -> int:
-        """A number that changes with every truncation."""
+        """A number that changes with every truncation and replacement of segments."""
         return self._generation()
 
     @property
     def ranges(self) -> list[tuple[Segment, DamagedRange]]:
-        return [(segment, hole) for segment in self._segments for hole in segment.damaged]
+        return [
+            (segment, damaged_range)
+            for segment in self._segments
+            for damaged_range in segment.damaged
+        ]
 
     def segment(self, base_offset: int) -> Segment | None:
         """The segment with this base offset, if any."""
@@ -75,14 +76,17 @@ class LogDamage:
         for base_offset in {segment.base_offset for segment, _ in self.ranges}:
             on_suspicion(Suspicion(base_offset, None))
 
-    def is_final(self, error: DamagedRangeError) -> bool:
+    def is_unrepairable(self, error: DamagedRangeError) -> bool:
         """Whether no other replica could repair the range of this error."""
-        met = error.position, error.first_offset
-        return any((hole.position, hole.first_offset) == met for hole in self.tried)
+        wanted = error.position, error.first_offset
+        return any(
+            (damaged_range.position, damaged_range.first_offset) == wanted
+            for damaged_range in self.unrepairable
+        )
 
     # reads
 
-    def met(self, error: CorruptLogError) -> None:
+    def read_failed(self, error: CorruptLogError) -> None:
         """A read failed because of damage; suspect it, unless the range is known."""
         if isinstance(error, DamagedRangeError):
             return
@@ -90,7 +94,7 @@ class LogDamage:
         if parsed is not None:
             self.on_suspicion(Suspicion(parsed[0], None))
 
-    def was_read(self, offset: int, size: int) -> None:
+    def read_succeeded(self, offset: int, size: int) -> None:
         """A reader got ``size`` bytes of batches from ``offset`` on."""
         if offset != self._last_read:
             self._last_read, self._reads = offset, 1
@@ -121,17 +125,17 @@ class LogDamage:
                 grown = grown.joined(known)
             else:
                 kept.append(known)
-        segment.damaged = sorted([*kept, grown], key=lambda hole: hole.position)
+        segment.damaged = sorted([*kept, grown], key=lambda damaged_range: damaged_range.position)
         # Retention and truncations remove ranges without a call.
-        self.tried &= {hole for _, hole in self.ranges}
+        self.unrepairable &= {damaged_range for _, damaged_range in self.ranges}
         return True
 
     def replace(
         self, segment: Segment, damaged: DamagedRange, rest: DamagedRange | None = None
     ) -> None:
         """A range was repaired, except for ``rest``."""
-        kept = [hole for hole in segment.damaged if hole is not damaged]
+        kept = [damaged_range for damaged_range in segment.damaged if damaged_range is not damaged]
         segment.damaged = kept
-        self.tried.discard(damaged)
+        self.unrepairable.discard(damaged)
         if rest is not None:
             self.add(segment, rest)

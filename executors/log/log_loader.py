@@ -11,11 +11,17 @@ from uuid import UUID
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, DecodeError
 from sparklog.executors.log.checkpoint import decode_epochs
+from sparklog.executors.log.clean_offset import CleanOffset
+from sparklog.executors.log.cleaned_segments import CLEANED_SUFFIX
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.full_truncation import drop_log, end_full_truncation
 from sparklog.executors.log.names import (
+    CLEAN_OFFSET,
+    COMPACTED_MARKER,
     DELETED_SUFFIX,
     EPOCH_CHECKPOINT,
+    FULL_TRUNCATION,
     LOG_SUFFIX,
     NEW_SUFFIX,
     PARTITION_METADATA,
@@ -24,11 +30,12 @@ from sparklog.executors.log.names import (
     offsets_with,
     parse_file_name,
 )
-from sparklog.executors.log.partition_metadata import claim_folder
+from sparklog.executors.log.partition_metadata import claim_partition_dir
 from sparklog.executors.log.presence import require_present
 from sparklog.executors.log.recovery import LogRecovery, RecoveryReport
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList, restore_producers
+from sparklog.executors.log.segment_swap import finish_swaps
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.trusted_segments import TrustedSegments
 from sparklog.storage_backends.base import FileHalf
@@ -49,11 +56,14 @@ class LoadedLog:
     report: RecoveryReport
     topic_id: UUID | None
     clean: bool
+    #: Whether the ``compacted`` file is there.
+    compacted: bool
+    clean_offset: CleanOffset
 
 
 def load_log(
     half: FileHalf,
-    folder: str,
+    partition_dir: str,
     *,
     config: TopicConfig,
     files: FileCache,
@@ -67,26 +77,34 @@ def load_log(
 ) -> LoadedLog:
     """See ``Log.open``.  ``files`` is not used before this returns."""
     if must_exist:
-        require_present(half, folder)
-    half.make_folder(folder)
-    found_id = claim_folder(half, folder, topic_id)
+        require_present(half, partition_dir)
+    half.make_folder(partition_dir)
+    found_id = claim_partition_dir(half, partition_dir, topic_id)
     own_files = FileCache(_OPEN_FILES)
-    names = half.list(folder)
+    names = half.list(partition_dir)
     loader = LogLoader(
         half=half,
-        folder=folder,
+        partition_dir=partition_dir,
         config=config,
         files=own_files,
         clean=clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         now_ms=now_ms,
-        snapshots=SnapshotFiles(half, folder, offsets_with(names, SNAPSHOT_SUFFIX)),
+        snapshots=SnapshotFiles(half, partition_dir, offsets_with(names, SNAPSHOT_SUFFIX)),
     )
+    loader.compacted = COMPACTED_MARKER in names
+    if not loader.compacted and config.compacts and offsets_with(names, LOG_SUFFIX):
+        # A log that Kafka has compacted lacks the file, and the policy may change.
+        half.put(f"{partition_dir}/{COMPACTED_MARKER}", b"")
+        loader.compacted = True
     try:
         loader.load(names)
         segments = SegmentList(loader.segments)
         replayed = restore_producers(producers, loader.snapshots, segments, now_ms)
+        clean_offset = CleanOffset(half, partition_dir)
+        if CLEAN_OFFSET in names and FULL_TRUNCATION not in names:
+            clean_offset.load(segments.end_offset)
         for segment in segments:
             segment.attach(files)
     finally:
@@ -100,6 +118,8 @@ def load_log(
         report=replace(loader.report, batches_replayed=replayed),
         topic_id=found_id,
         clean=clean,
+        compacted=loader.compacted,
+        clean_offset=clean_offset,
     )
 
 
@@ -108,7 +128,7 @@ class LogLoader:
     """The state of one opening; ``load`` fills it in."""
 
     half: FileHalf
-    folder: str
+    partition_dir: str
     config: TopicConfig
     files: FileCache
     clean: bool
@@ -116,13 +136,18 @@ class LogLoader:
     log_start_offset: int
     now_ms: int
     snapshots: SnapshotFiles
+    #: Whether the log may have gaps (``gap_marker``).
+    compacted: bool = False
     segments: list[Segment] = field(default_factory=list)
     epochs: EpochCache = field(default_factory=EpochCache)
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
     def load(self, found: list[str]) -> None:
         """Load the files in ``found``; set the fields, among them both offsets as of now."""
-        names = self._sweep(found)
+        if FULL_TRUNCATION in found:
+            self._finish_full_truncation(found)
+            return
+        names = self._sweep(finish_swaps(self.half, self.partition_dir, found))
         self.segments = [self._segment(base) for base in offsets_with(names, LOG_SUFFIX)]
         if not self.segments:
             self._start_empty(names)
@@ -131,13 +156,14 @@ class LogLoader:
         epochs_known = self._load_epochs(names)
         recovery = LogRecovery(
             half=self.half,
-            folder=self.folder,
+            partition_dir=self.partition_dir,
             config=self.config,
             files=self.files,
             segments=self.segments,
             epochs=self.epochs,
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
+            compacted=self.compacted,
         )
         trusted = TrustedSegments(self.half, recovery, frozenset(names))
         first_untrusted = self._first_untrusted()
@@ -153,20 +179,23 @@ class LogLoader:
         self.report = recovery.report
 
     def _sweep(self, names: list[str]) -> list[str]:
-        """Finish deletions, and delete files that belong to no segment; return the other names."""
+        """Finish deletions, undo unfinished cleanings, and delete files that belong to no segment;
+        return the other names."""
         bases = set(offsets_with(names, LOG_SUFFIX))
         kept: list[str] = []
         for name in names:
             parsed = parse_file_name(name)
             orphan = parsed is not None and parsed[1] in SEGMENT_SUFFIXES and parsed[0] not in bases
-            if name.endswith((DELETED_SUFFIX, NEW_SUFFIX)) or orphan:
-                self.half.delete(f"{self.folder}/{name}")
+            if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX, NEW_SUFFIX)) or orphan:
+                self.half.delete(f"{self.partition_dir}/{name}")
             else:
                 kept.append(name)
         return kept
 
     def _segment(self, base_offset: int) -> Segment:
-        return Segment(self.half, self.files, self.folder, base_offset, self.config, self.now_ms)
+        return Segment(
+            self.half, self.files, self.partition_dir, base_offset, self.config, self.now_ms
+        )
 
     def _drop_hidden(self) -> None:
         """Remove the segments below the log start.
@@ -179,12 +208,20 @@ class LogLoader:
             segments[0].remove()
             del segments[0]
 
+    def _finish_full_truncation(self, found: list[str]) -> None:
+        start = drop_log(self.half, self.partition_dir, found)
+        self.snapshots.delete_all()
+        self._start_at(start)
+        end_full_truncation(self.half, self.partition_dir)
+
     def _start_empty(self, names: list[str]) -> None:
         # A new directory holds at most the id of its topic.
         lost = set(names) - {PARTITION_METADATA}
         if lost and self.recovery_point > self.log_start_offset:
             raise CorruptLogError(
-                self.folder, 0, f"no segment is left of a log flushed to {self.recovery_point}"
+                self.partition_dir,
+                0,
+                f"no segment is left of a log flushed to {self.recovery_point}",
             )
         self._start_at(self.log_start_offset)
 
@@ -193,11 +230,11 @@ class LogLoader:
         self.segments[0].create(self.config)
         # The new segment first: a log without a segment counts as lost.  After a crash there are
         # both, and the former segments are below the log start.
-        self.half.flush_folder(self.folder)
+        self.half.flush_folder(self.partition_dir)
         for segment in reversed(former):
             segment.remove()
         self.snapshots.delete_all()
-        self.half.flush_folder(self.folder)
+        self.half.flush_folder(self.partition_dir)
         self.epochs.truncate_from_end(offset)
         self.epochs.truncate_from_start(offset, offset)
         self.log_start_offset = self.recovery_point = offset
@@ -206,7 +243,7 @@ class LogLoader:
         if EPOCH_CHECKPOINT not in names:
             return False
         try:
-            entries = decode_epochs(self.half.read(f"{self.folder}/{EPOCH_CHECKPOINT}"))
+            entries = decode_epochs(self.half.read(f"{self.partition_dir}/{EPOCH_CHECKPOINT}"))
         except DecodeError:
             return False
         self.epochs = EpochCache(entries)
@@ -224,7 +261,7 @@ class LogLoader:
         return bisect_left(ends, self.recovery_point)
 
     def _settle(self, promised_end: int) -> None:
-        """The end is known: make everything else agree with it."""
+        """Make log start, epochs, snapshots and producer state agree with the known log end."""
         active = self.segments[-1]
         end = active.next_offset
         if end < promised_end:

@@ -38,6 +38,10 @@ class MeasuredSegments:
                 return Measuring(segment.files_at_rest())
         return None
 
+    def is_current(self, measuring: Measuring) -> bool:
+        """Whether the measured segment is still a sealed segment of the log."""
+        return self._are_current(measuring.files)
+
     def take(self, measuring: Measuring) -> Steps[Measured]:
         """Write the results of a measurement to the files and to the segment.
 
@@ -51,7 +55,7 @@ class MeasuredSegments:
         ):
             if not self._are_current(files):
                 return measured
-            yield partial(files.mend, path, packed)
+            yield partial(files.rewrite_index, path, packed)
             for segment in self._segments:
                 if self._is_as_in(segment, files):
                     segment.indexes.adopt(path, len(packed))
@@ -86,7 +90,7 @@ class MeasuredSegments:
             found += ranges_between(stats.ranges, start_offset, end_offset)
         return found
 
-    def know(self, segment: Segment, *, largest_only: bool = False) -> Steps[None]:
+    def ensure_time_index(self, segment: Segment, *, largest_only: bool = False) -> Steps[None]:
         """Make sure that the time index of a segment fits its log file.
 
         Segments that this process wrote or recovered need no check.  Others are checked once, with
@@ -114,9 +118,9 @@ class MeasuredSegments:
         if stats is None and self._are_current(files):
             yield from self._measure(segment)
 
-    def know_all(self) -> Steps[None]:
+    def ensure_all_time_indexes(self) -> Steps[None]:
         for segment in tuple(self._segments):
-            yield from self.know(segment)
+            yield from self.ensure_time_index(segment)
 
     def _measure(self, segment: Segment) -> Steps[Measured]:
         measuring = Measuring(segment.files_at_rest())
@@ -132,7 +136,7 @@ class MeasuredSegments:
         return (
             segment in self._segments
             and segment is not self._segments.active
-            and (segment.base_offset, segment.size) == (files.base_offset, files.log_size)
+            and (segment.number, segment.size) == (files.number, files.log_size)
         )
 
 

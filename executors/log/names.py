@@ -1,4 +1,4 @@
-"""File names inside a partition's folder.
+"""File names inside a partition directory.
 
 Owns: Kafka's naming (``LogFileUtils``): twenty digits of the base offset and a suffix.  Must not
 know what the files hold.
@@ -14,11 +14,19 @@ TXN_INDEX_SUFFIX: Final = ".txnindex"
 STATS_SUFFIX: Final = ".stats"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
+#: A cleaned log file that replaces segments; a start finishes what a crash has interrupted.
+SWAP_SUFFIX: Final = ".swap"
 #: A file on its way to replacing the one that its name begins with.
 NEW_SUFFIX: Final = ".new"
 
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+#: Ours, not Kafka's: the log may have gaps.
+COMPACTED_MARKER: Final = "compacted"
+#: Ours too: the offset below which the log has been compacted.
+CLEAN_OFFSET: Final = "clean-offset"
+#: Ours too: the log is being dropped as a whole.
+FULL_TRUNCATION: Final = "full-truncation"
 
 #: Everything that belongs to one segment and goes with it.
 SEGMENT_SUFFIXES: Final = (

@@ -6,13 +6,12 @@ know batches.
 """
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparklog.executors.log.index_file import IndexFile
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetPosition:
+class OffsetPosition(NamedTuple):
     """A batch's last offset and its first byte."""
 
     offset: int

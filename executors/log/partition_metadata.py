@@ -1,7 +1,7 @@
-"""The ``partition.metadata`` file: which topic id a partition's folder belongs to.
+"""The ``partition.metadata`` file: the topic that a partition directory belongs to.
 
 Owns: text <-> topic id (``PartitionMetadataFile``, version 0), and the refusal to take one topic's
-folder for another's.  Must not know what else is in the folder.
+directory for another's.  Must not know what else is in the directory.
 """
 
 import base64
@@ -36,12 +36,14 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID:
         raise DecodeError(f"topic id {fields.get('topic_id')!r} cannot be read") from error
 
 
-def claim_folder(half: FileHalf, folder: str, wanted: uuid.UUID | None) -> uuid.UUID | None:
-    """The topic id in the folder, which is written there when it is new.
+def claim_partition_dir(
+    half: FileHalf, partition_dir: str, wanted: uuid.UUID | None
+) -> uuid.UUID | None:
+    """The topic id of the directory; the wanted id is written where the directory has none.
 
     Raises KafkaError(INCONSISTENT_TOPIC_ID), CorruptLogError.
     """
-    path = f"{folder}/{PARTITION_METADATA}"
+    path = f"{partition_dir}/{PARTITION_METADATA}"
     if not half.exists(path):
         if wanted is not None:
             half.put(path, encode_partition_metadata(wanted))
@@ -53,6 +55,6 @@ def claim_folder(half: FileHalf, folder: str, wanted: uuid.UUID | None) -> uuid.
     if wanted is not None and found != wanted:
         raise KafkaError(
             ErrorCode.INCONSISTENT_TOPIC_ID,
-            f"{folder} belongs to topic id {found}, not {wanted}",
+            f"{partition_dir} belongs to topic id {found}, not {wanted}",
         )
     return found

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sparklog.errors import LostLogError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.flush import FlushState
-from sparklog.executors.log.names import LOG_SUFFIX, PARTITION_METADATA
+from sparklog.executors.log.names import FULL_TRUNCATION, LOG_SUFFIX, PARTITION_METADATA
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.storage_backends.base import FileHalf, FileIdentity
 
@@ -30,11 +30,12 @@ class PresenceCheck:
     """The expected files of one log.
 
     ``paths`` are the log files of all segments, the active segment last.  ``size`` and ``identity``
-    (if known) belong to the active segment.  ``generation`` is the number of truncations so far.
+    (if known) belong to the active segment.  ``generation`` is the number of truncations and
+    replacements of segments so far.
     """
 
     half: FileHalf
-    folder: str
+    partition_dir: str
     paths: tuple[str, ...]
     size: int
     identity: FileIdentity | None
@@ -45,10 +46,10 @@ class PresenceCheck:
 
         The check lists the directory once and looks up the active file, for any number of segments.
         """
-        names = set(self.half.list(self.folder))
+        names = set(self.half.list(self.partition_dir))
         for path in self.paths:
             if path.rpartition("/")[2] not in names:
-                gone = path if names else self.folder
+                gone = path if names else self.partition_dir
                 return Loss(path, f"{self.half.url}/{gone} is gone")
         active = self.paths[-1]
         where = f"{self.half.url}/{active}"
@@ -66,18 +67,18 @@ class PresenceCheck:
 class LogPresence:
     """Creates the checks of one log and judges their results, on the log's own thread."""
 
-    __slots__ = ("_files", "_flush", "_folder", "_half", "_segments")
+    __slots__ = ("_files", "_flush", "_half", "_partition_dir", "_segments")
 
     def __init__(
         self,
         half: FileHalf,
-        folder: str,
+        partition_dir: str,
         files: FileCache,
         segments: SegmentList,
         flush: FlushState,
     ) -> None:
         self._half = half
-        self._folder = folder
+        self._partition_dir = partition_dir
         self._files = files
         self._segments = segments
         self._flush = flush
@@ -87,30 +88,34 @@ class LogPresence:
         active = self._segments.active
         return PresenceCheck(
             half=self._half,
-            folder=self._folder,
+            partition_dir=self._partition_dir,
             paths=tuple(segment.log_path for segment in self._segments),
             size=active.size,
             identity=self._files.identity(active.log_path),
-            generation=self._flush.generation,
+            generation=self._generation(),
         )
 
     def is_lost(self, check: PresenceCheck, loss: Loss) -> bool:
         """Whether the file that a check missed is still part of this log: retention or a
         truncation may have deleted it meanwhile."""
-        if check.generation != self._flush.generation:
+        if check.generation != self._generation():
             return False
         return any(segment.log_path == loss.path for segment in self._segments)
 
+    def _generation(self) -> int:
+        return self._flush.generation + self._segments.replacements
 
-def require_present(half: FileHalf, folder: str) -> None:
+
+def require_present(half: FileHalf, partition_dir: str) -> None:
     """Check that a directory holds its former log.  Raises LostLogError if not.
 
     ``partition.metadata`` and the name of a first segment became durable when it was made.
     """
-    names = half.list(folder)
+    names = half.list(partition_dir)
     if not names:
-        raise LostLogError(f"{half.url}/{folder} is gone or empty, and held a log")
+        raise LostLogError(f"{half.url}/{partition_dir} is gone or empty, and held a log")
     if PARTITION_METADATA not in names:
-        raise LostLogError(f"{half.url}/{folder}/{PARTITION_METADATA} is gone")
-    if not any(name.endswith(LOG_SUFFIX) for name in names):
-        raise LostLogError(f"no log file is left in {half.url}/{folder}")
+        raise LostLogError(f"{half.url}/{partition_dir}/{PARTITION_METADATA} is gone")
+    # While a log is dropped as a whole, it has no segment for a moment.
+    if FULL_TRUNCATION not in names and not any(name.endswith(LOG_SUFFIX) for name in names):
+        raise LostLogError(f"no log file is left in {half.url}/{partition_dir}")

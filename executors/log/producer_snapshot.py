@@ -27,7 +27,10 @@ _ENTRY: Final = struct.Struct(">qhiqiqiq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSnapshotEntry:
-    """One producer id: its last batch, and where its open transaction began (-1: none open)."""
+    """One batch of a producer id, and where its open transaction began (-1: none open).
+
+    A producer id may have several entries, of which the last has its newest batch.
+    """
 
     producer_id: int
     producer_epoch: int

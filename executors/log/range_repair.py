@@ -8,6 +8,11 @@ batch of another replica is taken if its checksum holds, its epoch is the epoch 
 remembers for its offset, it follows the batch before without a gap, and all batches fit the range
 exactly.
 Bytes of this log that are valid are never replaced.
+
+Replicas of a compacted log are cleaned at different times, so a sound replica may have other
+batches, or none, for the same offsets.  Gaps are in order there, if the batches have exactly the
+size of the range.  Batches of another size are unfit and no sign of damage in the other replica,
+and valid batches of this log that differ from them stay.
 """
 
 from collections.abc import Sequence
@@ -31,7 +36,7 @@ class UnfitBatchError(SparklogError):
     """The right batch of another replica does not fit the damaged range."""
 
 
-class DamagedDonorError(SparklogError):
+class DamagedSourceError(SparklogError):
     """The batch of another replica is damaged too, or is not the right batch."""
 
 
@@ -46,8 +51,11 @@ class Piece(NamedTuple):
 class RangeRepair:
     """The repair of one damaged range with the batches of one other replica."""
 
-    def __init__(self, damaged: DamagedRange, epochs: Sequence[EpochEntry]) -> None:
+    def __init__(
+        self, damaged: DamagedRange, epochs: Sequence[EpochEntry], *, compacted: bool = False
+    ) -> None:
         self.damaged = damaged
+        self._compacted = compacted
         #: The batches that were taken and are not written yet.
         self.pieces: list[Piece] = []
         self._epochs = epochs
@@ -66,13 +74,13 @@ class RangeRepair:
 
     @property
     def part_due(self) -> bool:
-        """Whether what was taken is to be written before more is asked for."""
+        """Whether the taken batches are to be written before more are fetched."""
         return self.complete or sum(len(piece.data) for piece in self.pieces) >= PART_BYTES
 
     def take(self, records: Buffer) -> bool:
-        """Whole batches that the other replica sent; False when there is none among them.
+        """Take the whole batches that the other replica sent; return False if there is none.
 
-        Raises UnfitBatchError and DamagedDonorError, and nothing of what is left may be written.
+        Raises UnfitBatchError and DamagedSourceError, and nothing of what is left may be written.
         """
         took = False
         try:
@@ -84,7 +92,7 @@ class RangeRepair:
                            bytes(memoryview(records)[start : start + header.size]))  # fmt: skip
                 took = True
         except (DecodeError, KafkaError) as error:
-            raise DamagedDonorError(str(error)) from error
+            raise DamagedSourceError(str(error)) from error
         return took
 
     def rest(self) -> DamagedRange | None:
@@ -96,18 +104,21 @@ class RangeRepair:
 
     def _take(self, base_offset: int, epoch: int, next_offset: int, data: bytes) -> None:
         damaged, where = self.damaged, f"a batch with base offset {base_offset}"
-        if base_offset != self._next_offset:
-            raise DamagedDonorError(f"{where} came where {self._next_offset} is to follow")
+        gap = base_offset > self._next_offset and self._compacted
+        if base_offset != self._next_offset and not gap:
+            raise DamagedSourceError(f"{where} came where {self._next_offset} is to follow")
         # By the last offset: the first one may lie below the log start, of which no epoch is known.
         expected = epoch_of(self._epochs, next_offset - 1)
         if epoch != expected:
-            raise DamagedDonorError(f"{where} is of leader epoch {epoch}, {expected} wrote here")
+            raise DamagedSourceError(f"{where} is of leader epoch {epoch}, {expected} wrote here")
         end = self._position + len(data)
         if end > damaged.end or next_offset > damaged.end_offset:
             raise UnfitBatchError(
                 f"{where} has {len(data)} bytes, {damaged.end - self._position} are to be replaced"
             )
-        if (end == damaged.end) != (next_offset == damaged.end_offset):
+        # In a compacted log the range may end with a gap.
+        ends = next_offset == damaged.end_offset or (self._compacted and end == damaged.end)
+        if (end == damaged.end) != ends:
             raise UnfitBatchError(
                 f"{where} ends at offset {next_offset} and byte {end}, the range at offset "
                 f"{damaged.end_offset} and byte {damaged.end}"
@@ -116,15 +127,21 @@ class RangeRepair:
         self._position, self._next_offset = end, next_offset
 
 
-def write_pieces(files: SegmentFiles, pieces: Sequence[Piece], epochs: Sequence[EpochEntry]) -> int:
+def write_pieces(
+    files: SegmentFiles,
+    pieces: Sequence[Piece],
+    epochs: Sequence[EpochEntry],
+    *,
+    compacted: bool = False,
+) -> int:
     """Write the pieces to the log file, durably; return how many bytes have changed.
 
     Blocks.  Raises StorageError, and UnfitBatchError, before anything is written, where the bytes
-    of this log are valid and others.
+    of this log are valid and others.  In a ``compacted`` log valid batches of the same size stay.
     """
     handle = files.half.open(files.log_path)
     try:
-        wrong = [piece for piece in pieces if _is_damaged(handle, files, piece, epochs)]
+        wrong = [p for p in pieces if _is_damaged(handle, files, p, epochs, compacted)]
         for piece in wrong:
             handle.overwrite(piece.position, piece.data)
         handle.flush()
@@ -140,7 +157,11 @@ def write_pieces(files: SegmentFiles, pieces: Sequence[Piece], epochs: Sequence[
 
 
 def _is_damaged(
-    handle: FileHandle, files: SegmentFiles, piece: Piece, epochs: Sequence[EpochEntry]
+    handle: FileHandle,
+    files: SegmentFiles,
+    piece: Piece,
+    epochs: Sequence[EpochEntry],
+    compacted: bool,
 ) -> bool:
     """Whether the bytes at a piece's place are to be replaced by it."""
     if handle.read(piece.position, len(piece.data)) == piece.data:
@@ -157,6 +178,8 @@ def _is_damaged(
     expected = epoch_of(epochs, header.last_offset)
     if (header.base_offset, header.partition_leader_epoch) != (piece.base_offset, expected):
         return True
+    if compacted and header.size == len(piece.data):
+        return False
     raise UnfitBatchError(
         f"{handle.path} has another valid batch with base offset {piece.base_offset} at byte "
         f"{piece.position}: the replicas disagree"

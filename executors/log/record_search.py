@@ -93,7 +93,7 @@ def _from_offset(
     *,
     at_least: int | None = None,
 ) -> Iterator[OffsetTimestamp]:
-    """The records at or above ``start_offset``, or those of them that can be the answer.
+    """The records at or above ``start_offset`` that can be the result of the search.
 
     That is the first with a timestamp of ``at_least``, or for None the first with the largest.
 
@@ -106,7 +106,10 @@ def _from_offset(
     batch = handle.read(span.position, span.size)
     header = read_header(batch)
     check_batch(batch, 0, header)
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if header.record_count == 0:
+        return  # emptied by compaction
+    gapless = header.record_count == header.last_offset_delta + 1
+    if gapless and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         offset = max(span.base_offset, start_offset)
         yield OffsetTimestamp(offset=offset, timestamp=span.max_timestamp)
         return
@@ -114,7 +117,8 @@ def _from_offset(
     try:
         for part in _slices(batch, header, budget):
             budget.take(len(part.data))
-            if header.record_count <= _FEW_RECORDS:
+            append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+            if append_time or header.record_count <= _FEW_RECORDS:
                 found = _one_by_one(part, header)
             else:
                 found = _by_column(part, header, start_offset, at_least)
@@ -138,10 +142,11 @@ def _one_by_one(part: RecordSlice, header: BatchHeader) -> Iterator[OffsetTimest
 def _by_column(
     part: RecordSlice, header: BatchHeader, start_offset: int, at_least: int | None
 ) -> Iterator[OffsetTimestamp]:
-    """At most one record, by NumPy, which comes along with the first such search.
+    """At most one record, found with NumPy, which is imported at the first such search.
 
-    The first with at least that timestamp; None: the first with the largest.  Where a record
-    cannot be decoded, those before it are looked at, and then DecodeError is raised.
+    The record is the first with a timestamp of ``at_least``, or the first with the largest
+    timestamp if ``at_least`` is None.  Where a record cannot be decoded, the search ends with the
+    records before it, and then DecodeError is raised.
     """
     from sparklog.wire.records.record_times import find_time
 

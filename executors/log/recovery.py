@@ -45,8 +45,8 @@ class LogRecovery:
         "_config",
         "_epochs",
         "_files",
-        "_folder",
         "_half",
+        "_partition_dir",
         "_recovery_point",
         "_segments",
         "promised_end",
@@ -58,22 +58,24 @@ class LogRecovery:
         self,
         *,
         half: FileHalf,
-        folder: str,
+        partition_dir: str,
         config: TopicConfig,
         files: FileCache,
         segments: list[Segment],
         epochs: EpochCache,
         recovery_point: int,
         log_start_offset: int,
+        compacted: bool,
     ) -> None:
+        """``compacted``: the log may have gaps (``gap_marker``)."""
         self._half = half
-        self._folder = folder
+        self._partition_dir = partition_dir
         self._config = config
         self._files = files
         self._segments = segments
         self._epochs = epochs
         self._recovery_point = recovery_point
-        self._compacted = "compact" in config.cleanup_policy
+        self._compacted = compacted
         #: The log must not end below this offset; 0 if all flushed records were deleted since.
         #: Retention moves the log start to the end and deletes files without a flush; a crash can
         #: bring some of them back.
@@ -85,11 +87,12 @@ class LogRecovery:
     def recover(self, first: int) -> None:
         """Recover every segment from ``first`` on, which holds the recovery point."""
         segments, whole = self._segments, True
-        # Above the recovery point only appends were made, so offsets have no gaps there.
+        # Above the recovery point only appends were made.  Those of a log that was never compacted
+        # leave no gaps.
         gapless_from = MAX_INT64 if self._compacted else self._recovery_point
         order = EpochOrder(self._epochs, self._recovery_point)
         for index in range(first, len(segments)):
-            if index > first and not self.follows(segments[index - 1], segments[index], whole):
+            if index > first and not _meets(segments[index - 1], segments[index], whole):
                 self._drop_from(index)
                 break
             self._count(segments_recovered=1)
@@ -104,16 +107,13 @@ class LogRecovery:
                 self._cut(order.torn_from)
                 break
 
-    def follows(self, before: Segment, segment: Segment, whole: bool = True) -> bool:
-        """Whether nothing is lost between two segments.
+    def follows(self, before: Segment, segment: Segment) -> bool:
+        """Whether nothing is lost between two segments that were flushed.
 
-        The tail of the earlier segment may be gone without a trace, at the end of a batch, while
-        the later segment reached the disk.  Gaps are in order in a compacted log, and where an
-        offset was too large for the relative offsets of the earlier segment.
+        A log that Kafka has compacted has gaps between segments too.
         """
         gap = segment.base_offset - before.next_offset
-        leapt = segment.base_offset - before.base_offset > MAX_INT32
-        return gap == 0 or (gap > 0 and (leapt or self._compacted) and whole)
+        return _meets(before, segment) or (gap > 0 and self._compacted)
 
     def rebuild(
         self,
@@ -198,7 +198,7 @@ class LogRecovery:
             segment.remove()
         if index < len(segments):
             # Otherwise the segments may come back in place of new records.
-            self._half.flush_folder(self._folder)
+            self._half.flush_folder(self._partition_dir)
         del segments[index:]
 
     def _note_epoch(self, header: BatchHeader) -> None:
@@ -210,3 +210,16 @@ class LogRecovery:
     def _count(self, **more: int) -> None:
         known = {name: getattr(self.report, name) + value for name, value in more.items()}
         self.report = replace(self.report, **known)
+
+
+def _meets(before: Segment, segment: Segment, whole: bool = True) -> bool:
+    """Whether there is no gap between two segments.
+
+    The tail of the earlier segment may be gone without a trace, at the end of a batch, while the
+    later segment reached the disk.  Segments meet in a compacted log too, because the last batch of
+    a cleaned segment stays.  A gap is in order where an offset was too large for the relative
+    offsets of the earlier segment, which must be ``whole`` then.
+    """
+    gap = segment.base_offset - before.next_offset
+    leapt = segment.base_offset - before.base_offset > MAX_INT32
+    return gap == 0 or (gap > 0 and leapt and whole)

@@ -11,8 +11,8 @@ def replace_file(half: FileHalf, path: str, data: Buffer, *, durable: bool) -> N
     """Replace the file by ``data``; a killed process leaves the old file or the new file.
 
     ``durable``: a machine that crashes leaves one of the two as well, and not a torn one; the new
-    name is durable after the next flush of the folder.  What a crash leaves under the second name
-    is removed when the log is opened.
+    name is durable after the next flush of the directory.  The opening of the log removes a file
+    that a crash leaves under the second name.
     """
     new = path + NEW_SUFFIX
     half.delete(new)

@@ -1,7 +1,8 @@
 """The retention rules: which segments are deleted.
 
-Owns: the rules of ``UnifiedLog.deleteOldSegments`` for ``cleanup.policy=delete``.  Must not know
-files; it counts segments, oldest first.
+Owns: the rules of ``UnifiedLog.deleteOldSegments``.  Must not know files; it counts segments,
+oldest first.  Age and size count only if ``cleanup.policy`` has delete; segments below the log
+start go in any log.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,8 @@ def count_deletable(
     and an empty active segment too.  The count may include the active segment.
     """
     excess_bytes = 0
-    if config.retention_bytes != NO_LIMIT:
+    limited = config.deletes and config.retention_bytes != NO_LIMIT
+    if limited:
         excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
     for index, segment in enumerate(segments):
@@ -48,7 +50,7 @@ def count_deletable(
         next_base = log_end_offset if active else segments[index + 1].base_offset
         if next_base > stable_offset or (active and segment.size == 0):
             break
-        too_big = config.retention_bytes != NO_LIMIT and excess_bytes >= segment.size
+        too_big = limited and excess_bytes >= segment.size
         below_start = next_base <= log_start_offset and not active
         if not (too_big or below_start or _too_old(segment, config, now_ms)):
             break
@@ -58,6 +60,6 @@ def count_deletable(
 
 
 def _too_old(segment: SegmentAge, config: TopicConfig, now_ms: int) -> bool:
-    if config.retention_ms == NO_LIMIT:
+    if not config.deletes or config.retention_ms == NO_LIMIT:
         return False
     return now_ms - segment.age_timestamp > config.retention_ms

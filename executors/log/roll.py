@@ -63,7 +63,15 @@ def roll_reason(
         waited_ms = append_max_timestamp - segment.first_timestamp
     else:
         waited_ms = now_ms - segment.created_ms
-    return RollReason.TIME if waited_ms > config.segment_ms - jitter_ms else None
+    return RollReason.TIME if waited_ms > segment_ms_max(config) - jitter_ms else None
+
+
+def segment_ms_max(config: TopicConfig) -> int:
+    """``segment.ms``, shorter where records have to be compacted before: the active segment is
+    never cleaned (``LogConfig.maxSegmentMs``)."""
+    if not config.compacts:
+        return config.segment_ms
+    return min(config.segment_ms, config.max_compaction_lag_ms)
 
 
 def fits_relative(base_offset: int, offset: int) -> bool:
@@ -71,10 +79,10 @@ def fits_relative(base_offset: int, offset: int) -> bool:
     return 0 <= offset - base_offset <= MAX_INT32
 
 
-def roll_jitter_ms(folder: str, base_offset: int, config: TopicConfig) -> int:
+def roll_jitter_ms(partition_dir: str, base_offset: int, config: TopicConfig) -> int:
     """``segment.jitter.ms`` spreads the rolls of many partitions: a share of it that looks random
     and is the same in every run."""
-    limit = min(config.segment_jitter_ms, config.segment_ms)
+    limit = min(config.segment_jitter_ms, segment_ms_max(config))
     if limit == 0:
         return 0
-    return crc32(f"{folder}:{base_offset}".encode()) % limit
+    return crc32(f"{partition_dir}:{base_offset}".encode()) % limit

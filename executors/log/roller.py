@@ -22,8 +22,8 @@ class Roller:
 
     __slots__ = (
         "_files",
-        "_folder",
         "_half",
+        "_partition_dir",
         "_unwanted",
         "names_changed",
         "producers",
@@ -35,7 +35,7 @@ class Roller:
         self,
         half: FileHalf,
         files: FileCache,
-        folder: str,
+        partition_dir: str,
         segments: SegmentList,
         snapshots: SnapshotFiles,
         producers: ProducerState,
@@ -45,7 +45,7 @@ class Roller:
         self.producers = producers
         self._half = half
         self._files = files
-        self._folder = folder
+        self._partition_dir = partition_dir
         #: The new segment of a failed roll.  It must be removed before the next write: if the log
         #: grew beyond it, recovery would take it for a segment that has lost its records.
         self._unwanted: Segment | None = None
@@ -59,14 +59,14 @@ class Roller:
         config: TopicConfig,
         now_ms: int,
     ) -> int | None:
-        """The base offset of the segment that must be started before this append; None without."""
+        """The base offset of the segment that this append needs first; None if none is due."""
         reason = roll_reason(
             active,
             append_size=size,
             append_last_offset=headers[-1].last_offset,
             append_max_timestamp=max([header.max_timestamp for header in headers]),
             config=config,
-            jitter_ms=roll_jitter_ms(self._folder, active.base_offset, config),
+            jitter_ms=roll_jitter_ms(self._partition_dir, active.base_offset, config),
             now_ms=now_ms,
         )
         if reason is None:
@@ -117,4 +117,4 @@ class Roller:
             self._unwanted = None
 
     def _segment(self, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
-        return Segment(self._half, self._files, self._folder, base_offset, config, now_ms)
+        return Segment(self._half, self._files, self._partition_dir, base_offset, config, now_ms)

@@ -107,7 +107,7 @@ class ScanWindow:
 
 
 def header_damage(header: BatchHeader, bytes_left: int) -> str | None:
-    """What in a header cannot be, whatever comes before it."""
+    """The field of a header that cannot be right, whatever batch is before it; None if none."""
     if header.magic != MAGIC_V2:
         return f"magic is {header.magic}"
     if not BATCH_OVERHEAD <= header.size <= bytes_left:

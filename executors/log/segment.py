@@ -10,7 +10,7 @@ transaction index is no such hint: recovery guarantees that it is right.
 
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, count
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError
@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 #: Writes whose positions are remembered.
 _BEGINS_MAX = 32
+#: A cleaned segment has the base offset of one that it replaces, so segments are numbered.
+_numbers = count()
 
 
 class IndexDamageError(Exception):
@@ -59,8 +61,8 @@ class Segment:
     __slots__ = (
         "_files",
         "_first_timestamp",
-        "_folder",
         "_half",
+        "_partition_dir",
         "base_offset",
         "begins",
         "created_ms",
@@ -69,6 +71,7 @@ class Segment:
         "last_append_ms",
         "log_path",
         "next_offset",
+        "number",
         "offset_index",
         "size",
         "stats_pending",
@@ -80,15 +83,16 @@ class Segment:
         self,
         half: FileHalf,
         files: FileCache,
-        folder: str,
+        partition_dir: str,
         base_offset: int,
         config: TopicConfig,
         now_ms: int,
     ) -> None:
         self._half = half
         self._files = files
-        self._folder = folder
+        self._partition_dir = partition_dir
         self.base_offset = base_offset
+        self.number = next(_numbers)
         self.log_path = self.path(LOG_SUFFIX)
         self.offset_index = OffsetIndex(half, files, self.path(INDEX_SUFFIX), base_offset)
         self.time_index = TimeIndex(half, files, self.path(TIME_INDEX_SUFFIX), base_offset)
@@ -117,7 +121,7 @@ class Segment:
     # state
 
     def path(self, suffix: str) -> str:
-        return f"{self._folder}/{file_name(self.base_offset, suffix)}"
+        return f"{self._partition_dir}/{file_name(self.base_offset, suffix)}"
 
     @property
     def paths(self) -> tuple[str, str, str]:
@@ -207,7 +211,9 @@ class Segment:
             # After a crash the old tail could reappear below the recovery point.
             handle.flush()
             self.size = found.position
-            self.damaged = [hole for hole in self.damaged if hole.end <= self.size]
+            self.damaged = [
+                damaged_range for damaged_range in self.damaged if damaged_range.end <= self.size
+            ]
         self.indexes.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         try:
@@ -275,6 +281,7 @@ class Segment:
         """The files of this sealed segment, for work in another thread."""
         return SegmentFiles(
             half=self._half,
+            number=self.number,
             base_offset=self.base_offset,
             log_path=self.log_path,
             index_path=self.offset_index.path,

@@ -149,7 +149,7 @@ class SegmentIndexes:
         self.largest_known, self.times_known = True, False
 
     def adopt(self, path: str, size: int) -> None:
-        """An index file is now what the log asks for, and has so many bytes."""
+        """Take over an index file that was rewritten from the log file and has ``size`` bytes."""
         for index in (self.offsets, self.times):
             if index.path == path:
                 index.adopt(size // index.ENTRY.size)

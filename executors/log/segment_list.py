@@ -6,19 +6,21 @@ retention or durability.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_checks import check_segment
-from sparklog.executors.log.segment_read import find_batches
+from sparklog.executors.log.segment_read import are_emptied, find_batches
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
 from sparklog.wire.records.batch import BatchHeader, Buffer
+
+#: Reads of emptied batches in one read of a log; further ones are left to the reader's next read.
+_EMPTIED_READS_MAX: Final = 64
 
 
 class AppendInfo(NamedTuple):
@@ -32,12 +34,12 @@ class AppendInfo(NamedTuple):
     rolled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRead:
+class LogRead(NamedTuple):
     """Whole batches; the first batch may begin below the fetch offset.
 
     ``aborted`` are aborted transactions with data among the batches, if asked for.  ``region`` is
-    None without batches (``size`` 0); otherwise the caller releases it.
+    None without batches (``size`` 0); otherwise the caller releases it.  A tuple, because every
+    read makes one.
     """
 
     region: Region | None
@@ -49,10 +51,12 @@ class LogRead:
 class SegmentList:
     """The segments, oldest first; there is always an active segment, the last."""
 
-    __slots__ = ("_segments", "may_have_aborted")
+    __slots__ = ("_segments", "may_have_aborted", "replacements")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._segments = list(segments)
+        #: How often segments were replaced by cleaned segments.
+        self.replacements = 0
         #: Whether any transaction index may have entries.
         self.may_have_aborted = any(segment.txn_index.entries for segment in self._segments)
 
@@ -116,6 +120,16 @@ class SegmentList:
     def remove(self, segment: Segment) -> None:
         self._segments.remove(segment)
 
+    def index(self, segment: Segment) -> int:
+        return self._segments.index(segment)
+
+    def replace(self, replaced: Sequence[Segment], segment: Segment) -> None:
+        """Put a cleaned segment in the place of adjacent segments."""
+        begin = self._segments.index(replaced[0])
+        assert self._segments[begin : begin + len(replaced)] == list(replaced)
+        self._segments[begin : begin + len(replaced)] = [segment]
+        self.replacements += 1
+
     def base_below(self, offset: int) -> int:
         """The base offset of the last segment after a truncation to ``offset``."""
         return max(
@@ -129,7 +143,7 @@ class SegmentList:
             self._segments.pop()
         self.active.truncate_to(offset)
 
-    def start_over(self, create: Callable[[], Segment]) -> None:
+    def truncate_fully_and_start_at(self, create: Callable[[], Segment]) -> None:
         """Remove all files, then start with a new segment from ``create``."""
         # The newest first: after a crash the remaining segments are still the start of a log.
         for segment in reversed(self._segments):
@@ -148,23 +162,41 @@ class SegmentList:
             index += 1
 
     def read(
-        self, offset: int, max_bytes: int, end_offset: int, min_one: bool, with_aborted: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        *,
+        min_one: bool,
+        with_aborted: bool,
+        skip_emptied: bool,
     ) -> LogRead:
         """See ``Log.read``; the offsets are in range."""
-        if offset < end_offset:
-            for segment in self.from_offset(offset):
-                found = find_batches(segment, offset, max_bytes, end_offset, min_one)
-                if found is None:
-                    continue
-                position, size, first_offset = found
-                if size == 0:
+        found: tuple[Segment, int, int, int] | None = None
+        start, reads = offset, 0
+        for segment in self.from_offset(offset) if offset < end_offset else ():
+            # Batches behind emptied ones may be in the same segment, because the size is limited.
+            while batches := find_batches(segment, start, max_bytes, end_offset, min_one):
+                position, size, first_offset = batches
+                reads += 1
+                if size:
+                    found = segment, position, size, first_offset
+                if not (size and skip_emptied and reads < _EMPTIED_READS_MAX) or not are_emptied(
+                    segment, position, size
+                ):
                     break
-                aborted: tuple[AbortedTxn, ...] = ()
-                if with_aborted and self.may_have_aborted:
-                    aborted = self.collect_aborted(offset, segment.offset_at(position + size))
-                region = segment.region(position, size)
-                return LogRead(region=region, size=size, first_offset=first_offset, aborted=aborted)
-        return LogRead(region=None, size=0, first_offset=offset)
+                start = segment.offset_at(position + size)
+            else:
+                continue
+            break
+        if found is None:
+            return LogRead(region=None, size=0, first_offset=offset)
+        segment, position, size, first_offset = found
+        aborted: tuple[AbortedTxn, ...] = ()
+        if with_aborted and self.may_have_aborted:
+            aborted = self.collect_aborted(offset, segment.offset_at(position + size))
+        region = segment.region(position, size)
+        return LogRead(region=region, size=size, first_offset=first_offset, aborted=aborted)
 
     def collect_aborted(self, start: int, end: int) -> tuple[AbortedTxn, ...]:
         """Aborted transactions with offsets in [start, end), in the order of their markers."""

@@ -4,9 +4,12 @@ Owns: where the batches of a read begin and end, within the limits of the reader
 other segments, or how the bytes travel.
 """
 
+from itertools import takewhile
+
 from sparklog.executors.log.damaged_ranges import sound_end
 from sparklog.executors.log.segment import IndexDamageError, Segment
 from sparklog.executors.log.spans import BatchSpan
+from sparklog.wire.records.batch import BATCH_OVERHEAD
 
 
 def find_batches(
@@ -26,6 +29,15 @@ def find_batches(
     except IndexDamageError:
         segment.rebuild_indexes()
         return _find(segment, offset, max_bytes, end_offset, min_one)
+
+
+def are_emptied(segment: Segment, position: int, size: int) -> bool:
+    """Whether compaction has left no record in the batches at ``position``, ``size`` bytes."""
+    if size % BATCH_OVERHEAD:
+        return False
+    end = position + size
+    spans = takewhile(lambda span: span.position < end, segment.spans_at(position))
+    return all(span.size == BATCH_OVERHEAD for span in spans)
 
 
 def _find(

@@ -40,9 +40,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFiles:
-    """The files of one segment, for any thread; nothing else of the segment is used here."""
+    """The files of one segment, for any thread; nothing else of the segment is used here.
+
+    ``number`` differs from that of a cleaned segment which has taken over the paths.
+    """
 
     half: FileHalf
+    number: int
     base_offset: int
     log_path: str
     index_path: str
@@ -96,7 +100,7 @@ class SegmentFiles:
             return None
         return stats if stats.ranges is not None and self._is_of_log(stats) else None
 
-    def mend(self, path: str, packed: bytes) -> None:
+    def rewrite_index(self, path: str, packed: bytes) -> None:
         """Write the right entries to an index file that has other entries."""
         if self.read(path) != packed:
             logger.warning("%s does not fit its log: it is made anew", path)
@@ -165,7 +169,9 @@ class Measuring:
                 if position >= limit:
                     break
                 self._note(header, position)
-                if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                if header.record_count == 0:
+                    pass  # emptied by compaction
+                elif header.timestamp_type is TimestampType.LOG_APPEND_TIME:
                     self._times[-1].append((header.max_timestamp, header.max_timestamp))
                 else:
                     group.append((header, handle.read(position, header.size)))
@@ -203,10 +209,14 @@ class Measuring:
     def _stats(self, offsets: bytes, times: bytes) -> SegmentStats:
         assert self._last is not None, f"{self.files.log_path} is empty"
         header, position = self._last
-        ends = [*self._firsts[1:], header.next_offset]
+        # An interval without records belongs to the interval before it.
+        filled = [
+            (first, found) for first, found in zip(self._firsts, self._times, strict=True) if found
+        ]
+        ends = [*(first for first, _ in filled[1:]), header.next_offset][: len(filled)]
         ranges = [
             TimestampRange(first, end, min(t[0] for t in found), max(t[1] for t in found))
-            for first, end, found in zip(self._firsts, ends, self._times, strict=True)
+            for (first, found), end in zip(filled, ends, strict=True)
         ]
         return SegmentStats(
             log_size=self.files.log_size,

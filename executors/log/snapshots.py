@@ -22,7 +22,7 @@ class ProducerState(Protocol):
     def replay(
         self, header: BatchHeader, now_ms: int = 0, marker: EndTxnMarker | None = None
     ) -> AbortedTxn | None:
-        """Take over a batch of the log; ``marker`` is what a control batch says."""
+        """Take over a batch of the log; ``marker`` is the marker of a control batch."""
 
     def to_snapshot(self) -> bytes: ...
 
@@ -35,15 +35,15 @@ class ProducerState(Protocol):
 class SnapshotFiles:
     """The snapshots in one partition directory, by offset."""
 
-    __slots__ = ("_folder", "_half", "offsets")
+    __slots__ = ("_half", "_partition_dir", "offsets")
 
-    def __init__(self, half: FileHalf, folder: str, offsets: Iterable[int] = ()) -> None:
+    def __init__(self, half: FileHalf, partition_dir: str, offsets: Iterable[int] = ()) -> None:
         self._half = half
-        self._folder = folder
+        self._partition_dir = partition_dir
         self.offsets = sorted(offsets)
 
     def path(self, offset: int) -> str:
-        return f"{self._folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        return f"{self._partition_dir}/{file_name(offset, SNAPSHOT_SUFFIX)}"
 
     def write(self, offset: int, data: bytes) -> None:
         """Write without waiting for the disk; a torn snapshot is recognised by its CRC."""
@@ -96,14 +96,14 @@ class SnapshotFiles:
         for offset in outside:
             self.delete(offset)
         if outside:
-            self._half.flush_folder(self._folder)
+            self._half.flush_folder(self._partition_dir)
 
     def delete_all(self) -> None:
         for offset in list(self.offsets):
             self.delete(offset)
 
     def keep_only(self, wanted: set[int]) -> None:
-        """Drop all but these and the newest one."""
+        """Delete all snapshots but these and the newest."""
         for offset in [offset for offset in self.offsets[:-1] if offset not in wanted]:
             self.delete(offset)
 

@@ -6,7 +6,7 @@ with t ends at offset o.  Timestamps only increase.  Must not know batches.
 """
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.index_file import IndexFile
@@ -14,8 +14,7 @@ from sparklog.storage_backends.base import FileHalf
 from sparklog.types import NO_TIMESTAMP
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
+class TimestampOffset(NamedTuple):
     """A timestamp in milliseconds and the last offset of the batch that has it."""
 
     timestamp: int
@@ -39,7 +38,9 @@ class TimeIndex(IndexFile):
     def extend(self, packed: bytes | bytearray) -> None:
         super().extend(packed)
         if packed:
-            self._last = None
+            self._last = self._absolute(
+                self.ENTRY.unpack_from(packed, len(packed) - self.ENTRY.size)
+            )
 
     def lookup(self, timestamp: int) -> tuple[TimestampOffset, TimestampOffset | None]:
         """The last entry at or below ``timestamp``, and the one after it, if there is one.

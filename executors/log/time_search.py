@@ -95,7 +95,7 @@ def first_at_or_after(
     """The first record from ``start_offset`` on with at least this timestamp."""
     budget = SearchBudget()
     for segment in tuple(segments.from_offset(start_offset)):
-        yield from MeasuredSegments(segments).know(segment, largest_only=True)
+        yield from MeasuredSegments(segments).ensure_time_index(segment, largest_only=True)
         if segment.largest.timestamp >= timestamp:
             found = yield from _first_in(segment, segments, timestamp, budget, start_offset)
             if found is not None:
@@ -108,7 +108,7 @@ def first_with_largest(segments: SegmentList, start_offset: int) -> Steps[Offset
     budget = SearchBudget(LARGEST_BYTES_MAX)
     best: OffsetTimestamp | None = None
     for segment in tuple(segments.from_offset(start_offset)):
-        yield from MeasuredSegments(segments).know(segment, largest_only=True)
+        yield from MeasuredSegments(segments).ensure_time_index(segment, largest_only=True)
         if best is None or segment.largest.timestamp > best.timestamp:
             found = yield from _first_largest_in(segment, segments, budget, start_offset)
             if found is not None and (best is None or found.timestamp > best.timestamp):
@@ -123,7 +123,7 @@ def _first_in(
     budget: SearchBudget,
     start_offset: int,
 ) -> Steps[OffsetTimestamp | None]:
-    yield from MeasuredSegments(segments).know(segment)
+    yield from MeasuredSegments(segments).ensure_time_index(segment)
     if segment not in segments:
         return None
     position = _position_of(segment, timestamp, start_offset)

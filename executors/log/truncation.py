@@ -1,13 +1,15 @@
 """The truncation of one log: what is written down before, which files go, and in which order.
 
 Owns: the recovery point and log start while a truncation is under way, and the truncation itself,
-of segments, snapshots, leader epochs and producer state, each step durable before the next.  Must
-not know why a log is truncated.
+of the clean offset, segments, snapshots, leader epochs and producer state, each step durable before
+the next.  Must not know why a log is truncated.
 """
 
 from sparklog.config import TopicConfig
+from sparklog.executors.log.clean_offset import CleanOffset
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.flush import FlushState, save_epochs
+from sparklog.executors.log.full_truncation import begin_full_truncation, end_full_truncation
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment_list import restore_producers
 from sparklog.storage_backends.base import FileHalf
@@ -17,11 +19,12 @@ class LogTruncation:
     """The truncations of one log, one after the other."""
 
     __slots__ = (
+        "_clean_offset",
         "_epochs",
         "_flush",
-        "_folder",
         "_half",
         "_log_start_before",
+        "_partition_dir",
         "_producers",
         "_roller",
         "_segments",
@@ -31,60 +34,77 @@ class LogTruncation:
     def __init__(
         self,
         half: FileHalf,
-        folder: str,
+        partition_dir: str,
         epochs: EpochCache,
         roller: Roller,
         flush: FlushState,
+        clean_offset: CleanOffset,
     ) -> None:
         self._half = half
-        self._folder = folder
+        self._partition_dir = partition_dir
         self._epochs = epochs
         self._roller = roller
         self._flush = flush
+        self._clean_offset = clean_offset
         self._segments = roller.segments
         self._snapshots = roller.snapshots
         self._producers = roller.producers
-        #: The log start when the truncation was announced.
+        #: The log start when the truncation began.
         self._log_start_before = 0
 
     def drops_everything(self, offset: int, log_start_offset: int) -> bool:
         """Whether a truncation to ``offset`` leaves nothing of the log."""
         return offset <= max(log_start_offset, self._segments[0].base_offset)
 
-    def announce(self, offset: int, log_start_offset: int, *, start_over: bool) -> int:
+    def begin(self, offset: int, log_start_offset: int, *, fully: bool) -> int:
         """Lower the recovery point to the lowest end that the truncation may leave.
 
         Returns the log start offset to use until the truncation ends.
         """
         self._log_start_before = log_start_offset
-        if start_over or self.drops_everything(offset, log_start_offset):
+        if fully or self.drops_everything(offset, log_start_offset):
             log_start_offset = min(log_start_offset, offset)
-            self._flush.announce_cut(log_start_offset)
+            self._flush.begin_truncation(log_start_offset)
         else:
-            self._flush.announce_cut(self._segments.base_below(offset))
+            self._flush.begin_truncation(self._segments.base_below(offset))
         return log_start_offset
 
-    def conclude(self, log_start_offset: int) -> int:
+    def end(self, log_start_offset: int) -> int:
         """End the truncation, completed or abandoned.  Returns the log start offset from now on."""
-        return self._log_start_before if self._flush.forget_cut() else log_start_offset
+        return self._log_start_before if self._flush.abandon_truncation() else log_start_offset
 
     def truncate_to(self, offset: int, config: TopicConfig, now_ms: int) -> None:
         """Drop what ends at or above ``offset``, which lies above the first base offset.
 
         Blocks.  A StorageError leaves a log that must not be used.
         """
+        clean_offset = self._clean_offset.offset
+        if clean_offset is not None and offset < clean_offset:
+            # The whole segment: the log ends at the base offset of the batch that holds ``offset``.
+            self._clean_offset.lower(self._segments.base_below(offset))
+        # Otherwise the offset stays: a second truncation must know which records were compacted.
         self._segments.truncate_to(offset)
-        self._half.flush_folder(self._folder)
+        self._half.flush_folder(self._partition_dir)
+        # The last batches below the clean offset may have been dropped by the cleaning.
+        self._clean_offset.lower(self._segments.end_offset)
         self._segments.active.activate(config)
         self._epochs.truncate_from_end(self._segments.end_offset)
-        save_epochs(self._half, self._folder, self._epochs)
+        save_epochs(self._half, self._partition_dir, self._epochs)
         restore_producers(self._producers, self._snapshots, self._segments, now_ms)
 
-    def start_over(self, offset: int, config: TopicConfig, now_ms: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, config: TopicConfig, now_ms: int) -> None:
         """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
-        self._segments.start_over(lambda: self._roller.create(offset, config, now_ms))
+        compacted = self._clean_offset.offset is not None
+        if compacted:
+            begin_full_truncation(self._half, self._partition_dir, offset)
+        self._segments.truncate_fully_and_start_at(
+            lambda: self._roller.create(offset, config, now_ms)
+        )
         self._snapshots.delete_all()
-        self._half.flush_folder(self._folder)
+        self._half.flush_folder(self._partition_dir)
         self._producers.clear()
         self._epochs.clear()
-        save_epochs(self._half, self._folder, self._epochs)
+        save_epochs(self._half, self._partition_dir, self._epochs)
+        if compacted:
+            self._clean_offset.lower(offset)
+            end_full_truncation(self._half, self._partition_dir)

@@ -21,6 +21,8 @@ from sparklog.storage_backends.base import FileHalf
 
 _VERSION: Final = 0
 _ENTRY: Final = struct.Struct(">hqqqq")
+#: Bytes of an entry.
+ENTRY_BYTES: Final = _ENTRY.size
 _LAST_OFFSET: Final = struct.Struct(">18xq8x")
 
 
@@ -105,7 +107,7 @@ class TxnIndex:
         """Replace all entries, durably.  Raises StorageError."""
         self._files.drop(self.path)
         if aborted:
-            self._half.put(self.path, b"".join(_ENTRY.pack(_VERSION, *txn) for txn in aborted))
+            self._half.put(self.path, pack_txn_index(aborted))
         else:
             self._half.delete(self.path)
         self.entries, self.stale, self._leftover = len(aborted), False, False
@@ -154,11 +156,19 @@ class TxnIndex:
         )
 
     def _cut(self, entries: int) -> None:
-        """What cannot be cut off now is cut off when the file is opened again, or by ``trim``."""
+        """Keep the first ``entries`` entries.
+
+        If the file cannot be truncated now, the next opening or ``trim`` truncates it.
+        """
         self.entries = entries
         self._leftover = True
         with suppress(StorageError):
             self.trim()
+
+
+def pack_txn_index(aborted: Sequence[AbortedTxn]) -> bytes:
+    """The bytes of a file with these entries."""
+    return b"".join(_ENTRY.pack(_VERSION, *txn) for txn in aborted)
 
 
 def unpack_txn_index(

@@ -115,6 +115,7 @@ class BrokerDir:
     """
 
     def __init__(self, half: FileHalf, path: str, meta: MetaProperties, lock: Lock) -> None:
+        #: The store of the data directory, with the half of its operations that only files have.
         self.half = half
         self.path = path
         self.meta = meta
@@ -158,7 +159,7 @@ class BrokerDir:
         """
         if not half.is_folder(path):
             if not new:
-                raise BrokerStartError("not_here", f"{half.url} holds no folder {path}")
+                raise BrokerStartError("not_here", f"{half.url} holds no log directory {path}")
             half.make_folder(path)
         lock = half.lock(f"{path}/{LOCK_FILE}")
         try:

@@ -192,7 +192,7 @@ def lock_log_dirs(
         if survey.failed:
             raise survey.failed[0].error
         where = " and ".join(half.url for half in halves)
-        raise BrokerStartError("not_here", f"{where} holds no folder {path}")
+        raise BrokerStartError("not_here", f"{where} holds no log directory {path}")
     ids = {half.url: new_id() for half in halves}
     directories = (*survey.directories, *(ids[half.url] for half in survey.empty))
     taken: list[BrokerDir] = []

@@ -30,8 +30,8 @@ class LogWatch:
     """The checks of one broker.
 
     ``find`` and ``every`` return open partitions; ``files`` knows the logs with appends.
-    ``on_loss`` is called for a log that has lost files, ``on_trouble`` for a log whose disk failed
-    during the check.
+    ``on_loss`` is called for a log that has lost files, ``on_disk_error`` for a log whose disk
+    failed during the check.
     """
 
     def __init__(
@@ -41,24 +41,24 @@ class LogWatch:
         files: FileCache,
         *,
         on_loss: Callable[[TopicPartition, LostLogError], None],
-        on_trouble: Callable[[TopicPartition], None],
+        on_disk_error: Callable[[TopicPartition], None],
     ) -> None:
         self._find = find
         self._every = every
         self._appended = files.appended
         self._on_loss = on_loss
-        self._on_trouble = on_trouble
+        self._on_disk_error = on_disk_error
         self._idle: Iterator[TopicPartition] = iter(())
         self._suspected: dict[TopicPartition, asyncio.Task[None]] = {}
 
-    async def look_around(self) -> None:
-        """Run one round."""
-        await self._look_at([*self._take_appended(), *self._take_idle()])
+    async def check_round(self) -> None:
+        """Check the logs with appends since the last round, and a few of the others."""
+        await self._check([*self._take_appended(), *self._take_idle()])
 
     def suspect(self, topic_partition: TopicPartition) -> None:
         """Check a log now, after a request on it has failed."""
         if topic_partition not in self._suspected:
-            task = asyncio.get_running_loop().create_task(self._look_at_one(topic_partition))
+            task = asyncio.get_running_loop().create_task(self._check_suspected(topic_partition))
             self._suspected[topic_partition] = task
 
     async def close(self) -> None:
@@ -66,9 +66,9 @@ class LogWatch:
         while self._suspected:
             await asyncio.wait(self._suspected.values())
 
-    async def _look_at_one(self, tp: TopicPartition) -> None:
+    async def _check_suspected(self, tp: TopicPartition) -> None:
         try:
-            await self._look_at([tp])
+            await self._check([tp])
         finally:
             del self._suspected[tp]
 
@@ -89,7 +89,7 @@ class LogWatch:
             taken.append(tp)
         return taken
 
-    async def _look_at(self, wanted: Sequence[TopicPartition]) -> None:
+    async def _check(self, wanted: Sequence[TopicPartition]) -> None:
         asked: list[tuple[TopicPartition, Log, PresenceCheck]] = []
         for tp in dict.fromkeys(wanted):
             log = self._log(tp)
@@ -102,8 +102,8 @@ class LogWatch:
             if answer is None or self._log(tp) is not log:
                 continue
             if isinstance(answer, StorageError):
-                logger.debug("the files of %s could not be looked at: %s", tp, answer)
-                self._on_trouble(tp)
+                logger.debug("the files of %s could not be checked: %s", tp, answer)
+                self._on_disk_error(tp)
             elif log.presence.is_lost(check, answer):
                 self._on_loss(tp, LostLogError(answer.reason))
 

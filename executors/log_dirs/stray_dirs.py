@@ -74,7 +74,7 @@ class StrayDirs:
             if await run_blocking(belongs_to_another, log_dir.half, log_dir.path, name, topic_id):
                 await self.remove([(log_dir, name)])
         except StorageError as error:
-            logger.error("the stray folder %s/%s stays: %s", log_dir.location, name, error)
+            logger.error("the stray directory %s/%s stays: %s", log_dir.location, name, error)
             self._log_dirs.remember(tp, log_dir)
 
     async def remove(self, strays: Collection[tuple[BrokerDir, str]]) -> None:

@@ -7,14 +7,14 @@ through its log, or where its effects are carried out.
 
 from sparklog.executors.partition.batch_validation import read_client_batch
 from sparklog.executors.partition.effects import (
+    CompleteDelayedDeleteRecords,
+    CompleteDelayedFetches,
+    CompleteDelayedFollowerFetches,
+    CompleteDelayedProduces,
     Effect,
     FlushLog,
-    ProposeIsr,
     ResumeFetching,
-    WakeDeleters,
-    WakeFollowers,
-    WakeReaders,
-    WakeWriters,
+    SubmitAlterPartition,
     WriteStatistics,
 )
 from sparklog.executors.partition.partition import Partition
@@ -23,12 +23,12 @@ from sparklog.executors.partition.replicated_batches import sound_until
 from sparklog.executors.partition.results import (
     ACKS_ALL,
     ACKS_NONE,
-    AckWait,
     Appended,
     EpochEnd,
     FetchPosition,
     IsrProposal,
     PartitionRead,
+    RequiredOffset,
     SentBatch,
     Truncated,
 )
@@ -36,8 +36,11 @@ from sparklog.executors.partition.results import (
 __all__ = [
     "ACKS_ALL",
     "ACKS_NONE",
-    "AckWait",
     "Appended",
+    "CompleteDelayedDeleteRecords",
+    "CompleteDelayedFetches",
+    "CompleteDelayedFollowerFetches",
+    "CompleteDelayedProduces",
     "Effect",
     "EpochEnd",
     "FetchPosition",
@@ -46,14 +49,11 @@ __all__ = [
     "Partition",
     "PartitionRead",
     "ProducerStateManager",
-    "ProposeIsr",
+    "RequiredOffset",
     "ResumeFetching",
     "SentBatch",
+    "SubmitAlterPartition",
     "Truncated",
-    "WakeDeleters",
-    "WakeFollowers",
-    "WakeReaders",
-    "WakeWriters",
     "WriteStatistics",
     "read_client_batch",
     "sound_until",

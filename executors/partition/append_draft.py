@@ -2,7 +2,7 @@
 
 Owns: the validation of the batches, where each batch sees the earlier batches of the draft although
 none is written yet, the contents of the write, and the outcome of each batch.  Must not know roles,
-logs, or what an acknowledgement waits for.
+logs, or which offset a response waits for.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ from sparklog.executors.partition.producer_state import (
 from sparklog.executors.partition.results import (
     ACKS_ALL,
     ACKS_NONE,
-    AckWait,
     Appended,
+    RequiredOffset,
 )
 from sparklog.types import NO_TIMESTAMP, TimestampType
 from sparklog.wire.records.batch import BatchHeader, Buffer
@@ -109,7 +109,7 @@ class AppendDraft:
 
     def outcomes(
         self,
-        wait_for: Callable[[int, int], AckWait | None],
+        required_for: Callable[[int, int], RequiredOffset | None],
         effects: tuple[Effect, ...],
         *,
         log_start_offset: int,
@@ -117,14 +117,19 @@ class AppendDraft:
     ) -> list[Appended | KafkaError]:
         """The outcomes of all batches, after the draft was written.
 
-        ``wait_for`` takes acks and an end offset.  The last written batch gets ``effects``.
+        ``required_for`` returns the required offset for acks and an end offset.  The last written
+        batch gets ``effects``.
         """
         last = self.last
         outcomes: list[Appended | KafkaError] = []
         for acks, end_offset, verdict in self.verdicts:
-            wait = wait_for(acks, end_offset) if acks == ACKS_ALL or flush_pending else None
+            required = required_for(acks, end_offset) if acks == ACKS_ALL or flush_pending else None
             if isinstance(verdict, KafkaError):
-                outcomes.append(verdict if wait is None else Appended(refusal=verdict, wait=wait))
+                outcomes.append(
+                    verdict
+                    if required is None
+                    else Appended(refusal=verdict, required_offset=required)
+                )
                 continue
             if isinstance(verdict, BatchHeader):
                 size, append_time = verdict.size, self.append_time
@@ -138,7 +143,7 @@ class AppendDraft:
                     log_append_time=append_time,
                     log_start_offset=log_start_offset,
                     size=size,
-                    wait=wait,
+                    required_offset=required,
                     effects=effects if verdict is last else (),
                 )
             )

@@ -1,6 +1,9 @@
 """The effects of a partition: what its shell must do after a call.
 
 Owns: the values.  Must not know how an effect is decided or carried out.
+
+``CompleteDelayed...`` has delayed operations in a purgatory checked, and completed where they can
+be, like ``ReplicaManager.completeDelayedFetchRequests`` and the methods beside it in Kafka.
 """
 
 from dataclasses import dataclass
@@ -10,32 +13,31 @@ from sparklog.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WakeReaders:
-    """Check the delayed fetches again: about ``size`` more bytes are readable, or the role has
-    changed."""
+class CompleteDelayedFetches:
+    """Complete delayed fetches: about ``size`` more bytes are readable, or the role has changed."""
 
     topic_partition: TopicPartition
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WakeFollowers:
-    """Check the delayed fetches of followers again: ``size`` bytes wait to be replicated."""
+class CompleteDelayedFollowerFetches:
+    """Complete delayed fetches of followers: ``size`` more bytes can be replicated."""
 
     topic_partition: TopicPartition
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WakeDeleters:
-    """Check the delayed DeleteRecords again: a log start or the role has changed."""
+class CompleteDelayedDeleteRecords:
+    """Complete delayed DeleteRecords: a log start or the role has changed."""
 
     topic_partition: TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WakeWriters:
-    """Check the delayed produce requests again with ``Partition.is_settled``."""
+class CompleteDelayedProduces:
+    """Complete delayed produces whose offset ``Partition.has_reached``."""
 
     topic_partition: TopicPartition
 
@@ -57,8 +59,8 @@ class WriteStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeIsr:
-    """Send ``Partition.isr_proposal`` to the controller: the leader asks for another ISR."""
+class SubmitAlterPartition:
+    """Send ``Partition.isr_proposal`` to the controller: the leader shrinks or expands the ISR."""
 
     topic_partition: TopicPartition
 
@@ -71,21 +73,21 @@ class ResumeFetching:
 
 
 Effect: TypeAlias = (
-    WakeReaders
-    | WakeFollowers
-    | WakeWriters
-    | WakeDeleters
+    CompleteDelayedFetches
+    | CompleteDelayedFollowerFetches
+    | CompleteDelayedProduces
+    | CompleteDelayedDeleteRecords
     | FlushLog
     | WriteStatistics
-    | ProposeIsr
+    | SubmitAlterPartition
     | ResumeFetching
 )
 
 
-def wake_all(topic_partition: TopicPartition) -> list[Effect]:
-    """The effects that check everything that waits for a partition."""
+def complete_all_delayed(topic_partition: TopicPartition) -> list[Effect]:
+    """The effects that complete the delayed operations of all kinds on a partition."""
     return [
-        WakeReaders(topic_partition=topic_partition, size=0),
-        WakeWriters(topic_partition=topic_partition),
-        WakeDeleters(topic_partition=topic_partition),
+        CompleteDelayedFetches(topic_partition=topic_partition, size=0),
+        CompleteDelayedProduces(topic_partition=topic_partition),
+        CompleteDelayedDeleteRecords(topic_partition=topic_partition),
     ]

@@ -10,9 +10,9 @@ from functools import partial
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Steps
 from sparklog.executors.partition.effects import (
+    CompleteDelayedDeleteRecords,
     Effect,
     ResumeFetching,
-    WakeDeleters,
 )
 from sparklog.executors.partition.replica import DISK_ERRORS, Replica
 from sparklog.executors.partition.replicated_batches import (
@@ -32,16 +32,16 @@ from sparklog.wire.records.batch import Buffer
 class FollowerRole:
     """The follower's part of one replica; idle while the replica leads or is offline."""
 
-    __slots__ = ("_replica", "_start_over", "_target")
+    __slots__ = ("_drops_everything", "_replica", "_target")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         #: The offset of the truncation that has begun, and whether it drops everything.
         self._target = 0
-        self._start_over = False
+        self._drops_everything = False
 
-    def begin(self) -> None:
-        """Begin to follow another leader."""
+    def make_follower(self) -> None:
+        """Begin to follow another leader (``Partition.makeFollower``)."""
         log = self._replica.log
         # Drop a leader epoch that this replica began and wrote no record in.
         log.leader_epochs.truncate_from_end(log.log_end_offset)
@@ -86,7 +86,7 @@ class FollowerRole:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         effects += replica.move_high_watermark(min(high_watermark, log.log_end_offset))
         if log.advance_log_start(min(log_start_offset, replica.high_watermark)):
-            effects.append(WakeDeleters(topic_partition=replica.topic_partition))
+            effects.append(CompleteDelayedDeleteRecords(topic_partition=replica.topic_partition))
         return effects
 
     # truncating
@@ -99,25 +99,30 @@ class FollowerRole:
         offset = self._common_end(diverging)
         if offset >= log.log_end_offset:
             return False
-        self._target, self._start_over = offset, False
-        log.begin_truncation(offset)
+        fully = log.clean_offset is not None and offset < log.clean_offset
+        if fully:
+            # Records below the divergence are gone because of later ones that go now.  Only an
+            # unclean election comes here: what is cleaned was committed.
+            offset = log.log_start_offset
+        self._target, self._drops_everything = offset, fully
+        log.begin_truncation(offset, fully=fully)
         return True
 
-    def begin_start_over(self, offset: int, *, leader_epoch: int) -> bool:
-        """See ``Partition.begin_start_over``."""
+    def begin_full_truncation(self, offset: int, *, leader_epoch: int) -> bool:
+        """See ``Partition.begin_full_truncation``."""
         if not self._follows(leader_epoch):
             return False
-        self._target, self._start_over = offset, True
-        self._replica.log.begin_truncation(offset, start_over=True)
+        self._target, self._drops_everything = offset, True
+        self._replica.log.begin_truncation(offset, fully=True)
         return True
 
-    def begin_repair(self, leader_epoch: int) -> bool:
-        """See ``Partition.begin_repair``."""
+    def begin_torn_write_truncation(self, leader_epoch: int) -> bool:
+        """See ``Partition.begin_torn_write_truncation``."""
         log = self._replica.log
         offset = log.leader_epochs.start_after(leader_epoch)
         if log.offline is not None or offset is None or offset < log.recovered_from:
             return False
-        self._target, self._start_over = offset, False
+        self._target, self._drops_everything = offset, False
         log.begin_truncation(offset)
         return True
 
@@ -126,9 +131,11 @@ class FollowerRole:
         replica, log = self._replica, self._replica.log
         end_before, committed = log.log_end_offset, replica.high_watermark
         log.detach()
-        cut = log.truncate_fully_and_start_at if self._start_over else log.truncate_to
+        truncate_log = (
+            log.truncate_fully_and_start_at if self._drops_everything else log.truncate_to
+        )
         try:
-            yield partial(cut, self._target, now_ms)
+            yield partial(truncate_log, self._target, now_ms)
         except DISK_ERRORS as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         finally:
@@ -175,9 +182,6 @@ class FollowerRole:
         first = headers[0]
         if first.base_offset < log.log_end_offset:
             self._begin_inside(first.base_offset, first.last_offset, now_ms)
-        # Recovery takes a gap above the recovery point for damage, except in a compacted log.
-        gap = batches.has_gap or first.base_offset > log.log_end_offset
-        gap = gap and "compact" not in replica.config.cleanup_policy
         effects: list[Effect] = []
         try:
             for write in split_writes(batches, log.config.segment_bytes):
@@ -192,7 +196,7 @@ class FollowerRole:
                 replica.appended(write.data.stop - write.data.start)
         finally:
             # Also after a failed write: the next fetch starts behind what was written before.
-            effects += replica.promise_flush(now_ms, at_once=gap)
+            effects += replica.promise_flush(now_ms)
         return effects
 
     def _begin_inside(self, base_offset: int, last_offset: int, now_ms: int) -> None:

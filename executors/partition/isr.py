@@ -127,7 +127,7 @@ class IsrState:
 
     # fetches
 
-    def record_fetch(
+    def update_fetch_state(
         self,
         replica_id: int,
         offset: int,
@@ -137,10 +137,9 @@ class IsrState:
         leader_end: int,
         now_ms: int,
     ) -> bool:
-        """Note a follower's fetch; return whether its log start offset has changed.
+        """Update a follower by its fetch; return whether its log start offset has changed.
 
-        A fetch of a broker without a replica is ignored, and a fetch of a former process of a
-        broker too.
+        Fetches of brokers without a replica are ignored, and fetches of a broker's former process.
         """
         follower = self._remote_replicas.get(replica_id)
         if follower is None or broker_epoch < follower.broker_epoch:
@@ -187,8 +186,8 @@ class IsrState:
         """The proposal to send to the controller, again if there was no answer."""
         return None if self._is_outdated else self._pending
 
-    def propose_expansion(self, replica_id: int, least_end: int, now_ms: int) -> bool:
-        """After a fetch of this follower: propose that it joins the ISR, if it may.
+    def maybe_expand_isr(self, replica_id: int, least_end: int, now_ms: int) -> bool:
+        """Propose to expand the ISR by a follower that has just fetched (``maybeExpandIsr``).
 
         A follower that joins has the log up to ``least_end``: the high watermark, and the start of
         this leader epoch.  Returns whether there is a new proposal.
@@ -197,10 +196,11 @@ class IsrState:
             return False
         return self._may_join(replica_id, least_end) and self._propose((), (replica_id,))
 
-    def propose_changes(self, leader_end: int, least_end: int, now_ms: int) -> bool:
-        """Propose that lagging followers leave the ISR and that caught-up followers join it.
+    def maybe_shrink_or_expand_isr(self, leader_end: int, least_end: int, now_ms: int) -> bool:
+        """Propose to shrink the ISR by lagging followers (``maybeShrinkIsr``).
 
-        Returns whether there is a new proposal.
+        The same proposal expands the ISR by caught-up followers.  Returns whether there is a new
+        proposal.
         """
         if self._state is None:
             return False

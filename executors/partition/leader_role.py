@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition.append_draft import AppendDraft
 from sparklog.executors.partition.effects import (
+    CompleteDelayedDeleteRecords,
+    CompleteDelayedFollowerFetches,
+    CompleteDelayedProduces,
     Effect,
-    ProposeIsr,
-    WakeDeleters,
-    WakeFollowers,
-    WakeWriters,
+    SubmitAlterPartition,
 )
 from sparklog.executors.partition.isr import IsrState
 from sparklog.executors.partition.producer_state import TransactionEnd
@@ -22,9 +22,9 @@ from sparklog.executors.partition.replica import DISK_ERRORS, Replica
 from sparklog.executors.partition.results import (
     ACKS_ALL,
     ACKS_NONE,
-    AckWait,
     Appended,
     IsrProposal,
+    RequiredOffset,
     SentBatch,
 )
 from sparklog.metadata import PartitionImage
@@ -41,8 +41,8 @@ class LeaderRole:
 
     # role
 
-    def begin(self, state: PartitionImage, now_ms: int) -> None:
-        """Begin a leader epoch at the end of the log."""
+    def make_leader(self, state: PartitionImage, now_ms: int) -> None:
+        """Begin a leader epoch at the end of the log (``Partition.makeLeader``)."""
         replica, log = self._replica, self._replica.log
         replica.epoch_start_offset = log.log_end_offset
         log.assign_leader_epoch(state.leader_epoch)
@@ -59,7 +59,7 @@ class LeaderRole:
         isr.commit(state, replica.config.min_insync_replicas)
         effects = self.advance_high_watermark()
         if isr.under_min_isr and not was_under_min_isr:
-            effects.append(WakeWriters(topic_partition=replica.topic_partition))
+            effects.append(CompleteDelayedProduces(topic_partition=replica.topic_partition))
         return effects
 
     # append
@@ -96,25 +96,25 @@ class LeaderRole:
             raise outcome
         return outcome
 
-    def is_settled(self, wait: AckWait) -> bool:
-        """See ``Partition.is_settled``."""
+    def has_reached(self, required: RequiredOffset) -> bool:
+        """See ``Partition.has_reached``."""
         replica = self._replica
         replica.require_online()
-        if replica.leader_epoch != wait.leader_epoch or not replica.is_leader:
+        if replica.leader_epoch != required.leader_epoch or not replica.is_leader:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{replica.topic_partition} moved before the append was safe",
+                f"{replica.topic_partition} moved before the append was acknowledged",
             )
-        if not wait.replicated:
-            return replica.log.recovery_point >= wait.end_offset
-        if replica.high_watermark < wait.end_offset and self._isr.under_min_isr:
+        if not required.committed:
+            return replica.log.recovery_point >= required.offset
+        if replica.high_watermark < required.offset and self._isr.under_min_isr:
             # The high watermark stands still now: the client must not take that for a slow broker.
             raise self._not_enough_replicas(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        return replica.high_watermark >= wait.end_offset
+        return replica.high_watermark >= required.offset
 
     # followers
 
-    def record_follower(
+    def update_follower_fetch_state(
         self,
         replica_id: int,
         offset: int,
@@ -123,11 +123,11 @@ class LeaderRole:
         broker_epoch: int,
         now_ms: int,
     ) -> list[Effect]:
-        """See ``Partition.record_follower``."""
+        """See ``Partition.update_follower_fetch_state``."""
         replica, isr = self._replica, self._isr
         if not replica.is_leader:
             return []
-        log_start_moved = isr.record_fetch(
+        log_start_moved = isr.update_fetch_state(
             replica_id,
             offset,
             log_start_offset,
@@ -137,9 +137,9 @@ class LeaderRole:
         )
         effects = self.advance_high_watermark()
         if log_start_moved:
-            effects.append(WakeDeleters(topic_partition=replica.topic_partition))
-        if isr.propose_expansion(replica_id, self._joining_end, now_ms):
-            effects.append(ProposeIsr(topic_partition=replica.topic_partition))
+            effects.append(CompleteDelayedDeleteRecords(topic_partition=replica.topic_partition))
+        if isr.maybe_expand_isr(replica_id, self._joining_end, now_ms):
+            effects.append(SubmitAlterPartition(topic_partition=replica.topic_partition))
         return effects
 
     def followers_with(self, offset: int) -> list[tuple[int, int]]:
@@ -152,18 +152,18 @@ class LeaderRole:
             if replica_id in isr and follower.log_start_offset <= offset <= follower.log_end_offset
         ]
 
-    def check_lag(self, now_ms: int) -> list[Effect]:
-        """See ``Partition.check_lag``."""
+    def maybe_shrink_or_expand_isr(self, now_ms: int) -> list[Effect]:
+        """See ``Partition.maybe_shrink_or_expand_isr``."""
         replica = self._replica
         if not replica.is_leader or replica.log.offline is not None:
             return []
         end = replica.log.log_end_offset
-        proposes = self._isr.propose_changes(end, self._joining_end, now_ms)
+        proposes = self._isr.maybe_shrink_or_expand_isr(end, self._joining_end, now_ms)
         # The high watermark may have waited for a follower that was about to join and has stopped
         # fetching; then no fetch and no append moves it.
         effects = self.advance_high_watermark()
         if proposes:
-            effects.append(ProposeIsr(topic_partition=replica.topic_partition))
+            effects.append(SubmitAlterPartition(topic_partition=replica.topic_partition))
         return effects
 
     @property
@@ -241,23 +241,25 @@ class LeaderRole:
             replica.appended(draft.size)
             effects = (*replica.promise_flush(now_ms), *self.advance_high_watermark())
             if self._isr.has_remote_replicas:
-                followers = WakeFollowers(topic_partition=replica.topic_partition, size=draft.size)
+                followers = CompleteDelayedFollowerFetches(
+                    topic_partition=replica.topic_partition, size=draft.size
+                )
                 effects = (*effects, followers)
         return draft.outcomes(
-            self._wait_for,
+            self._required_offset,
             effects,
             log_start_offset=replica.log.log_start_offset,
             flush_pending=replica.flush_pending,
         )
 
-    def _wait_for(self, acks: int, end_offset: int) -> AckWait | None:
+    def _required_offset(self, acks: int, end_offset: int) -> RequiredOffset | None:
         if acks == ACKS_NONE:
             return None
-        replica, replicated = self._replica, acks == ACKS_ALL
-        if not replicated:
+        replica, committed = self._replica, acks == ACKS_ALL
+        if not committed:
             end_offset = min(end_offset, replica.flush_promised)
-        if end_offset <= (replica.high_watermark if replicated else replica.log.recovery_point):
+        if end_offset <= (replica.high_watermark if committed else replica.log.recovery_point):
             return None
-        return AckWait(
-            end_offset=end_offset, leader_epoch=replica.leader_epoch, replicated=replicated
+        return RequiredOffset(
+            offset=end_offset, leader_epoch=replica.leader_epoch, committed=committed
         )

@@ -43,7 +43,7 @@ def read_error_code(log: Log, error: Exception) -> ErrorCode:
     CORRUPT_MESSAGE to the application.  So the first is for damage that may be repaired soon, the
     second for a damaged range that no other replica could repair.
     """
-    if isinstance(error, DamagedRangeError) and log.damage.is_final(error):
+    if isinstance(error, DamagedRangeError) and log.damage.is_unrepairable(error):
         return ErrorCode.CORRUPT_MESSAGE
     return ErrorCode.KAFKA_STORAGE_ERROR
 

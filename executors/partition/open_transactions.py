@@ -1,17 +1,21 @@
 """The transactions of one partition that limit the last stable offset.
 
-Owns: ongoing transactions, and ended transactions whose marker is not below the high watermark yet
-(``ProducerStateManager.ongoingTxns`` and ``unreplicatedTxns``).  Must not know producers' epochs,
-batches or files.
+Owns: ongoing transactions, ended transactions whose marker is not below the high watermark yet
+(``ProducerStateManager.ongoingTxns`` and ``unreplicatedTxns``), and ended transactions whose marker
+is not flushed yet.  Must not know producers' epochs, batches or files.
 """
 
 from collections.abc import Mapping
+from typing import Final
+
+#: Ended transactions that are remembered one by one until their markers are flushed.
+UNFLUSHED_MAX: Final = 100
 
 
 class OpenTransactions:
     """Transactions by their first offsets, which are unique."""
 
-    __slots__ = ("_first_unstable_offset", "_ongoing", "unreplicated")
+    __slots__ = ("_first_unstable_offset", "_ongoing", "_unflushed", "unreplicated")
 
     def __init__(self) -> None:
         #: Producer ids by first offset; offsets ascend, so the first entry is the earliest.
@@ -19,6 +23,8 @@ class OpenTransactions:
         #: The offsets of the markers of ended transactions, by first offset.
         self.unreplicated: dict[int, int] = {}
         self._first_unstable_offset: int | None = None
+        #: First offset and offset of the marker of ended transactions, in the order of markers.
+        self._unflushed: list[tuple[int, int]] = []
 
     @property
     def ongoing(self) -> Mapping[int, int]:
@@ -45,6 +51,19 @@ class OpenTransactions:
         """The marker at ``last_offset`` ends a transaction, which counts until it is replicated."""
         del self._ongoing[first_offset]
         self.unreplicated[first_offset] = last_offset
+        self._unflushed.append((first_offset, last_offset))
+        if len(self._unflushed) > UNFLUSHED_MAX:
+            self._unflushed = _in_pairs(self._unflushed)
+
+    def durable_stable_offset(self, high_watermark: int, recovery_point: int) -> int:
+        """The end of what a crash cannot take back and whose transactions it cannot reopen.
+
+        A crash may take a marker that is not flushed, and the transaction may end in another way
+        afterwards.
+        """
+        self._unflushed = [each for each in self._unflushed if each[1] >= recovery_point]
+        stable = self.stable_offset(min(high_watermark, recovery_point))
+        return min([stable, *(first for first, _ in self._unflushed)])
 
     def replicate(self, high_watermark: int) -> bool:
         """Take a new high watermark; return whether the first unstable offset has changed."""
@@ -62,6 +81,7 @@ class OpenTransactions:
         """Replace everything by these ongoing transactions (first offset -> producer id)."""
         self._ongoing = dict(sorted(ongoing.items()))
         self.unreplicated = {}
+        self._unflushed = []
         self._first_unstable_offset = self._earliest()
 
     def check_invariants(self) -> None:
@@ -77,3 +97,12 @@ class OpenTransactions:
             unreplicated = min(self.unreplicated)
             return unreplicated if earliest is None else min(earliest, unreplicated)
         return earliest
+
+
+def _in_pairs(unflushed: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Half as many: two neighbours count as one, from the earlier beginning to the later marker."""
+    pairs = [
+        (min(one[0], other[0]), other[1])
+        for one, other in zip(unflushed[::2], unflushed[1::2], strict=False)
+    ]
+    return pairs + unflushed[len(pairs) * 2 :]

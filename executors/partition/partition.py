@@ -4,9 +4,9 @@ Owns: which role the replica has, and what follows from a new role, a flush and 
 partition decides and returns effects; the shell carries out the effects and calls back with the
 results.  Must not know sockets, threads, clocks or other partitions.
 
-A delayed produce request holds an ``AckWait``: the shell asks ``is_settled`` again after each
-``WakeWriters``.  ``Partition`` extends ``Replica``, so that the state of the replica costs callers
-no second attribute; ``LeaderRole`` and ``FollowerRole`` are its parts.
+A delayed produce holds a ``RequiredOffset`` per batch: the shell asks ``has_reached`` again after
+each ``CompleteDelayedProduces``.  ``Partition`` extends ``Replica``, so that the state of the
+replica costs callers no second attribute; ``LeaderRole`` and ``FollowerRole`` are its parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import Log, Steps
 from sparklog.executors.partition.effects import (
+    CompleteDelayedProduces,
     Effect,
-    WakeWriters,
     WriteStatistics,
 )
 from sparklog.executors.partition.follower_role import FollowerRole
@@ -26,11 +26,11 @@ from sparklog.executors.partition.leader_role import LeaderRole
 from sparklog.executors.partition.producer_state import ProducerStateManager, TransactionEnd
 from sparklog.executors.partition.replica import DISK_ERRORS, Replica
 from sparklog.executors.partition.results import (
-    AckWait,
     Appended,
     EpochEnd,
     FetchPosition,
     IsrProposal,
+    RequiredOffset,
     SentBatch,
     Truncated,
 )
@@ -48,7 +48,7 @@ def _unknown_epoch(broker_id: int) -> int:
 
 
 class Partition(Replica):
-    """One replica that leads or follows, as ``take_role`` says."""
+    """One replica that leads or follows; see ``make_leader_or_follower``."""
 
     def __init__(
         self,
@@ -78,11 +78,12 @@ class Partition(Replica):
 
     # role
 
-    def take_role(self, state: PartitionImage, now_ms: int) -> list[Effect]:
-        """Take the role that the cluster image, or the controller's AlterPartition response, gives.
+    def make_leader_or_follower(self, state: PartitionImage, now_ms: int) -> list[Effect]:
+        """Take the role, ISR and epochs of ``state`` (Kafka's ``makeLeader`` and ``makeFollower``).
 
-        A ``state`` that is older than the current state changes nothing.  ``now_ms`` is the time of
-        a monotonic clock, as in all calls about followers.
+        ``state`` comes from the cluster image or from an AlterPartition response; a state older
+        than the current one changes nothing.  ``now_ms`` is the time of a monotonic clock, as in
+        all calls about followers.
         """
         if self.log.truncating:
             waiting = self._next_role
@@ -102,17 +103,17 @@ class Partition(Replica):
         self._leader.stop()
         if self.log.offline is None:
             if self.is_leader:
-                self._leader.begin(state, now_ms)
+                self._leader.make_leader(state, now_ms)
             else:
-                self._follower.begin()
+                self._follower.make_follower()
         effects = self._leader.advance_high_watermark() if self.is_leader else []
-        return [*effects, *self.wake_all(), *self._follower.resume()]
+        return [*effects, *self.complete_all_delayed(), *self._follower.resume()]
 
-    def resign(self) -> list[Effect]:
-        """Drop the role: the partition serves nothing until the next ``take_role``."""
+    def drop_role(self) -> list[Effect]:
+        """Drop the role: the partition serves nothing until it gets another role."""
         self.state = self._next_role = None
         self._leader.stop()
-        return self.wake_all()
+        return self.complete_all_delayed()
 
     def configure(self, config: TopicConfig, now_ms: int) -> list[Effect]:
         """Use the new topic settings from now on."""
@@ -166,20 +167,23 @@ class Partition(Replica):
         """
         return self._leader.end_transaction(end, now_ms=now_ms)
 
-    def is_settled(self, wait: AckWait) -> bool:
-        """Whether the condition of a response holds.  Raises KafkaError when it never will."""
-        return self._leader.is_settled(wait)
+    def has_reached(self, required: RequiredOffset) -> bool:
+        """Whether the offset is reached that a response waits for.
+
+        Raises KafkaError when this leader will not reach it.
+        """
+        return self._leader.has_reached(required)
 
     def flushed(self, now_ms: int) -> list[Effect]:
         """A flush has ended: the recovery point has advanced, or the log has gone offline."""
         if self.log.offline is not None:
-            return self.wake_all()
+            return self.complete_all_delayed()
         if self.log.truncating:
             return []
         effects = self._leader.advance_high_watermark() if self.is_leader else []
-        woken = any(isinstance(effect, WakeWriters) for effect in effects)
-        if not woken:
-            effects.append(WakeWriters(topic_partition=self.topic_partition))
+        completes_produces = any(isinstance(effect, CompleteDelayedProduces) for effect in effects)
+        if not completes_produces:
+            effects.append(CompleteDelayedProduces(topic_partition=self.topic_partition))
         if self.log.statistics.pending:
             effects.append(WriteStatistics(topic_partition=self.topic_partition))
         if self.flush_promised != NO_OFFSET:
@@ -228,20 +232,20 @@ class Partition(Replica):
         """
         return self._follower.begin_truncation(diverging, leader_epoch=leader_epoch)
 
-    def begin_start_over(self, offset: int, *, leader_epoch: int) -> bool:
-        """Begin to drop this whole log, because the leader's log starts at ``offset``, beyond it.
+    def begin_full_truncation(self, offset: int, *, leader_epoch: int) -> bool:
+        """Begin to drop this whole log: the leader's log starts at ``offset``, above its end.
 
         See ``begin_truncation``.
         """
-        return self._follower.begin_start_over(offset, leader_epoch=leader_epoch)
+        return self._follower.begin_full_truncation(offset, leader_epoch=leader_epoch)
 
-    def begin_repair(self, leader_epoch: int) -> bool:
+    def begin_torn_write_truncation(self, leader_epoch: int) -> bool:
         """Begin to drop batches whose leader epoch is above ``leader_epoch``, before a first role.
 
         No checksum covers the leader epoch of a batch, so a torn batch may have any epoch after
         recovery.  See ``begin_truncation``.
         """
-        return self._follower.begin_repair(leader_epoch)
+        return self._follower.begin_torn_write_truncation(leader_epoch)
 
     def truncate(self, now_ms: int) -> Steps[Truncated]:
         """Truncate as begun, in steps; no flush may be running.  Raises KAFKA_STORAGE_ERROR."""
@@ -249,7 +253,7 @@ class Partition(Replica):
             truncated = yield from self._follower.truncate(now_ms)
         finally:
             role = self._end_truncation()
-        return truncated._replace(effects=(*self.wake_all(), *truncated.effects, *role))
+        return truncated._replace(effects=(*self.complete_all_delayed(), *truncated.effects, *role))
 
     def abandon_truncation(self, now_ms: int) -> list[Effect]:
         """Give the truncation up: its checkpoint failed.  Flushes are planned again."""
@@ -258,12 +262,12 @@ class Partition(Replica):
 
     def _end_truncation(self) -> list[Effect]:
         role, self._next_role = self._next_role, None
-        taken = [] if role is None else self.take_role(*role)
+        taken = [] if role is None else self.make_leader_or_follower(*role)
         return taken or self._follower.resume()
 
     # followers
 
-    def record_follower(
+    def update_follower_fetch_state(
         self,
         replica_id: int,
         offset: int,
@@ -272,12 +276,12 @@ class Partition(Replica):
         broker_epoch: int = NO_BROKER_EPOCH,
         now_ms: int = 0,
     ) -> list[Effect]:
-        """Record from a follower's fetch where the follower's log ends and starts.
+        """Take from a follower's fetch where the follower's log ends and starts.
 
         Do not call this for a follower whose log diverges.  ``broker_epoch`` is the epoch of the
         process that fetches.
         """
-        return self._leader.record_follower(
+        return self._leader.update_follower_fetch_state(
             replica_id, offset, log_start_offset, broker_epoch=broker_epoch, now_ms=now_ms
         )
 
@@ -285,12 +289,12 @@ class Partition(Replica):
         """In-sync followers that have ``offset`` or fetch it next, with the ends of their logs."""
         return self._leader.followers_with(offset)
 
-    def check_lag(self, now_ms: int) -> list[Effect]:
-        """Propose that lagging followers leave the ISR and that caught-up followers join it.
+    def maybe_shrink_or_expand_isr(self, now_ms: int) -> list[Effect]:
+        """Propose to shrink the ISR by lagging followers, and to expand it by caught-up followers.
 
-        The high watermark no longer waits for followers that have stopped to catch up.
+        The high watermark no longer waits for followers that have stopped fetching.
         """
-        return self._leader.check_lag(now_ms)
+        return self._leader.maybe_shrink_or_expand_isr(now_ms)
 
     def isr_proposal(self) -> IsrProposal | None:
         """The pending proposal for the controller; the same until it is answered or outdated."""
@@ -313,10 +317,10 @@ class Partition(Replica):
         if error is not ErrorCode.NONE:
             self._leader.isr_refused(proposal, error, now_ms)
         elif state is not None and self.state and set(self.state.isr) <= set(state.isr):
-            effects += self.take_role(state, now_ms)
+            effects += self.make_leader_or_follower(state, now_ms)
         if self.is_leader:
             effects += self._leader.advance_high_watermark()
-        return [*effects, *self.check_lag(now_ms)]
+        return [*effects, *self.maybe_shrink_or_expand_isr(now_ms)]
 
     # DeleteRecords
 
@@ -330,6 +334,15 @@ class Partition(Replica):
     def deletion_target(self, offset: int) -> int:
         """The offset to delete up to; -1 asks for the high watermark.  Raises KafkaError."""
         self.require_leader()
+        if not self.config.deletes:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"records of {self.topic_partition} cannot be deleted, because its cleanup.policy "
+                "is compact without delete; write records without values for their keys",
+            )
+        return self._checked_target(offset)
+
+    def _checked_target(self, offset: int) -> int:
         target = self.high_watermark if offset == NO_OFFSET else offset
         if not 0 <= target <= self.high_watermark:
             raise KafkaError(
@@ -341,12 +354,13 @@ class Partition(Replica):
 
     def delete_records(self, target: int) -> list[Effect]:
         """Advance this replica's log start to ``target``, which the checkpoint already holds."""
-        self.deletion_target(target)
+        self.require_leader()
+        self._checked_target(target)
         try:
             self.log.advance_log_start(target)
         except DISK_ERRORS as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return self.wake_all()
+        return self.complete_all_delayed()
 
     def check_invariants(self) -> None:
         log = self.log

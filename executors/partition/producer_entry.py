@@ -34,6 +34,12 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+#: In a snapshot: a producer of which only markers are known.
+_NO_BATCH = BatchMetadata(
+    last_sequence=NO_SEQUENCE, last_offset=NO_OFFSET, offset_delta=0, timestamp=NO_TIMESTAMP
+)
+
+
 class ProducerEntry(NamedTuple):
     """State of one producer id; ``batches`` oldest first, all of ``producer_epoch``.
 
@@ -68,7 +74,8 @@ class ProducerEntry(NamedTuple):
     ) -> "ProducerEntry":
         """The entry after one more batch of data; a new epoch forgets the batches of the old one.
 
-        The first transactional batch opens a transaction, which only a marker ends.
+        The first transactional batch opens a transaction, which only a marker ends.  A batch that
+        was emptied by compaction opens none: its transaction has ended, and its marker may be gone.
         """
         epoch = header.producer_epoch
         known = self.batches if epoch == self.producer_epoch else ()
@@ -79,7 +86,8 @@ class ProducerEntry(NamedTuple):
             timestamp=timestamp,
         )
         first_offset = self.current_txn_first_offset
-        if first_offset == NO_OFFSET and header.attributes & TRANSACTIONAL_BIT:
+        opens = header.attributes & TRANSACTIONAL_BIT and header.record_count
+        if first_offset == NO_OFFSET and opens:
             first_offset = base_offset
         return ProducerEntry(
             producer_id=self.producer_id,
@@ -106,35 +114,51 @@ class ProducerEntry(NamedTuple):
 
 
 def to_snapshot_entries(entries: Iterable[ProducerEntry]) -> list[ProducerSnapshotEntry]:
-    """A snapshot keeps one batch per producer."""
+    """One row for each remembered batch, the newest last.
+
+    Kafka writes the newest batch only, and of several rows of a producer it takes the last.
+    """
     return [
         ProducerSnapshotEntry(
             producer_id=entry.producer_id,
             producer_epoch=entry.producer_epoch,
-            last_sequence=entry.last_sequence,
-            last_offset=entry.batches[-1].last_offset if entry.batches else NO_OFFSET,
-            offset_delta=entry.batches[-1].offset_delta if entry.batches else 0,
-            timestamp=entry.last_timestamp,
+            last_sequence=batch.last_sequence,
+            last_offset=batch.last_offset,
+            offset_delta=batch.offset_delta,
+            timestamp=entry.last_timestamp if batch is rows[-1] else batch.timestamp,
             coordinator_epoch=entry.coordinator_epoch,
             current_txn_first_offset=entry.current_txn_first_offset,
         )
         for entry in entries
+        for rows in (entry.batches or (_NO_BATCH,),)
+        for batch in rows
     ]
 
 
-def from_snapshot_entry(entry: ProducerSnapshotEntry, now_ms: int) -> ProducerEntry:
-    batch = BatchMetadata(
-        last_sequence=entry.last_sequence,
-        last_offset=entry.last_offset,
-        offset_delta=entry.offset_delta,
-        timestamp=entry.timestamp,
-    )
-    return ProducerEntry(
-        producer_id=entry.producer_id,
-        producer_epoch=entry.producer_epoch,
-        batches=(batch,) if entry.last_offset != NO_OFFSET else (),
-        last_timestamp=entry.timestamp,
-        coordinator_epoch=entry.coordinator_epoch,
-        current_txn_first_offset=entry.current_txn_first_offset,
-        last_seen_ms=now_ms,
-    )
+def from_snapshot_entries(
+    rows: Iterable[ProducerSnapshotEntry], now_ms: int
+) -> dict[int, ProducerEntry]:
+    """The entries by producer id."""
+    entries: dict[int, ProducerEntry] = {}
+    for row in rows:
+        known = entries.get(row.producer_id)
+        is_next = known is not None and known.producer_epoch == row.producer_epoch
+        batches = known.batches if known is not None and is_next else ()
+        if row.last_offset != NO_OFFSET:
+            batch = BatchMetadata(
+                last_sequence=row.last_sequence,
+                last_offset=row.last_offset,
+                offset_delta=row.offset_delta,
+                timestamp=row.timestamp,
+            )
+            batches = (*batches[-BATCHES_RETAINED + 1 :], batch)
+        entries[row.producer_id] = ProducerEntry(
+            producer_id=row.producer_id,
+            producer_epoch=row.producer_epoch,
+            batches=batches,
+            last_timestamp=row.timestamp,
+            coordinator_epoch=row.coordinator_epoch,
+            current_txn_first_offset=row.current_txn_first_offset,
+            last_seen_ms=now_ms,
+        )
+    return entries

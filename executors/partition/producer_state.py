@@ -28,7 +28,7 @@ from sparklog.executors.partition.open_transactions import OpenTransactions
 from sparklog.executors.partition.producer_entry import (
     BATCHES_RETAINED,
     ProducerEntry,
-    from_snapshot_entry,
+    from_snapshot_entries,
     to_snapshot_entries,
 )
 from sparklog.types import NO_OFFSET, NO_PRODUCER_EPOCH, TopicPartition
@@ -220,7 +220,7 @@ class ProducerStateManager:
         self.transactions.restart({})
 
     def to_snapshot(self) -> bytes:
-        """All entries in Kafka's snapshot format, which keeps one batch per producer."""
+        """All entries in Kafka's snapshot format, with every remembered batch."""
         return encode_snapshot(to_snapshot_entries(self._entries.values()))
 
     def load_snapshot(self, data: bytes, now_ms: int = 0) -> None:
@@ -228,7 +228,7 @@ class ProducerStateManager:
 
         A snapshot has no ended transactions, so none of them waits for the high watermark.
         """
-        entries = {e.producer_id: from_snapshot_entry(e, now_ms) for e in decode_snapshot(data)}
+        entries = from_snapshot_entries(decode_snapshot(data), now_ms)
         self._entries = entries
         self.transactions.restart(_ongoing(entries))
 

@@ -11,11 +11,11 @@ from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log import Log, LogRead, Steps
 from sparklog.executors.partition.effects import (
+    CompleteDelayedFetches,
+    CompleteDelayedProduces,
     Effect,
     FlushLog,
-    WakeReaders,
-    WakeWriters,
-    wake_all,
+    complete_all_delayed,
 )
 from sparklog.executors.partition.offset_lookup import (
     end_of_epoch,
@@ -71,6 +71,9 @@ class Replica:
         self.epoch_start_offset = NO_OFFSET
         self._flush_promised = NO_OFFSET
         self._unread_bytes = 0
+        #: Where the producer state was restored; it may come from a snapshot, which has no ended
+        #: transactions.
+        self._restored_end = log.log_end_offset
         producers.transactions.replicate(self.high_watermark)
 
     # role
@@ -127,11 +130,11 @@ class Replica:
         size, self._unread_bytes = self._unread_bytes, 0
         transactions = self.producers.transactions
         if transactions.unreplicated and transactions.replicate(reached):
-            # The whole transaction is readable now, not only the bytes since the last wake-up.
+            # The whole transaction is readable now, not only bytes above the old high watermark.
             size = 0
         return [
-            WakeReaders(topic_partition=self.topic_partition, size=size),
-            WakeWriters(topic_partition=self.topic_partition),
+            CompleteDelayedFetches(topic_partition=self.topic_partition, size=size),
+            CompleteDelayedProduces(topic_partition=self.topic_partition),
         ]
 
     def appended(self, size: int) -> None:
@@ -146,23 +149,37 @@ class Replica:
         )
         self._flush_promised = min(self._flush_promised, log.log_end_offset)
         self._unread_bytes = 0
+        self._restored_end = log.log_end_offset
         self.producers.transactions.replicate(self.high_watermark)
 
-    def wake_all(self) -> list[Effect]:
-        return wake_all(self.topic_partition)
+    def complete_all_delayed(self) -> list[Effect]:
+        return complete_all_delayed(self.topic_partition)
 
     # read
 
     @property
     def last_stable_offset(self) -> int:
         """Everything below is replicated, and all its transactions have ended."""
-        return max(self.retention_end, self.log.log_start_offset)
+        return max(self.unclamped_last_stable_offset, self.log.log_start_offset)
 
     @property
-    def retention_end(self) -> int:
-        """The end of what retention may delete: no open transaction reaches below it, not even one
-        that began below the log start."""
+    def unclamped_last_stable_offset(self) -> int:
+        """The last stable offset before it is raised to the log start offset.
+
+        It lies below the log start if an open transaction began there.  Retention deletes only
+        segments below this offset, so it deletes nothing of an open transaction.
+        """
         return self.producers.transactions.stable_offset(self.high_watermark)
+
+    @property
+    def durable_stable_offset(self) -> int:
+        """Everything below is replicated and flushed, and so are the ends of its transactions."""
+        recovery_point = self.log.recovery_point
+        if recovery_point < self._restored_end:
+            return 0  # markers below the end of the restored state may not be flushed
+        return self.producers.transactions.durable_stable_offset(
+            self.high_watermark, recovery_point
+        )
 
     def readable_end(self, isolation: Isolation) -> int:
         committed = isolation is Isolation.READ_COMMITTED
@@ -211,7 +228,8 @@ class Replica:
                 raise log.out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):
                 committed = isolation is Isolation.READ_COMMITTED
-                found = self._read_log(offset, max_bytes, end, min_one, committed)
+                is_client = replica_id < 0
+                found = self._read_log(offset, max_bytes, end, min_one, committed, is_client)
             if replica_id >= 0 <= last_fetched_epoch and found.first_offset < offset:
                 # The reader's log ends inside this batch, so it has other batches before its end.
                 assert found.region is not None
@@ -282,15 +300,17 @@ class Replica:
         """
         return self.promise_flush(now_ms)
 
-    def promise_flush(self, now_ms: int, *, at_once: bool = False) -> list[Effect]:
-        """Promise a flush after an append: by ``flush.messages``, ``flush.ms`` or ``at_once``."""
+    def promise_flush(self, now_ms: int) -> list[Effect]:
+        """Promise a flush after an append, by ``flush.messages`` or ``flush.ms``."""
         log, config = self.log, self.config
         unflushed = log.log_end_offset - log.recovery_point
-        if unflushed >= config.flush_messages or config.flush_ms == 0 or at_once:
+        if unflushed >= config.flush_messages or config.flush_ms == 0:
             self._flush_promised = log.log_end_offset
         return self.plan_flush(now_ms)
 
     def plan_flush(self, now_ms: int) -> list[Effect]:
+        if self.log.replacing:
+            return []  # planned again when the segments are replaced
         if self.flush_pending or self.log.flush_due(now_ms):
             return [FlushLog(topic_partition=self.topic_partition, at_ms=now_ms)]
         deadline_ms = self.log.flush_deadline_ms
@@ -316,11 +336,23 @@ class Replica:
             raise self.log.out_of_range(offset)
 
     def _read_log(
-        self, offset: int, max_bytes: int, end: int, min_one: bool, committed: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end: int,
+        min_one: bool,
+        committed: bool,
+        is_client: bool,
     ) -> LogRead:
         try:
             return self.log.read(
-                offset, max_bytes, end_offset=end, min_one=min_one, with_aborted=committed
+                *(offset, max_bytes),
+                end_offset=end,
+                min_one=min_one,
+                with_aborted=committed,
+                # librdkafka takes answers without a record for too small and reports an error in
+                # the end (MSG_SIZE_TOO_LARGE); a follower copies every batch.
+                skip_emptied=is_client,
             )
         except DISK_ERRORS as error:
             raise KafkaError(read_error_code(self.log, error), str(error)) from error

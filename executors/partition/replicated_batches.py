@@ -33,14 +33,12 @@ from sparklog.wire.records.control import ControlType, EndTxnMarker, read_marker
 class Replicated(NamedTuple):
     """Whole, adjacent batches in order.
 
-    ``markers`` are the markers of control batches, by the index of the batch.  ``has_gap`` says
-    that offsets are missing between two batches.
+    ``markers`` are the markers of control batches, by the index of the batch.
     """
 
     headers: Sequence[BatchHeader]
     markers: Mapping[int, EndTxnMarker]
     size: int
-    has_gap: bool
 
     def is_abort(self, index: int) -> bool:
         marker = self.markers.get(index)
@@ -63,17 +61,15 @@ def read_replicated(records: Buffer, *, last_epoch: int, leader_epoch: int) -> R
     """
     headers: list[BatchHeader] = []
     markers: dict[int, EndTxnMarker] = {}
-    view, position, end_offset, has_gap = memoryview(records), 0, 0, False
+    view, position, end_offset = memoryview(records), 0, 0
     size = len(view)
     while position < size:
         header = _read_batch(view, position)
         base_offset, batch_length, epoch, _, _, attributes, delta = header[:7]
         if not last_epoch <= epoch <= leader_epoch:
             raise _impossible(header, f"is of leader epoch {epoch} after {last_epoch}")
-        if base_offset != end_offset:
-            if base_offset < end_offset:
-                raise _impossible(header, f"comes after offset {end_offset - 1}")
-            has_gap = has_gap or bool(headers)
+        if base_offset < end_offset:
+            raise _impossible(header, f"comes after offset {end_offset - 1}")
         if not 0 <= delta < MAX_INT64 - base_offset:
             raise _impossible(header, f"comes after offset {end_offset - 1}")
         if attributes & CONTROL_BIT:
@@ -83,7 +79,7 @@ def read_replicated(records: Buffer, *, last_epoch: int, leader_epoch: int) -> R
         headers.append(header)
         last_epoch, end_offset = epoch, base_offset + delta + 1
         position += batch_length + LOG_OVERHEAD
-    return Replicated(headers, markers, size, has_gap)
+    return Replicated(headers, markers, size)
 
 
 def sound_until(records: Buffer, offset: int) -> int:

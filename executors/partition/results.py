@@ -19,23 +19,26 @@ ACKS_NONE = 0
 SentBatch: TypeAlias = tuple[Buffer | None, int]
 
 
-class AckWait(NamedTuple):
-    """The condition of a response: every offset below ``end_offset`` is safe in ``leader_epoch``.
+class RequiredOffset(NamedTuple):
+    """The offset that must be reached in ``leader_epoch`` before a batch is acknowledged.
 
-    With ``replicated``, safe means below the high watermark; otherwise flushed by this leader.  A
-    tuple, because every batch makes an ``AckWait``.
+    With ``committed`` (acks=all), the high watermark must reach ``offset``, so that all records
+    below are committed (``Partition.checkEnoughReplicasReachOffset``).  Otherwise the recovery
+    point of this leader must reach ``offset``, so that all records below are flushed.  A tuple,
+    because every batch makes a ``RequiredOffset``.
     """
 
-    end_offset: int
+    offset: int
     leader_epoch: int
-    replicated: bool
+    committed: bool
 
 
 class Appended(NamedTuple):
-    """The result of an append: the response, its ``wait``, and the effects for the shell.
+    """The result of an append: the response, what it waits for, and the effects for the shell.
 
-    With ``refusal`` the response is that error.  It waits too: the state that the batch was judged
-    by must be safe first.  A tuple, because every batch makes an ``Appended``.
+    The response waits until ``required_offset`` is reached; None: it does not wait.  With
+    ``refusal`` the response is that error.  A refusal waits too, because the batch was refused by
+    records that must be acknowledged first.  A tuple, because every batch makes an ``Appended``.
     """
 
     base_offset: int = NO_OFFSET
@@ -44,7 +47,7 @@ class Appended(NamedTuple):
     log_start_offset: int = NO_OFFSET
     size: int = 0
     refusal: KafkaError | None = None
-    wait: AckWait | None = None
+    required_offset: RequiredOffset | None = None
     effects: tuple[Effect, ...] = ()
 
 
@@ -55,9 +58,10 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRead:
+class PartitionRead(NamedTuple):
     """The records of a read, and the offsets that travel with them.
+
+    A tuple, because every read makes one.
 
     Attributes:
         records: the batches, or None without any.  The caller sends or releases the region.

@@ -5,9 +5,15 @@ configuration, quotas, replica selection and the broker's metrics.  Must not kno
 other brokers' addresses or how a follower copies its leader's log.
 """
 
-from sparklog.executors.replica_manager.log_end_reports import LogEndReports, offline_replicas
+from sparklog.executors.replica_manager.delayed_produce import (
+    DelayedPartitionRequests,
+    DelayedProduce,
+)
+from sparklog.executors.replica_manager.listener import RoleListener
+from sparklog.executors.replica_manager.log_end_reports import LogEndReports
 from sparklog.executors.replica_manager.log_maintenance import (
-    clean_up,
+    apply_retention,
+    close_idle_files,
     expire_producers,
     purge_deleted,
     synchronous,
@@ -23,12 +29,15 @@ __all__ = [
     "SEARCHES_AT_ONCE",
     "SEARCHES_MAX",
     "BrokerMetrics",
+    "DelayedPartitionRequests",
+    "DelayedProduce",
     "LogEndReports",
     "LogReads",
     "ReplicaManager",
-    "clean_up",
+    "RoleListener",
+    "apply_retention",
+    "close_idle_files",
     "expire_producers",
-    "offline_replicas",
     "purge_deleted",
     "synchronous",
 ]

@@ -28,7 +28,7 @@ class AcceptedLosses:
         self._path = f"{log_dir.path}/{ACCEPTED_LOSSES}"
 
     def use(self, topic_partition: TopicPartition, setting: str) -> bool:
-        """Whether the setting accepts this loss; it will not accept the next one.
+        """Use up the acceptance of one loss.  Returns whether the setting accepts this loss.
 
         Raises StorageError, and then nothing is accepted.
         """

@@ -1,22 +1,23 @@
-"""The delayed operations of one broker: fetches, produces and deletions of records.
+"""The delayed operations of one broker: fetches, produces and DeleteRecords.
 
 Owns: the purgatories, the fetch sessions, and which operations a change of a partition concerns.
-Must not know logs, roles or what an answer says.
+Must not know logs, roles or what a response says.
 """
 
 from collections.abc import Callable
 
 from sparklog.executors.fetch_sessions import FetchKey, FetchSession, FetchSessionCache
 from sparklog.executors.purgatory import Purgatory, Timers
-from sparklog.executors.replica_manager.recent_growth import RecentGrowth
+from sparklog.executors.replica_manager.growth_during_reads import GrowthDuringReads
 from sparklog.types import TopicPartition
 
 
 class DelayedOperations:
     """Purgatories by kind of operation.
 
-    ``size`` is the number of bytes that came with a change, 0 for a change of another kind, which
-    operations always look at.
+    The methods ``complete_...`` check the operations that a change concerns, and complete those
+    that have enough.  ``size`` is the number of bytes that came with the change; 0 stands for
+    another change, of a role for example, after which all operations are checked.
     """
 
     def __init__(self, session_slots: Callable[[], int], new_session_id: Callable[[], int]) -> None:
@@ -24,42 +25,42 @@ class DelayedOperations:
         self.consumer_fetches: Purgatory[FetchKey] = Purgatory(self.timers)
         self.follower_fetches: Purgatory[FetchKey] = Purgatory(self.timers)
         self.produces: Purgatory[TopicPartition] = Purgatory(self.timers)
-        self.deletions: Purgatory[TopicPartition] = Purgatory(self.timers)
+        self.delete_records: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.sessions = FetchSessionCache(session_slots, new_session_id)
-        self.reader_growth = RecentGrowth()
-        self.follower_growth = RecentGrowth()
+        self.consumer_growth = GrowthDuringReads()
+        self.follower_growth = GrowthDuringReads()
 
-    def wake_session(self, session: FetchSession, size: int = 0) -> None:
-        """Try the delayed fetch of a session, if it has one."""
+    def complete_session_fetch(self, session: FetchSession, size: int = 0) -> None:
+        """Check the delayed fetch of a session, if it has one."""
         (
             self.follower_fetches if session.by_follower else self.consumer_fetches
         ).check_and_complete(session, size)
 
-    def wake_readers(self, topic_partition: TopicPartition, size: int) -> None:
+    def complete_fetches(self, topic_partition: TopicPartition, size: int) -> None:
         """Consumers can read more of the partition, or its role has changed."""
         for session in self.sessions.changed(topic_partition):
-            self.wake_session(session, size)
+            self.complete_session_fetch(session, size)
         self.consumer_fetches.check_and_complete(topic_partition, size)
-        self.reader_growth.add(topic_partition, size)
-        # A follower is told of the high watermark itself (KIP-1166).
+        self.consumer_growth.add(topic_partition, size)
+        # A delayed fetch of a follower ends with a new high watermark too (KIP-1166).
         self.follower_fetches.check_and_complete(topic_partition)
         self.follower_growth.add(topic_partition, 0)
 
-    def wake_followers(self, topic_partition: TopicPartition, size: int) -> None:
+    def complete_follower_fetches(self, topic_partition: TopicPartition, size: int) -> None:
         """Followers can replicate more of the partition."""
         for session in self.sessions.changed(topic_partition, followers_only=True):
-            self.wake_session(session, size)
+            self.complete_session_fetch(session, size)
         self.follower_fetches.check_and_complete(topic_partition, size)
         self.follower_growth.add(topic_partition, size)
 
-    def wake_all(self, topic_partition: TopicPartition) -> None:
-        """Try every operation that waits for the partition: its role or its log has changed."""
-        self.wake_readers(topic_partition, 0)
+    def complete_all(self, topic_partition: TopicPartition) -> None:
+        """Check every operation that waits for the partition: its role or its log has changed."""
+        self.complete_fetches(topic_partition, 0)
         self.produces.check_and_complete(topic_partition)
-        self.deletions.check_and_complete(topic_partition)
+        self.delete_records.check_and_complete(topic_partition)
 
     def close_fetches(self) -> None:
-        """Expire the delayed fetches; later fetches are answered with what there is."""
+        """Expire the delayed fetches; later fetches do not wait."""
         self.consumer_fetches.close()
         self.follower_fetches.close()
 
@@ -67,4 +68,4 @@ class DelayedOperations:
         """Expire all delayed operations; later operations expire at once."""
         self.close_fetches()
         self.produces.close()
-        self.deletions.close()
+        self.delete_records.close()

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from sparklog.executors.partition import (
+    CompleteDelayedDeleteRecords,
+    CompleteDelayedFetches,
+    CompleteDelayedFollowerFetches,
+    CompleteDelayedProduces,
     Effect,
     FlushLog,
-    ProposeIsr,
     ResumeFetching,
-    WakeDeleters,
-    WakeFollowers,
-    WakeReaders,
-    WakeWriters,
+    SubmitAlterPartition,
     WriteStatistics,
 )
 from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
@@ -53,25 +53,32 @@ class EffectRunner:
         """Carry out the effects in their order; nothing blocks."""
         for effect in effects:
             match effect:
-                case WakeReaders():
-                    self._delayed_operations.wake_readers(effect.topic_partition, effect.size)
-                case WakeWriters():
+                case CompleteDelayedFetches():
+                    self._delayed_operations.complete_fetches(effect.topic_partition, effect.size)
+                case CompleteDelayedProduces():
                     self._delayed_operations.produces.check_and_complete(effect.topic_partition)
-                case WakeFollowers():
-                    self._delayed_operations.wake_followers(effect.topic_partition, effect.size)
-                case WakeDeleters():
-                    self._delayed_operations.deletions.check_and_complete(effect.topic_partition)
-                case FlushLog():
-                    partition = self._partitions.get(effect.topic_partition)
-                    if partition is not None:
-                        self.log_flusher.plan(partition, effect.at_ms)
-                case WriteStatistics():
-                    partition = self._partitions.get(effect.topic_partition)
-                    if partition is not None:
-                        self._log_workers.measure(partition.log)
-                case ProposeIsr():
-                    self._replication.propose(effect.topic_partition)
+                case CompleteDelayedFollowerFetches():
+                    self._delayed_operations.complete_follower_fetches(
+                        effect.topic_partition, effect.size
+                    )
+                case CompleteDelayedDeleteRecords():
+                    self._delayed_operations.delete_records.check_and_complete(
+                        effect.topic_partition
+                    )
+                case FlushLog() | WriteStatistics():
+                    self._work_on_log(effect)
+                case SubmitAlterPartition():
+                    self._replication.submit_alter_partition(effect.topic_partition)
                 case ResumeFetching():
                     self._replication.resume(effect.topic_partition)
                 case _:
                     assert_never(effect)
+
+    def _work_on_log(self, effect: FlushLog | WriteStatistics) -> None:
+        partition = self._partitions.get(effect.topic_partition)
+        if partition is None:
+            return
+        if isinstance(effect, FlushLog):
+            self.log_flusher.plan(partition, effect.at_ms)
+        else:
+            self._log_workers.measure(partition.log)

@@ -105,10 +105,10 @@ class FailedLogs:
         failed = self._failed.get(topic_partition)
         return failed is not None and failed.lost
 
-    def is_news(self, topic_partition: TopicPartition, error: SparklogError) -> bool:
-        """Whether this failure is to be noted.
+    def is_new_failure(self, topic_partition: TopicPartition, error: SparklogError) -> bool:
+        """Whether the failure must be added, because it is not known yet.
 
-        The first failure of a log is, and a loss after a failure that was its first sign.
+        That is so for the first failure of a log, and for a loss after a failure without loss.
         """
         failed = self._failed.get(topic_partition)
         return failed is None or (means_loss(error) and not failed.lost)

@@ -12,6 +12,7 @@ from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager.failed_logs import FailedLogs
 from sparklog.metadata import ClusterImage
 from sparklog.types import TopicPartition
+from sparklog.wire.protocol.private import OfflineReplica
 
 
 class HostedPartitions:
@@ -48,6 +49,17 @@ class HostedPartitions:
         """Replicas that do not work, and why."""
         unusable = {p.topic_partition: p.log.offline for p in self if p.log.offline is not None}
         return {**unusable, **self.failed.errors()}
+
+    def offline_replicas(self) -> tuple[OfflineReplica, ...]:
+        """The replicas that do not work, as every heartbeat and registration reports them."""
+        topics = ((tp, self.image.topic(tp.topic)) for tp in self.offline)
+        return tuple(
+            OfflineReplica(
+                topic_id=topic.topic_id, partition=tp.partition, lost=self.failed.is_lost(tp)
+            )
+            for tp, topic in topics
+            if topic is not None
+        )
 
     def missing_error(self, topic_partition: TopicPartition) -> KafkaError:
         """What Kafka answers for a partition that is not open here."""

@@ -12,6 +12,7 @@ from sparklog.executors.log_dirs import StrayDirs
 from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
 from sparklog.executors.replica_manager.dynamic_config import DynamicConfig
 from sparklog.executors.replica_manager.hosted_partitions import HostedPartitions
+from sparklog.executors.replica_manager.listener import ReplicationEvents
 from sparklog.executors.replica_manager.partition_opener import PartitionOpener
 from sparklog.executors.replica_manager.partition_remover import PartitionRemover
 from sparklog.executors.replica_manager.role_changes import RoleChanges
@@ -20,7 +21,7 @@ from sparklog.types import TopicPartition
 
 
 class ImageApplier:
-    """Makes the partitions those of the image; one image is applied at a time."""
+    """Opens, closes and changes partitions as the image says; applies one image at a time."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class ImageApplier:
         roles: RoleChanges,
         strays: StrayDirs,
         delayed_operations: DelayedOperations,
+        replication: ReplicationEvents,
     ) -> None:
         self._partitions = partitions
         self._settings = settings
@@ -40,12 +42,16 @@ class ImageApplier:
         self._roles = roles
         self._strays = strays
         self._delayed_operations = delayed_operations
+        self._replication = replication
         #: Version of the image that was applied last, and whether with ``lead``.
         self._applied: tuple[int, bool] | None = None
         self._applying = asyncio.Lock()
 
     async def apply(self, image: ClusterImage, *, lead: bool) -> None:
         """See ``ReplicaManager.apply``."""
+        if image is self._partitions.image:
+            # Commits were replayed into the image that requests see, so no wait comes before this.
+            self._replication.image_changed(image)
         async with self._applying:
             await self._apply(image, lead)
 
@@ -71,6 +77,7 @@ class ImageApplier:
         partitions = self._partitions
         is_another = image is not partitions.image
         version, partitions.image = image.version, image
+        self._replication.image_changed(image)
         touched, hosted = self._touched(image, lead), image.partitions_of(partitions.node_id)
         wanted = {tp: (partitions.topic_id(tp.topic), hosted[tp]) for tp in touched if tp in hosted}
         await self._remover.remove(self._gone(touched, wanted), keep=is_another)
@@ -81,8 +88,8 @@ class ImageApplier:
         await self._opener.open_all(missing, lead=lead)
         for tp, (_, state) in wanted.items():
             await self._roles.update(tp, state, lead=lead)
-        # Deletions of records do not wait for brokers that are gone.
-        self._delayed_operations.deletions.check_and_complete_all()
+        # Delayed DeleteRecords do not wait for brokers that are fenced.
+        self._delayed_operations.delete_records.check_and_complete_all()
         self._applied = (version, lead)
 
     def _touched(self, image: ClusterImage, lead: bool) -> Iterable[TopicPartition]:

@@ -1,4 +1,4 @@
-"""The events that the replica manager reports to replication.
+"""The events that the replica manager reports to replication and to coordinators.
 
 Owns: the names of these events.  Must not know what is done about them.
 """
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sparklog.executors.log import Suspicion
 from sparklog.executors.partition import Partition
-from sparklog.metadata import PartitionImage
+from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.types import TopicPartition
 
 
@@ -15,13 +15,13 @@ class ReplicationListener(Protocol):
     """Replication, as the replica manager sees it.  No method blocks for long or raises."""
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
-        """The partition has taken another state than ``before``, or resigned."""
+        """The partition has taken another state than ``before``, or has dropped its role."""
 
     async def stop_fetching(self, topic_partition: TopicPartition) -> None:
         """Fetch nothing for this partition any more: its log is about to be closed."""
 
-    def propose(self, topic_partition: TopicPartition) -> None:
-        """The leader here wants another ISR."""
+    def submit_alter_partition(self, topic_partition: TopicPartition) -> None:
+        """The leader here proposes to shrink or to expand the ISR of this partition."""
 
     def resume(self, topic_partition: TopicPartition) -> None:
         """The follower here can fetch again."""
@@ -30,26 +30,62 @@ class ReplicationListener(Protocol):
         """A segment of the partition's log may be damaged."""
 
 
+class RoleListener(Protocol):
+    """A coordinator, as the replica manager sees it.  No method blocks or raises."""
+
+    def image_changed(self, image: ClusterImage) -> None:
+        """Requests see this image from now on; the partitions do not follow it yet."""
+
+    def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
+        """The partition has taken another state than ``before``, or resigned."""
+
+    def config_changed(self, partition: Partition) -> None:
+        """The partition has other settings."""
+
+    def partition_closing(self, topic_partition: TopicPartition) -> None:
+        """The log of the partition is about to be closed; nothing may use it any more."""
+
+
 class ReplicationEvents:
-    """Hands each event to the listener that was connected; without one, events are dropped."""
+    """Hands each event to replication, if it is connected, and those of coordinators to them.
+
+    Without a listener, events are dropped.
+    """
 
     def __init__(self) -> None:
         self._listener: ReplicationListener | None = None
+        self._role_listeners: list[RoleListener] = []
 
     def connect(self, listener: ReplicationListener) -> None:
         self._listener = listener
 
+    def add_role_listener(self, listener: RoleListener) -> None:
+        """Tell this listener of roles too, from the next change on."""
+        self._role_listeners.append(listener)
+
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
         if self._listener is not None:
             self._listener.role_changed(partition, before)
+        for listener in self._role_listeners:
+            listener.role_changed(partition, before)
+
+    def image_changed(self, image: ClusterImage) -> None:
+        for listener in self._role_listeners:
+            listener.image_changed(image)
+
+    def config_changed(self, partition: Partition) -> None:
+        for listener in self._role_listeners:
+            listener.config_changed(partition)
 
     async def stop_fetching(self, topic_partition: TopicPartition) -> None:
+        for listener in self._role_listeners:
+            listener.partition_closing(topic_partition)
         if self._listener is not None:
             await self._listener.stop_fetching(topic_partition)
 
-    def propose(self, topic_partition: TopicPartition) -> None:
+    def submit_alter_partition(self, topic_partition: TopicPartition) -> None:
         if self._listener is not None:
-            self._listener.propose(topic_partition)
+            self._listener.submit_alter_partition(topic_partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
         if self._listener is not None:

@@ -1,10 +1,10 @@
-"""Reports of a broker about its logs to the control plane, for elections.
+"""Reports to the control plane where logs end, for the election of leaders.
 
-Owns: which logs do not work, where the logs of partitions without a leader end, and when a log end
-is reported again.  Must not know which replica is elected, or why.
+Owns: where the logs of partitions without a leader end, and when a log end is reported again.
+Must not know which replica is elected, or why.
 
 Log ends are reported when they are new, and repeated now and then, because the control plane keeps
-them in memory only.  Logs that do not work are part of every heartbeat.
+them in memory only.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import suppress
 from sparklog.errors import ConnectError, KafkaError
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.types import NO_NODE
-from sparklog.wire.protocol.private import LogEnd, OfflineReplica
+from sparklog.wire.protocol.private import LogEnd
 
 REPEAT_S = 10.0
 RETRY_S = 0.2
@@ -98,15 +98,3 @@ def log_ends(replica_manager: ReplicaManager) -> set[LogEnd]:
 
 def _by_partition(end: LogEnd) -> tuple[str, int]:
     return str(end.topic_id), end.partition
-
-
-def offline_replicas(replica_manager: ReplicaManager) -> tuple[OfflineReplica, ...]:
-    """Replicas whose disk failed or whose log is damaged."""
-    topics = ((tp, replica_manager.image.topic(tp.topic)) for tp in replica_manager.offline)
-    return tuple(
-        OfflineReplica(
-            topic_id=topic.topic_id, partition=tp.partition, lost=replica_manager.failed.is_lost(tp)
-        )
-        for tp, topic in topics
-        if topic is not None
-    )

@@ -1,6 +1,6 @@
-"""What a broker does about a log, or a log directory, that does not work any more.
+"""Failures of logs and log directories: checks of suspected ones, and replicas that go offline.
 
-Owns: which suspicion is looked into how, and taking replicas offline.  Must not know how a log is
+Owns: which check follows a suspicion, and taking replicas offline.  Must not know how a log is
 opened again, or what the controller does about the loss.
 """
 
@@ -20,7 +20,7 @@ from sparklog.types import TopicPartition
 class LogFailureHandler:
     """The failures of one broker's logs and log directories.
 
-    ``on_failure`` is called when a log has failed: the controller is to know at once.
+    ``beat_now`` sends the next heartbeat at once, so that the controller is told of a failed log.
     ``close_partition`` closes a partition that is not hosted any more.
     """
 
@@ -32,29 +32,31 @@ class LogFailureHandler:
         delayed_operations: DelayedOperations,
         *,
         close_partition: Callable[[Partition], Awaitable[None]],
-        on_failure: Callable[[], None],
+        beat_now: Callable[[], None],
     ) -> None:
         self._partitions = partitions
         self._log_dirs = log_dirs
         self._delayed_operations = delayed_operations
         self._close_partition = close_partition
-        self._on_failure = on_failure
+        self._beat_now = beat_now
         #: Set when no log directory works any more.
         self.disks_gone = asyncio.Event()
-        self.disk_watch = DiskWatch(self._fail_log_dir)
+        self.disk_watch = DiskWatch(self.handle_log_dir_failure)
         self.log_watch = LogWatch(
             partitions.get,
             partitions.names,
             files,
             on_loss=self.fail_log,
-            on_trouble=self.suspect_disk,
+            on_disk_error=self.suspect_disk,
         )
 
-    def note(self, topic_partition: TopicPartition, topic_id: UUID, error: SparklogError) -> None:
+    def record_failure(
+        self, topic_partition: TopicPartition, topic_id: UUID, error: SparklogError
+    ) -> None:
         """The log of this replica, which is not open or is about to be closed, has failed."""
         state = self._partitions.image.partition(topic_partition)
         self._partitions.failed.add(topic_partition, topic_id, error, state)
-        self._on_failure()
+        self._beat_now()
 
     def fail_log(self, topic_partition: TopicPartition, error: StorageError) -> None:
         """Take this open replica offline: its log works no more.
@@ -63,13 +65,13 @@ class LogFailureHandler:
         means that this log is lost.
         """
         partition = self._partitions.get(topic_partition)
-        if partition is None or not self._partitions.failed.is_news(topic_partition, error):
+        if partition is None or not self._partitions.failed.is_new_failure(topic_partition, error):
             return
         self.log_watch.suspect(topic_partition)
         partition.log.fail(error)
-        self.note(topic_partition, partition.topic_id, error)
+        self.record_failure(topic_partition, partition.topic_id, error)
         self.suspect_disk(topic_partition)
-        asyncio.get_running_loop().call_soon(self._delayed_operations.wake_all, topic_partition)
+        asyncio.get_running_loop().call_soon(self._delayed_operations.complete_all, topic_partition)
 
     def suspect(self, topic_partition: TopicPartition) -> None:
         """An operation on this log met a storage error: find out what has failed."""
@@ -86,11 +88,14 @@ class LogFailureHandler:
         if log_dir in self._log_dirs.working:
             self.disk_watch.suspect(log_dir)
 
-    async def _fail_log_dir(self, log_dir: BrokerDir, error: StorageError) -> None:
-        """The replicas in this log directory go offline, the others go on."""
+    async def handle_log_dir_failure(self, log_dir: BrokerDir, error: StorageError) -> None:
+        """Take the replicas in this log directory offline.
+
+        The name and the task are those of ``ReplicaManager.handleLogDirFailure`` (KIP-112).
+        """
         removed = [self._partitions.remove(tp) for tp in self._log_dirs.fail(log_dir, error)]
         for partition in filter(None, removed):
-            self.note(partition.topic_partition, partition.topic_id, error)
+            self.record_failure(partition.topic_partition, partition.topic_id, error)
         for partition in filter(None, removed):
             await self._close_partition(partition)
         if not self._log_dirs.working:

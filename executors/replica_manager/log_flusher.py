@@ -56,7 +56,7 @@ class LogFlusher:
         timer = self._timers.call_later(wait_ms / 1000, partial(self._fire, partition))
         self._planned[tp] = (at_ms, timer)
 
-    async def settle(self, partition: Partition) -> None:
+    async def end_flushes(self, partition: Partition) -> None:
         """Cancel the planned flush of this partition and wait for the running one."""
         tp = partition.topic_partition
         while tp in self._running or tp in self._planned:

@@ -1,9 +1,10 @@
-"""Periodic work on all logs of a broker: retention, producer expiry, deleted files.
+"""Periodic work on all logs of a broker: retention, producer expiry, deleted and idle files.
 
 Owns: what is done to each partition, and that an error in one partition does not stop the others.
 Must not know how often it is done.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -15,7 +16,7 @@ from sparklog.storage_backends.blocking import run_blocking
 logger = logging.getLogger(__name__)
 
 
-def clean_up(replica_manager: ReplicaManager) -> None:
+def apply_retention(replica_manager: ReplicaManager) -> None:
     """Apply retention to every partition."""
     now_ms = replica_manager.now_ms()
     for partition in replica_manager:
@@ -23,12 +24,14 @@ def clean_up(replica_manager: ReplicaManager) -> None:
             continue
         log_start_offset = partition.log.log_start_offset
         try:
-            deleted = partition.log.delete_old(now_ms, partition.retention_end)
+            deleted = partition.log.delete_old_segments(
+                now_ms, partition.unclamped_last_stable_offset
+            )
             replica_manager.counters.segments_deleted += deleted
         except SparklogError as error:
             logger.error("retention of %s failed: %s", partition.topic_partition, error)
         if partition.log.log_start_offset != log_start_offset:
-            replica_manager.delayed_operations.wake_all(partition.topic_partition)
+            replica_manager.delayed_operations.complete_all(partition.topic_partition)
 
 
 def expire_producers(replica_manager: ReplicaManager) -> None:
@@ -45,6 +48,12 @@ async def purge_deleted(replica_manager: ReplicaManager) -> None:
     await run_blocking(
         _purge, [partition.log for partition in replica_manager], replica_manager.now_ms()
     )
+
+
+async def close_idle_files(replica_manager: ReplicaManager) -> None:
+    """Close files that were not used since the last call, if many are open."""
+    while replica_manager.files.close_idle():
+        await asyncio.sleep(0)
 
 
 def _purge(logs: Iterable[Log], now_ms: int) -> None:

@@ -27,8 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogManager:
-    """The log directories of one broker, and what lies in them.
+    """Opens the logs of one broker in their log directories, and deletes them there.
 
+    ``checkpoints``, ``strays`` and ``lost`` look after what else lies in the log directories.
     ``logs_in`` gives the open logs of a log directory; ``on_refused_write`` is called with a log
     directory that refused to be written to.
     """
@@ -64,7 +65,7 @@ class LogManager:
 
         Raises:
             CorruptLogError, StorageError: the log does not work.
-            KafkaError: the folder belongs to a topic that had the same name.
+            KafkaError: the partition directory belongs to a topic that had the same name.
         """
         # What was there before this process led anything may lie on a disk that is missing.
         log_dir = self._log_dirs.home(tp, is_new=self._led_before)
@@ -94,9 +95,9 @@ class LogManager:
     async def delete(
         self, doomed: Sequence[tuple[BrokerDir, TopicPartition, UUID]], *, keep: bool
     ) -> None:
-        """Delete the folders of closed logs, which the checkpoints name no more afterwards.
+        """Delete the directories of closed logs, which the checkpoints name no more afterwards.
 
-        ``keep`` renames the folders to strays instead.  Folders stay when a disk refuses.
+        ``keep`` renames the directories to strays instead.  Directories stay when a disk refuses.
         """
         if not doomed:
             return
@@ -112,7 +113,7 @@ class LogManager:
                 )
                 await self.lost.remove_remains(log_dir, tp, topic_id)
         except StorageError as error:
-            logger.error("folders of deleted partitions stay: %s", error)
+            logger.error("directories of deleted partitions stay: %s", error)
             for log_dir, tp, _ in doomed:
                 self._log_dirs.remember(tp, log_dir)
 

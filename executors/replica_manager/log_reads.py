@@ -13,7 +13,7 @@ from sparklog.executors.replica_manager.replica_selector import closest_replica
 from sparklog.types import NO_NODE, Isolation, TopicPartition
 
 #: The partition, what was read from it, and the preferred read replica: the broker that the
-#: consumer should read from instead.  NO_NODE stands for this one; otherwise no records are read.
+#: consumer should read from instead, in which case no records are read.  NO_NODE: this broker.
 LogReadResult: TypeAlias = tuple[Partition, PartitionRead, int]
 
 
@@ -87,13 +87,13 @@ class LogReads:
         )
         return partition, read, preferred
 
-    def record_follower(
+    def update_follower_fetch_state(
         self, partition: Partition, fetch_offset: int, log_start_offset: int
     ) -> None:
-        """Let the leader know how far the follower that fetches has come."""
+        """Tell the leader where the log of the fetching follower ends and starts."""
         replica_manager = self._replica_manager
         replica_manager.carry_out(
-            partition.record_follower(
+            partition.update_follower_fetch_state(
                 self.replica_id,
                 fetch_offset,
                 log_start_offset,
@@ -109,13 +109,15 @@ class LogReads:
             replica_manager.counters.replication_bytes_out += size
             partition = replica_manager.get(TopicPartition(topic, number))
             if partition is not None:
-                replica_manager.throttle.sent(partition, size, replica_manager.monotonic_ms())
+                replica_manager.throttle.record_sent(
+                    partition, size, replica_manager.monotonic_ms()
+                )
         else:
             replica_manager.counters.bytes_out[topic] += size
 
     def _is_throttled(self, partition: Partition) -> bool:
         replica_manager = self._replica_manager
-        return replica_manager.throttle.holds_back(
+        return replica_manager.throttle.should_leader_throttle(
             partition, self.replica_id, replica_manager.monotonic_ms()
         )
 

@@ -66,7 +66,7 @@ class LogWorkers:
             task = asyncio.get_running_loop().create_task(self._measure(log))
             self._measuring[tp] = task
 
-    async def settle(self, topic_partition: TopicPartition) -> None:
+    async def end_work(self, topic_partition: TopicPartition) -> None:
         """Stop measuring this log, and wait until all other work on it has ended."""
         measuring = self._measuring.get(topic_partition)
         if measuring is not None:
@@ -92,7 +92,12 @@ class LogWorkers:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            more = await run_blocking(measuring.go_on)
+            try:
+                more = await run_blocking(measuring.go_on)
+            except SparklogError:
+                if log.statistics.is_current(measuring):
+                    raise
+                return  # deleted, truncated or replaced meanwhile
             if not more:
                 break
             await asyncio.sleep(PAUSE_FACTOR * (loop.time() - began))

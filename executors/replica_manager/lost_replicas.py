@@ -1,7 +1,7 @@
-"""Lost logs of this broker: their folders are renamed, and removed once a copy is in sync.
+"""Lost logs of this broker: their directories are renamed, and removed once a copy is in sync.
 
-Owns: which of these folders (the remains) there are, and that the checkpoints forget a lost log
-before its folder is renamed.  Must not know when a log counts as lost, or how its copy is made.
+Owns: which of these directories (the remains) there are, and that the checkpoints forget a lost log
+before its directory is renamed.  Must not know when a log counts as lost, or how its copy is made.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class LostReplicas:
-    """The lost replicas of one broker.  ``close`` it."""
+    """The lost replicas of one broker.  Call ``close`` at the end."""
 
     def __init__(self, node_id: int, log_dirs: LogDirs, checkpoints: LogCheckpoints) -> None:
         self._node_id = node_id
@@ -65,7 +65,7 @@ class LostReplicas:
         return found
 
     async def make_room(self, tp: TopicPartition, topic_id: UUID, begin_at: int = 0) -> bool:
-        """Rename the folder of a lost log, which is not open, so that a new log can be made.
+        """Rename the directory of a lost log, which is not open, so that a new log can be made.
 
         The new log begins at offset ``begin_at``.  Returns whether there is room now.  A crash
         between the two steps leaves a log that is in no ISR, which follows as any other.
@@ -80,7 +80,7 @@ class LostReplicas:
             await self._checkpoints.write()
             await run_blocking(set_aside_lost_dir, log_dir, tp, topic_id)
         except StorageError as error:
-            logger.error("%s stays offline: its folder cannot be put aside: %s", tp, error)
+            logger.error("%s stays offline: its directory cannot be put aside: %s", tp, error)
             self._log_dirs.remember(tp, log_dir)
             return False
         self._remains[topic_id, tp.partition] = log_dir

@@ -37,6 +37,10 @@ class BrokerMetrics:
         self.damaged_bytes_mended = 0
         self.scrub_bytes = 0
         self.scrub_passes = 0
+        self.logs_cleaned = 0
+        self.cleanings_failed = 0
+        self.cleaner_bytes_read = 0
+        self.cleaner_bytes_written = 0
 
     def count_appends(self, topic: str, batches: int, size: int) -> None:
         self.bytes_in[topic] += size

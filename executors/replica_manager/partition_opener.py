@@ -1,6 +1,6 @@
 """Opening the partitions of which this broker has a replica.
 
-Owns: what follows when a log opens or does not, and which partitions wait until their folder is
+Owns: what follows when a log opens or does not, and which partitions wait until their directory is
 free.  Must not know roles, or how the image arrives.
 """
 
@@ -45,16 +45,16 @@ class PartitionOpener:
         self._counters = counters
         self._carry_out = carry_out
         self._now_ms = now_ms
-        #: Partitions whose name a folder of another topic has.
+        #: Partitions whose name a directory of another topic has.
         self._unopened: dict[TopicPartition, None] = {}
 
     @property
     def unopened(self) -> Collection[TopicPartition]:
-        """The partitions that could not be opened because of the folder of another topic."""
+        """The partitions that could not be opened because of the directory of another topic."""
         return self._unopened
 
     def take_unopened(self) -> Collection[TopicPartition]:
-        """Give out ``unopened``, which begins anew."""
+        """Return ``unopened``, and clear it."""
         unopened, self._unopened = self._unopened, {}
         return unopened
 
@@ -74,11 +74,11 @@ class PartitionOpener:
                 tp, topic_id, config=config, producers=producers, now_ms=self._now_ms()
             )
         except (CorruptLogError, StorageError) as error:
-            self._failures.note(tp, topic_id, error)
+            self._failures.record_failure(tp, topic_id, error)
             self._failures.suspect_disk(tp)
             return
         except KafkaError as error:
-            # The folder of a topic that had the same name; it is removed as a stray, or later.
+            # The directory of a topic that had the same name; it is removed as a stray, or later.
             logger.warning("%s is not opened: %s", tp, error)
             self._unopened[tp] = None
             return

@@ -1,7 +1,7 @@
 """Removing the partitions that this broker hosts no longer, and making room for lost logs.
 
 Owns: the order: a partition is closed before its log is deleted or renamed.  Must not know which
-partitions an image removes, or how folders are deleted.
+partitions an image removes, or how directories are deleted.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -35,10 +35,10 @@ class PartitionRemover:
         self._forget_topic = forget_topic
 
     async def remove(self, gone: Collection[TopicPartition], *, keep: bool) -> None:
-        """Close these partitions, forget them on the disk, and delete their folders.
+        """Close these partitions, forget them on the disk, and delete their directories.
 
-        ``keep`` renames the folders to strays instead: no commit says that the partitions go, they
-        are only not in another image.
+        ``keep`` renames the directories to strays instead: no commit says that the partitions go,
+        they are only not in another image.
         """
         doomed: list[tuple[BrokerDir, TopicPartition, UUID]] = []
         for tp in gone:

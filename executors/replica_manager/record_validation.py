@@ -1,4 +1,7 @@
-"""Batches whose records are decoded before they are appended (``sparklog.validate.batches``).
+"""Batches whose records are read before they are appended.
+
+They are those for topics with ``sparklog.validate.batches``, whose records are decoded, and for
+compacted topics, whose records need keys (``LogValidator``).
 
 Owns: the queue of such batches for each partition, in the order of their arrival, and the bounds
 of memory and of work.  Must not know requests, or what an answer waits for.
@@ -59,7 +62,12 @@ class RecordValidations:
 
     def wants(self, partition: Partition) -> bool:
         """Whether the batches for this partition have to go through ``submit``."""
-        return partition.config.sparklog_validate_batches == RECORDS or partition in self._queues
+        config = partition.config
+        return (
+            config.sparklog_validate_batches == RECORDS
+            or config.compacts
+            or partition in self._queues
+        )
 
     def submit(
         self, partition: Partition, records: Buffer | None, acks: int
@@ -75,7 +83,7 @@ class RecordValidations:
                 KafkaError(
                     ErrorCode.REQUEST_TIMED_OUT,
                     f"{self._bytes} bytes of batches wait for their validation "
-                    "(sparklog.validate.batches); send them again",
+                    "(sparklog.validate.batches, or keys of compacted topics); send them again",
                 )
             )
             return outcome
@@ -86,7 +94,7 @@ class RecordValidations:
             queue.work = asyncio.get_running_loop().create_task(self._work_through(partition))
         return outcome
 
-    async def settle(self, partition: Partition) -> None:
+    async def refuse_waiting(self, partition: Partition) -> None:
         """Refuse the batches that wait: the partition is about to be closed."""
         queue = self._queues.get(partition)
         if queue is None or queue.work is None:
@@ -135,19 +143,32 @@ class RecordValidations:
 
 def _refusal(records: bytes, config: TopicConfig) -> KafkaError | None:
     """Why the records must not be appended.  The append itself refuses a wrong header."""
-    from sparklog.wire.records.batch_check import check_records
-
     try:
         read_client_batch(records, config)
     except KafkaError:
         return None
     try:
-        check_records(records)
+        if config.sparklog_validate_batches == RECORDS:
+            from sparklog.wire.records.batch_check import check_records
+
+            check_records(records)
+        return _keyless_refusal(records) if config.compacts else None
     except DecodeError as error:
         return KafkaError(
             ErrorCode.INVALID_RECORD, f"the records of the batch cannot be decoded: {error}"
         )
-    return None
+
+
+def _keyless_refusal(records: bytes) -> KafkaError | None:
+    from sparklog.wire.records.record_fields import first_keyless
+
+    keyless = first_keyless(records)
+    if keyless is None:
+        return None
+    return KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"record {keyless} of the batch has no key, which a compacted topic needs",
+    )
 
 
 def _give(queued: _Queued, outcome: Outcome) -> None:

@@ -33,10 +33,12 @@ from sparklog.executors.replica_manager.partition_remover import PartitionRemove
 from sparklog.executors.replica_manager.record_validation import RecordValidations
 from sparklog.executors.replica_manager.replication_quota import ReplicationThrottle
 from sparklog.executors.replica_manager.role_changes import RoleChanges
-from sparklog.executors.replica_manager.storage_errors import StorageErrors
+from sparklog.executors.replica_manager.segment_replacements import SegmentReplacements
+from sparklog.executors.replica_manager.storage_errors import StorageErrorLogger
 from sparklog.executors.replica_manager.truncations import Truncations
 from sparklog.metadata import ClusterImage
 from sparklog.types import MAX_INT32, TopicPartition
+from sparklog.wire.protocol.private import OfflineReplica
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +56,14 @@ class ReplicaManager:
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
-        on_failure: Callable[[], None] = lambda: None,
+        beat_now: Callable[[], None] = lambda: None,
+        open_files_max: int | None = None,
     ) -> None:
-        """``on_failure`` is called when a log has failed: the controller is to know at once."""
+        """``beat_now`` sends the next heartbeat at once, which reports a failed log.
+
+        ``open_files_max`` is the most log files that are open at once, by default as in the
+        settings.
+        """
         self.node_id = node_id
         self.counters = counters
         self.now_ms = now_ms
@@ -72,14 +79,14 @@ class ReplicaManager:
         )
         #: Events for replication, which connects to them after its own start.
         self.replication_events = ReplicationEvents()
-        files = FileCache(self.broker_config.log_open_files_max)
+        self.files = files = FileCache(open_files_max or self.broker_config.log_open_files_max)
         self.failures = LogFailureHandler(
             partitions,
             log_dirs,
             files,
             self.delayed_operations,
             close_partition=self._close_partition,
-            on_failure=on_failure,
+            beat_now=beat_now,
         )
         self._log_manager = LogManager(
             node_id,
@@ -91,7 +98,7 @@ class ReplicaManager:
         self.checkpoints, self.strays = self._log_manager.checkpoints, self._log_manager.strays
         self.log_workers = LogWorkers()
         self.searches = OffsetSearches(self.log_workers)
-        self.storage_errors = StorageErrors(now_ms, self.failures.suspect)
+        self._storage_errors = StorageErrorLogger(now_ms)
         effects = EffectRunner(
             partitions,
             self.delayed_operations,
@@ -109,6 +116,15 @@ class ReplicaManager:
             log_flusher=self._log_flusher,
             log_workers=self.log_workers,
             carry_out=self.carry_out,
+            now_ms=now_ms,
+        )
+        #: For the cleaner.
+        self.replacements = SegmentReplacements(
+            log_flusher=self._log_flusher,
+            log_workers=self.log_workers,
+            is_open=lambda partition: partitions.get(partition.topic_partition) is partition,
+            carry_out=self.carry_out,
+            on_failure=self.failures.suspect,
             now_ms=now_ms,
         )
         self._roles = RoleChanges(
@@ -149,6 +165,7 @@ class ReplicaManager:
             roles=self._roles,
             strays=self.strays,
             delayed_operations=self.delayed_operations,
+            replication=self.replication_events,
         )
 
     def __iter__(self) -> Iterator[Partition]:
@@ -176,6 +193,10 @@ class ReplicaManager:
     def offline(self) -> dict[TopicPartition, SparklogError]:
         """Replicas that do not work, and why."""
         return self._partitions.offline
+
+    def offline_replicas(self) -> tuple[OfflineReplica, ...]:
+        """The replicas that do not work, as every heartbeat and registration reports them."""
+        return self._partitions.offline_replicas()
 
     # lookup
 
@@ -225,8 +246,13 @@ class ReplicaManager:
     # failures
 
     def report_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """A request for this partition failed: a storage error is logged and looked into."""
-        self.storage_errors.report_error(topic_partition, error)
+        """A request has failed: a storage error is logged, and the log and its disk are checked.
+
+        Other errors concern only the client.
+        """
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self.failures.suspect(topic_partition)
+            self._storage_errors.log(topic_partition, error)
 
     def fail_log(self, topic_partition: TopicPartition, error: StorageError) -> None:
         """Take this open replica offline: its log works no more.
@@ -239,16 +265,16 @@ class ReplicaManager:
     # the image
 
     async def apply(self, image: ClusterImage, *, lead: bool) -> None:
-        """Make the open partitions those of the image, looking at what changed since the last one.
+        """Open, close and change partitions as the image says, as far as the image has changed.
 
         Without ``lead`` no role is taken, so that nothing is served yet.
         """
         await self._images.apply(image, lead=lead)
 
     async def open_again(self) -> bool:
-        """Open the partitions that could not be opened because another folder has their name.
+        """Open the partitions that could not be opened because another directory has their name.
 
-        The folder is of an earlier topic of that name, or of a lost log, and a disk refused to
+        The directory is of an earlier topic of that name, or of a lost log, and a disk refused to
         rename it.  Returns whether a partition was opened.
 
         The image may change while this waits.  The change is left to ``apply``, whose caller knows
@@ -267,13 +293,13 @@ class ReplicaManager:
     # end
 
     async def close(self) -> list[BrokerDir]:
-        """Flush and close every log, write the checkpoints.
+        """Flush and close every log, and write the checkpoints.
 
-        Returns the log directories where all went well.
+        Returns the log directories in which every log was closed cleanly.
         """
         self.delayed_operations.close()
         for partition in self:
-            await self._settle(partition)
+            await self._end_log_work(partition)
         partitions = tuple(self)
         closing = partial(close_log, now_ms=self.now_ms, counters=self.counters)
         threads = self._log_manager.recovery_threads(self.broker_config)
@@ -292,16 +318,17 @@ class ReplicaManager:
         return [log_dir for log_dir in self.log_dirs if log_dir not in homes]
 
     async def _close_partition(self, partition: Partition) -> None:
-        """Close a partition that is not hosted any more; delayed operations answer so."""
+        """Close a partition that is not hosted any more; its delayed operations end with errors."""
         tp = partition.topic_partition
         await self.replication_events.stop_fetching(tp)
-        self.delayed_operations.wake_all(tp)
-        await self._settle(partition)
+        self.delayed_operations.complete_all(tp)
+        await self._end_log_work(partition)
         partition.log.close(self.now_ms(), clean=False)
 
-    async def _settle(self, partition: Partition) -> None:
-        """Wait until no work on the partition's log is under way."""
-        await self.validations.settle(partition)
-        await self.truncations.settle(partition.topic_partition)
-        await self._log_flusher.settle(partition)
-        await self.log_workers.settle(partition.topic_partition)
+    async def _end_log_work(self, partition: Partition) -> None:
+        """End all work on the partition's log: validations, truncation, flushes, other threads."""
+        await self.validations.refuse_waiting(partition)
+        await self.truncations.wait_for_truncation(partition.topic_partition)
+        await self.replacements.wait_for_replacement(partition.topic_partition)
+        await self._log_flusher.end_flushes(partition)
+        await self.log_workers.end_work(partition.topic_partition)

@@ -1,10 +1,11 @@
-"""Replication quotas: how fast throttled replicas may be copied (KIP-73).
+"""Replication quotas: the rate at which throttled replicas are copied (KIP-73).
 
-Owns: which replicas of a topic are throttled, and the rate of one direction: what a leader sends to
-followers, or what a follower fetches.  Must not know clocks, requests or logs.
+Owns: which replicas of a topic are throttled, and a broker's two quotas: one for the bytes that its
+leaders send to followers, one for the bytes that its followers fetch.  Must not know clocks,
+requests or logs.
 
-Only replicas that are not in sync are held back, because a throttle must not cost availability.
-All bytes that a throttled replica copies are counted.
+Only a replica outside the ISR is throttled, because a throttle must not shrink the ISR.  The bytes
+of every replica in the topic's list count, also of replicas in the ISR.
 """
 
 from collections.abc import Callable, Collection
@@ -14,22 +15,27 @@ from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.metadata import PartitionImage
 from sparklog.types import TopicPartition
 
-#: Unused quota is kept for a burst up to this time.
+#: A quota that is not used saves up the bytes of this time for a burst.
 BURST_MS: Final = 1_000
-#: Stands for all replicas in a topic's list.
+#: The entry of a topic's list that means all replicas.
 ALL_REPLICAS: Final = "*"
-#: Longest time that a replica is held back before the rate, which may have changed, is read again.
+#: Longest delay of a fetch; after it the rate, which may have changed, is read again.
 RATE_CHECK_MS: Final = 1_000
 
 
 def is_throttled(listed: Collection[str], partition: int, broker_id: int) -> bool:
-    """Whether a broker's replica is in a topic's ``leader.`` or
-    ``follower.replication.throttled.replicas``."""
+    """Whether ``listed`` names a broker's replica of a partition.
+
+    ``listed`` is a topic's ``leader.`` or ``follower.replication.throttled.replicas``.
+    """
     return bool(listed) and (ALL_REPLICAS in listed or f"{partition}:{broker_id}" in listed)
 
 
 class ReplicationQuota:
-    """A token bucket that fills with ``rate`` bytes per second, and may be overdrawn once."""
+    """A token bucket that fills with ``rate`` bytes per second.
+
+    The last copy before the bucket is empty may take more bytes than the bucket holds.
+    """
 
     def __init__(self, rate: int, now_ms: int) -> None:
         self.rate = rate
@@ -37,25 +43,25 @@ class ReplicationQuota:
         self._filled_ms = now_ms
 
     def set_rate(self, rate: int, now_ms: int) -> None:
-        """Apply a new rate from now on: a debt is paid at it, and savings are limited to it."""
+        """Use a new rate from now on.  Bytes that are saved up are limited by the new rate."""
         if rate == self.rate:
             return
         self._fill(now_ms)
         self.rate = rate
         self._left_millibytes = min(self._left_millibytes, rate * BURST_MS)
 
-    def spend(self, size: int, now_ms: int) -> None:
+    def record(self, size: int, now_ms: int) -> None:
         """Count ``size`` bytes that were copied."""
         self._fill(now_ms)
         self._left_millibytes -= size * 1000
 
-    def is_spent(self, now_ms: int) -> bool:
-        """Whether the quota is used up: nothing may be copied now."""
+    def is_exceeded(self, now_ms: int) -> bool:
+        """Whether the quota is used up, so that nothing may be copied now."""
         self._fill(now_ms)
         return self._left_millibytes <= 0
 
     def wait_ms(self, now_ms: int) -> int | None:
-        """How long the quota stays used up; None when that is until the rate changes."""
+        """The time until the quota is not exceeded; None for a rate of 0, which never ends that."""
         self._fill(now_ms)
         if self._left_millibytes > 0:
             return 0
@@ -70,7 +76,7 @@ class ReplicationQuota:
 
 
 class Throttled(Protocol):
-    """The part of a replica that a throttle needs."""
+    """A replica, as far as a throttle needs to know it."""
 
     config: TopicConfig
 
@@ -82,7 +88,10 @@ class Throttled(Protocol):
 
 
 class ReplicationThrottle:
-    """The quotas of both directions of one broker, whose settings may change."""
+    """The quotas of one broker for sending and for fetching.
+
+    ``config`` returns the current settings of the broker.
+    """
 
     def __init__(self, broker_id: int, config: Callable[[], BrokerConfig]) -> None:
         self._broker_id = broker_id
@@ -90,30 +99,33 @@ class ReplicationThrottle:
         self._sends = ReplicationQuota(config().leader_replication_throttled_rate, 0)
         self._fetches = ReplicationQuota(config().follower_replication_throttled_rate, 0)
 
-    def holds_back(self, replica: Throttled, follower: int, now_ms: int) -> bool:
-        """Whether the follower gets no records now of this partition, which is led here."""
+    def should_leader_throttle(self, replica: Throttled, follower: int, now_ms: int) -> bool:
+        """Whether a fetch of ``follower`` gets no records now from the leader ``replica``.
+
+        See ``ReplicaManager.shouldLeaderThrottle``.
+        """
         if not self._sends_throttled(replica) or _is_in_sync(replica, follower):
             return False
         self._sends.set_rate(self._config().leader_replication_throttled_rate, now_ms)
-        return self._sends.is_spent(now_ms)
+        return self._sends.is_exceeded(now_ms)
 
-    def sent(self, replica: Throttled, size: int, now_ms: int) -> None:
-        """A follower got ``size`` bytes of records of this partition, which is led here."""
+    def record_sent(self, replica: Throttled, size: int, now_ms: int) -> None:
+        """Count ``size`` bytes of records that the leader ``replica`` sent to a follower."""
         if self._sends_throttled(replica):
-            self._sends.spend(size, now_ms)
+            self._sends.record(size, now_ms)
 
     def wait_ms(self, replica: Throttled, now_ms: int) -> int:
-        """How long the follower here must not fetch records; 0 when it may fetch now."""
+        """The delay in ms before the follower ``replica`` may fetch; 0 without a delay."""
         if not self._fetches_throttled(replica) or _is_in_sync(replica, self._broker_id):
             return 0
         self._fetches.set_rate(self._config().follower_replication_throttled_rate, now_ms)
         wait_ms = self._fetches.wait_ms(now_ms)
         return RATE_CHECK_MS if wait_ms is None else min(wait_ms, RATE_CHECK_MS)
 
-    def fetched(self, replica: Throttled, size: int, now_ms: int) -> None:
-        """The follower here got ``size`` bytes of records."""
+    def record_fetched(self, replica: Throttled, size: int, now_ms: int) -> None:
+        """Count ``size`` bytes of records that the follower ``replica`` fetched."""
         if self._fetches_throttled(replica):
-            self._fetches.spend(size, now_ms)
+            self._fetches.record(size, now_ms)
 
     def _sends_throttled(self, replica: Throttled) -> bool:
         listed = replica.config.leader_replication_throttled_replicas

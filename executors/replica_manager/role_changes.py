@@ -44,22 +44,23 @@ class RoleChanges:
         """Give the partition, if it is open, its settings and with ``lead`` its role."""
         partition = self._partitions.get(tp)
         if partition is not None and lead and partition.state is None:
-            await self._truncations.repair(partition, state.leader_epoch)
-            partition = self._partitions.get(tp)  # its disk may have failed meanwhile
+            await self._truncations.truncate_torn_writes(partition, state.leader_epoch)
+            partition = self._partitions.get(tp)  # its disk may have failed during the truncation
         if partition is None:
             return
         config = self._settings.of_topic(self._partitions.image, tp.topic)
         if config != partition.config:
             self._carry_out(partition.configure(config, self._now_ms()))
+            self._replication.config_changed(partition)
         held = partition.state
         if lead and held is not state:
-            self._carry_out(partition.take_role(state, self._monotonic_ms()))
+            self._carry_out(partition.make_leader_or_follower(state, self._monotonic_ms()))
             self._replication.role_changed(partition, held)
             self._lost.role_changed(partition)
 
     def drop_all(self) -> None:
-        """Take the roles from every partition: nothing is served any more."""
+        """Drop the role of every partition, so that this broker serves none."""
         for partition in self._partitions:
             held = partition.state
-            self._carry_out(partition.resign())
+            self._carry_out(partition.drop_role())
             self._replication.role_changed(partition, held)

@@ -1,6 +1,6 @@
-"""Storage errors of requests, logged by the broker.
+"""The log messages about the storage errors of requests.
 
-Owns: how often an error is logged.  Must not know what went wrong.
+Owns: how often an error is logged.  Must not know what went wrong, or what is checked.
 
 Clients show the code of an error and hardly ever its message.  The operator of the broker needs the
 message, but not once per retry of every producer.
@@ -9,7 +9,7 @@ message, but not once per retry of every producer.
 import logging
 from collections.abc import Callable
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import KafkaError
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -19,23 +19,15 @@ PERIOD_MS = 10_000
 _PARTITIONS_MAX = 10_000
 
 
-class StorageErrors:
-    """``now_ms`` is the time of day; ``on_error`` is called with the partition of every error."""
+class StorageErrorLogger:
+    """Logs the storage errors of requests; ``now_ms`` is the time of day."""
 
-    def __init__(
-        self,
-        now_ms: Callable[[], int],
-        on_error: Callable[[TopicPartition], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._on_error = on_error
         self._logged_ms: dict[TopicPartition, int] = {}
 
-    def report_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """Log a storage error; other errors concern only the client."""
-        if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
-            return
-        self._on_error(topic_partition)
+    def log(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        """Log the error, unless another one of this partition has just been logged."""
         now_ms = self._now_ms()
         logged_ms = self._logged_ms.get(topic_partition)
         if logged_ms is not None and now_ms - logged_ms < PERIOD_MS:

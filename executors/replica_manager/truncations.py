@@ -1,7 +1,8 @@
 """Truncations of followers' logs, in worker threads.
 
-Owns: the order of the steps.  The log takes no appends, its lower recovery point is written down,
-flushes end, and only then the log is truncated.  A crash at any point leaves a log that opens.
+Owns: the order of the steps.  The log takes no appends, its flushes end, its lower recovery point
+is written to the checkpoint, and only then the log is truncated.  A crash at any point leaves a log
+that opens.
 Must not know when, or to which offset, a log is truncated.
 """
 
@@ -40,27 +41,27 @@ class Truncations:
         self._writing = asyncio.Lock()
         self._next_write: asyncio.Task[None] | None = None
 
-    async def cut(
+    async def truncate(
         self, partition: Partition, diverging: EpochEnd, *, leader_epoch: int
     ) -> Truncated | None:
-        """Truncate a follower's log to where it diverges from the log of this epoch's leader.
+        """Truncate a follower's log to where it diverges from the leader's log.
 
-        Returns None when there is nothing to truncate, or another role came first.  Raises
-        StorageError or KafkaError.
+        Returns None when there is nothing to truncate, or the replica has left ``leader_epoch``.
+        Raises StorageError or KafkaError.
         """
         if not partition.begin_truncation(diverging, leader_epoch=leader_epoch):
             return None
         return await self._run(partition)
 
-    async def start_over(
+    async def truncate_fully_and_start_at(
         self, partition: Partition, offset: int, *, leader_epoch: int
     ) -> Truncated | None:
-        """Empty a follower's log, which goes on at ``offset``.  Returns and raises as ``cut``."""
-        if not partition.begin_start_over(offset, leader_epoch=leader_epoch):
+        """Drop a follower's whole log, so that it starts at ``offset``.  See ``truncate``."""
+        if not partition.begin_full_truncation(offset, leader_epoch=leader_epoch):
             return None
         return await self._run(partition)
 
-    async def settle(self, topic_partition: TopicPartition) -> None:
+    async def wait_for_truncation(self, topic_partition: TopicPartition) -> None:
         """Wait for the truncation of this log, if one is running."""
         running = self._running.get(topic_partition)
         if running is not None:
@@ -75,38 +76,44 @@ class Truncations:
         def ended(task: asyncio.Task[Truncated]) -> None:
             del self._running[tp]
             if not task.cancelled() and task.exception() is not None:
-                logger.debug("%s was not cut: %s", tp, task.exception())
+                logger.debug("%s was not truncated: %s", tp, task.exception())
 
         task.add_done_callback(ended)
         return asyncio.shield(task)
 
-    async def repair(self, partition: Partition, leader_epoch: int) -> None:
-        """Truncate the torn writes of a crash, when the partition is at this leader epoch."""
-        if partition.begin_repair(leader_epoch):
+    async def truncate_torn_writes(self, partition: Partition, leader_epoch: int) -> None:
+        """Drop batches that a crash has torn: their leader epoch is above ``leader_epoch``.
+
+        ``leader_epoch`` is the partition's epoch in the cluster image; the replica has no role yet.
+        A failure is logged.
+        """
+        if partition.begin_torn_write_truncation(leader_epoch):
             tp = partition.topic_partition
-            logger.warning("%s holds what no leader wrote: a torn write is cut off", tp)
+            logger.warning(
+                "%s holds a torn write, which no leader has written: it is truncated", tp
+            )
             try:
                 await self._run(partition)
             except SparklogError as error:
-                logger.error("%s is not repaired: %s", tp, error)
+                logger.error("the torn write of %s was not truncated: %s", tp, error)
 
     async def _truncate(self, partition: Partition) -> Truncated:
         tp = partition.topic_partition
         try:
-            await self._log_flusher.settle(partition)
+            await self._log_flusher.end_flushes(partition)
             if not self._checkpoints.allow(partition.log):
-                await self._write_down()
+                await self._write_checkpoints()
         except (SparklogError, asyncio.CancelledError):
             self._carry_out(partition.abandon_truncation(self._now_ms()))
             raise
         truncated = await self._log_workers.run(tp, partition.truncate(self._now_ms()))
         self._carry_out(truncated.effects)
         said = logger.warning if truncated.committed else logger.info
-        said("%s was cut from %d to %d", tp, truncated.end_before, truncated.end_after)
+        said("%s was truncated from %d to %d", tp, truncated.end_before, truncated.end_after)
         return truncated
 
-    def _write_down(self) -> Awaitable[None]:
-        """The next write of all recovery points, which all truncations that need it share."""
+    def _write_checkpoints(self) -> Awaitable[None]:
+        """Write the recovery points of all logs; truncations that wait for a write share it."""
         if self._next_write is None:
             self._next_write = asyncio.get_running_loop().create_task(self._write_next())
         return asyncio.shield(self._next_write)

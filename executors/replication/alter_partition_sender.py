@@ -49,8 +49,8 @@ class AlterPartitionSender:
         self._pending: dict[TopicPartition, Partition] = {}
         self._woken = asyncio.Event()
 
-    def propose(self, partition: Partition) -> None:
-        """Send the proposal of a partition soon."""
+    def submit(self, partition: Partition) -> None:
+        """Send the proposal of a partition with the next request."""
         self._pending[partition.topic_partition] = partition
         self._woken.set()
 

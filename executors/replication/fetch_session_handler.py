@@ -86,8 +86,8 @@ class Diverged(Generic[ReplicaT]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FellBehind(Generic[ReplicaT]):
-    """The leader's log starts beyond the end of this log."""
+class OffsetOutOfRange(Generic[ReplicaT]):
+    """The fetch position is out of range: the leader's log starts beyond the end of this log."""
 
     replica: ReplicaT
     position: FetchPosition
@@ -103,7 +103,7 @@ class Refused(Generic[ReplicaT]):
 
 
 Answered: TypeAlias = (
-    Fetched[ReplicaT] | Diverged[ReplicaT] | FellBehind[ReplicaT] | Refused[ReplicaT]
+    Fetched[ReplicaT] | Diverged[ReplicaT] | OffsetOutOfRange[ReplicaT] | Refused[ReplicaT]
 )
 
 
@@ -171,17 +171,17 @@ class FetchSessionHandler(Generic[ReplicaT]):
 
     # replicas
 
-    def follow(self, replica: ReplicaT) -> None:
+    def add_partition(self, replica: ReplicaT) -> None:
         """Fetch this replica without backoff; call it too when the leader epoch has changed."""
         key = replica.topic_id, replica.topic_partition.partition
         if self._keys.get(replica.topic_partition) != key:
-            self.leave(replica.topic_partition)
+            self.remove_partition(replica.topic_partition)
         self._keys[replica.topic_partition] = key
         self._followed[key] = _Followed(replica)
         self._delayed.pop(key, None)
         self._changed[key] = None
 
-    def leave(self, topic_partition: TopicPartition) -> None:
+    def remove_partition(self, topic_partition: TopicPartition) -> None:
         """Stop fetching a replica."""
         key = self._keys.pop(topic_partition, None)
         if key is not None:
@@ -189,13 +189,13 @@ class FetchSessionHandler(Generic[ReplicaT]):
             self._delayed.pop(key, None)
             self._changed[key] = None
 
-    def touch(self, topic_partition: TopicPartition) -> None:
+    def position_changed(self, topic_partition: TopicPartition) -> None:
         """The fetch position of a replica may have changed."""
         key = self._keys.get(topic_partition)
         if key is not None:
             self._changed[key] = None
 
-    def delay(self, topic_partition: TopicPartition, now_ms: int) -> None:
+    def delay_partition(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Fetch a replica again after its backoff, because of an error."""
         key = self._keys.get(topic_partition)
         if key is not None:
@@ -366,7 +366,7 @@ class FetchSessionHandler(Generic[ReplicaT]):
             self._changed[key] = None
             return None
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
-            return FellBehind(
+            return OffsetOutOfRange(
                 replica=replica, position=position, log_start_offset=data.log_start_offset
             )
         if data.error_code:

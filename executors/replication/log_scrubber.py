@@ -18,7 +18,7 @@ from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import Segment, SegmentScrub, Suspicion
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import ReplicaManager
-from sparklog.executors.replication.range_mender import RangeMender
+from sparklog.executors.replication.range_repairer import RangeRepairer
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 class LogScrubber:
     """The checks of one broker's logs; ``run`` it while the broker serves."""
 
-    def __init__(self, replica_manager: ReplicaManager, mender: RangeMender) -> None:
+    def __init__(self, replica_manager: ReplicaManager, repairer: RangeRepairer) -> None:
         self._replica_manager = replica_manager
-        self._mender = mender
+        self._repairer = repairer
         self._config = replica_manager.broker_config
         self._woken = asyncio.Event()
         self._suspected: dict[tuple[TopicPartition, int], Suspicion] = {}
@@ -51,7 +51,7 @@ class LogScrubber:
         self._checked_s: dict[tuple[TopicPartition, int], float] = {}
         self._pass: Iterator[tuple[Partition, Segment]] | None = None
         self._began_s: float | None = None
-        self._unmended: dict[TopicPartition, None] = {}
+        self._unrepaired: dict[TopicPartition, None] = {}
         self._retry_s, self._retry_at_s = RETRY_S[0], 0.0
 
     def suspect(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
@@ -74,9 +74,9 @@ class LogScrubber:
         """The part of NodeStatus about damage: the ranges that are damaged now."""
         found: dict[str, list[str]] = {}
         for partition in self._replica_manager:
-            for segment, hole in partition.log.damage.ranges:
+            for segment, damaged_range in partition.log.damage.ranges:
                 found.setdefault(str(partition.topic_partition), []).append(
-                    str(hole.error(segment.log_path))
+                    str(damaged_range.error(segment.log_path))
                 )
         return {"damaged_ranges": found, "segments_suspected": len(self._suspected)}
 
@@ -93,8 +93,8 @@ class LogScrubber:
     async def _go_on(self, started_s: float) -> None:
         """Do the due work of each kind, with at most one segment of each."""
         await self._check_suspected()
-        if self._unmended and _now_s() >= self._retry_at_s:
-            await self._mend_again()
+        if self._unrepaired and _now_s() >= self._retry_at_s:
+            await self._repair_again()
         next_s = self._next_pass_s(started_s)
         if self._pass is None and next_s is not None and _now_s() >= next_s:
             self._pass, self._began_s = self._segments(), _now_s()
@@ -115,7 +115,7 @@ class LogScrubber:
     async def _rest_until(self, next_s: float | None) -> None:
         moments = [self._due_s(key) for key in self._suspected]
         moments += [] if next_s is None else [next_s]
-        moments += [self._retry_at_s] if self._unmended else []
+        moments += [self._retry_at_s] if self._unrepaired else []
         rest_s = max(min(moments) - _now_s(), 0.001) if moments else None
         try:
             async with asyncio.timeout(rest_s):  # wait_for can lose a cancellation
@@ -137,9 +137,9 @@ class LogScrubber:
             self._replica_manager.counters.scrub_passes += 1
             return
         if await self._check(partition, segment, meanwhile=True):
-            await self._check_sidecars(partition, segment)
+            await self._check_indexes(partition, segment)
 
-    async def _check_sidecars(self, partition: Partition, segment: Segment) -> None:
+    async def _check_indexes(self, partition: Partition, segment: Segment) -> None:
         """Check the indexes of a sound log file against ``.stats``; rebuild them if they differ."""
         if segment.stats_pending or segment.indexes.unflushed:
             return
@@ -230,7 +230,7 @@ class LogScrubber:
                 return False
             self._replica_manager.counters.scrub_bytes += walked
             self._enter(partition, segment, scrub)
-            await self._mend_all(partition, segment)
+            await self._repair_all(partition, segment)
             if not walked:
                 return not segment.damaged
             await self._pace(walked, _now_s() - began_s)
@@ -241,10 +241,10 @@ class LogScrubber:
     def _enter(self, partition: Partition, segment: Segment, scrub: SegmentScrub) -> None:
         """Note the ranges that a step found damaged, and the ranges that are sound again."""
         damage = partition.log.damage
-        for hole in segment.damaged:
-            passed = scrub.began <= hole.position and hole.end <= scrub.position
-            if passed and not any(hole.overlaps(each) for each in scrub.found):
-                damage.replace(segment, hole)
+        for damaged_range in segment.damaged:
+            passed = scrub.began <= damaged_range.position and damaged_range.end <= scrub.position
+            if passed and not any(damaged_range.overlaps(each) for each in scrub.found):
+                damage.replace(segment, damaged_range)
         for each in scrub.take_new():
             if damage.add(segment, each):
                 self._replica_manager.counters.damaged_ranges_found += 1
@@ -254,30 +254,30 @@ class LogScrubber:
         rate = self._replica_manager.broker_config.log_scrub_io_max_bytes_per_second
         await asyncio.sleep(max(walked / rate, took_s * _RESTS))
 
-    # mending
+    # repairs
 
-    async def _mend_all(self, partition: Partition, segment: Segment) -> None:
+    async def _repair_all(self, partition: Partition, segment: Segment) -> None:
         """Repair the ranges of a segment that were not tried before."""
-        tried = partition.log.damage.tried
-        for damaged in [hole for hole in segment.damaged if hole not in tried]:
-            if not await self._mender.mend(partition, segment, damaged):
+        tried = partition.log.damage.unrepairable
+        for damaged in [each for each in segment.damaged if each not in tried]:
+            if not await self._repairer.repair(partition, segment, damaged):
                 self._retry_later(partition.topic_partition)
 
     def _retry_later(self, tp: TopicPartition) -> None:
-        if not self._unmended:
+        if not self._unrepaired:
             self._retry_s = RETRY_S[0]
             self._retry_at_s = _now_s() + self._retry_s
-        self._unmended[tp] = None
+        self._unrepaired[tp] = None
 
-    async def _mend_again(self) -> None:
+    async def _repair_again(self) -> None:
         still: dict[TopicPartition, None] = {}
-        for tp in self._unmended:
+        for tp in self._unrepaired:
             partition = self._replica_manager.get(tp)
             for segment, damaged in partition.log.damage.ranges if partition else ():
                 assert partition is not None
-                if not await self._mender.mend(partition, segment, damaged):
+                if not await self._repairer.repair(partition, segment, damaged):
                     still[tp] = None
-        self._unmended = still
+        self._unrepaired = still
         self._retry_s = min(self._retry_s * 2, RETRY_S[1])
         self._retry_at_s = _now_s() + self._retry_s
 

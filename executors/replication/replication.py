@@ -19,10 +19,11 @@ from sparklog.executors.replication.alter_partition_sender import (
     AlterPartitions,
     AlterPartitionSender,
 )
-from sparklog.executors.replication.fetcher import FetcherTools
-from sparklog.executors.replication.fetcher_manager import FetcherManager
+from sparklog.executors.replication.clean_offsets import CleanOffsets
 from sparklog.executors.replication.log_scrubber import LogScrubber
-from sparklog.executors.replication.range_mender import RangeMender
+from sparklog.executors.replication.range_repairer import RangeRepairer
+from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.executors.replication.replica_fetcher_manager import ReplicaFetcherManager
 from sparklog.metadata import PartitionImage
 from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.types import Endpoint, TopicPartition
@@ -55,9 +56,10 @@ class Replication:
             broker_epoch=broker_epoch,
             suspected_brokers=self.suspected_brokers,
         )
-        self._fetchers = FetcherManager(tools)
+        self._fetchers = ReplicaFetcherManager(tools)
         self._sender = AlterPartitionSender(alter_partitions, self._isr_answered)
-        self._scrubber = LogScrubber(replica_manager, RangeMender(tools))
+        self._scrubber = LogScrubber(replica_manager, RangeRepairer(tools))
+        self._clean_offsets = CleanOffsets(tools)
         replica_manager.replication_events.connect(self)
 
     async def run(self) -> None:
@@ -65,7 +67,7 @@ class Replication:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fetchers.run())
             tasks.create_task(self._sender.run())
-            tasks.create_task(self._check_lag())
+            tasks.create_task(self._maybe_shrink_or_expand_isrs())
             tasks.create_task(self._scrubber.run())
 
     async def close(self) -> None:
@@ -74,8 +76,12 @@ class Replication:
 
     def image_changed(self) -> None:
         """The cluster image has changed: leaders may have moved, and settings may have changed."""
-        self._fetchers.look_for_leaders()
+        self._fetchers.reconnect_to_moved_leaders()
         self._scrubber.settings_changed()
+
+    async def lowest_clean_offset(self, partition: Partition) -> int:
+        """See ``CleanOffsets.lowest``."""
+        return await self._clean_offsets.lowest(partition)
 
     def as_json(self) -> dict[str, Any]:
         """The replication part of NodeStatus."""
@@ -91,27 +97,27 @@ class Replication:
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
         self._count(partition, before)
-        self._fetchers.look_at(partition)
+        self._fetchers.update_fetcher_for_partition(partition)
 
     async def stop_fetching(self, topic_partition: TopicPartition) -> None:
-        await self._fetchers.let_go(topic_partition)
+        await self._fetchers.remove_fetcher_and_await_truncation(topic_partition)
 
-    def propose(self, topic_partition: TopicPartition) -> None:
+    def submit_alter_partition(self, topic_partition: TopicPartition) -> None:
         partition = self._replica_manager.get(topic_partition)
         if partition is not None:
-            self._sender.propose(partition)
+            self._sender.submit(partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
         partition = self._replica_manager.get(topic_partition)
         if partition is not None:
-            self._fetchers.look_at(partition)
+            self._fetchers.update_fetcher_for_partition(partition)
 
     def check_damage(self, topic_partition: TopicPartition, suspicion: Suspicion) -> None:
         self._scrubber.suspect(topic_partition, suspicion)
 
     # leading
 
-    async def _check_lag(self) -> None:
+    async def _maybe_shrink_or_expand_isrs(self) -> None:
         """Check periodically which followers must leave the ISR and which may join it."""
         lag_s = self._replica_manager.broker_config.replica_lag_time_max_ms / 2000
         loop = asyncio.get_running_loop()
@@ -127,7 +133,7 @@ class Replication:
                 if not partition.is_leader or state is None or len(state.replicas) < 2:
                     continue
                 if whole or len(state.isr) < len(state.replicas):
-                    self._replica_manager.carry_out(partition.check_lag(now_ms))
+                    self._replica_manager.carry_out(partition.maybe_shrink_or_expand_isr(now_ms))
 
     def _isr_answered(
         self, partition: Partition, proposal: IsrProposal, answer: ResponsePartitionData

@@ -37,7 +37,7 @@ from sparklog.process import (
 from sparklog.types import Endpoint
 
 if TYPE_CHECKING:
-    from sparklog.executors.supervisor.loss_report import LossReporter
+    from sparklog.executors.supervisor.death_report import DeathReporter
     from sparklog.executors.supervisor.standby import Standby
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Supervisor:
         self._broker = dict(payload.broker)
         self._command: Sequence[str] = payload.command or python_command("sparklog.executors")
         self._child: Child | None = None
-        self._losses: LossReporter | None = None
+        self._deaths: DeathReporter | None = None
         self._standby: Standby | None = None
         self._stopping = False
         self._restarts = -1
@@ -170,8 +170,8 @@ class Supervisor:
                     return report
             return self._report("stopped")
         finally:
-            if self._losses is not None:
-                self._losses.finish(REPORT_SECONDS_MAX)
+            if self._deaths is not None:
+                self._deaths.finish(REPORT_SECONDS_MAX)
 
     def stop(self) -> None:
         """Ask the broker for a clean end.  Signal handlers may call this."""
@@ -199,11 +199,11 @@ class Supervisor:
     def _missing_directory(self) -> str:
         """The text for a missing broker directory; empty if the directory is here or may be new."""
         locations = (self._broker["data_dir"], *self._broker.get("more_data_dirs", ()))
-        folders = [local_folder(location) for location in locations]
+        data_dirs = [local_folder(location) for location in locations]
         name = f"broker-{self._broker['broker_id']}"
-        if self._broker.get("new") or any(f is None or (f / name).is_dir() for f in folders):
+        if self._broker.get("new") or any(f is None or (f / name).is_dir() for f in data_dirs):
             return ""
-        return f"there is no {' and no '.join(str(f / name) for f in folders if f)}"
+        return f"there is no {' and no '.join(str(f / name) for f in data_dirs if f)}"
 
     def _run_once(self) -> SupervisorReport | None:
         """Run the broker once.  Returns a report if the supervisor has to end; None to restart."""
@@ -221,12 +221,12 @@ class Supervisor:
         try:
             if self._stopping:
                 child.terminate()
-            losses = self._loss_reporter()
+            deaths = self._death_reporter()
             code = child.wait()
             assert code is not None
             if code == 0:
                 return self._report("stopped")
-            losses.report(UUID(child.ready["incarnation"]))
+            deaths.report(UUID(child.ready["incarnation"]))
             return self._handle_failure(began, f"the broker {describe_end(child, code)}")
         finally:
             self._child = None
@@ -244,21 +244,21 @@ class Supervisor:
         log.info("broker %s runs as process %s", self._broker["broker_id"], child.pid)
         return child
 
-    def _loss_reporter(self) -> "LossReporter":
+    def _death_reporter(self) -> "DeathReporter":
         """The reporter, created with its modules while the broker runs.
 
         So neither the broker's start nor the report of its death waits for the imports.
         """
-        if self._losses is None:
-            from sparklog.executors.supervisor.loss_report import LossReporter
+        if self._deaths is None:
+            from sparklog.executors.supervisor.death_report import DeathReporter
 
             broker = self._broker
-            self._losses = LossReporter(
+            self._deaths = DeathReporter(
                 Endpoint.parse(broker["controller"]),
                 bytes.fromhex(broker["secret"]),
                 broker["broker_id"],
             )
-        return self._losses
+        return self._deaths
 
     def _handle_failure(self, began: float, error: str) -> SupervisorReport | None:
         log.warning("broker %s: %s", self._broker["broker_id"], error)
@@ -280,8 +280,8 @@ class Supervisor:
             time.sleep(min(left, 0.1))
 
     def _log_path(self) -> Path | None:
-        folder = local_folder(self._broker["data_dir"])
-        return folder and folder / "logs" / f"broker-{self._broker['broker_id']}.log"
+        data_dir = local_folder(self._broker["data_dir"])
+        return data_dir and data_dir / "logs" / f"broker-{self._broker['broker_id']}.log"
 
     def _report(self, outcome: str, kind: str = "", error: str = "") -> SupervisorReport:
         return SupervisorReport(

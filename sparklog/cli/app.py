@@ -15,6 +15,7 @@ from sparklog.cli import (
     demo,
     dump,
     elect_leaders,
+    groups,
     journal,
     log_dirs,
     produce,
@@ -38,13 +39,14 @@ app.command()(serve.serve)
 app.command()(demo.demo)
 app.add_typer(topics.app, name="topics")
 app.command()(brokers.brokers)
-app.command()(configs.configs)
+app.add_typer(configs.app, name="configs")
 app.command()(elect_leaders.elect_leaders)
 app.add_typer(reassign.app, name="reassign")
 app.command()(log_dirs.log_dirs)
 app.add_typer(journal.app, name="journal")
 app.command()(produce.produce)
 app.command()(consume.consume)
+app.add_typer(groups.app, name="groups")
 app.command()(dump.dump)
 
 

@@ -4,33 +4,31 @@ Owns: the command's options and output, and where reading begins and ends.  Must
 records are fetched.
 """
 
-import json
 import sys
-from base64 import b64encode
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparklog.cli.output import DEFAULT_BOOTSTRAP, BootstrapOption, parse_bootstrap
+from sparklog.cli.record_format import FORMAT_HELP, TEXT, Render, parse_format
 from sparklog.types import MAX_INT32, MAX_INT64
 
 if TYPE_CHECKING:
     from sparklog.client.cluster_client import ClusterClient
     from sparklog.client.consumer import ConsumedRecord, Consumer
+    from sparklog.client.groups import AsyncConsumer
     from sparklog.types import TopicPartition
-
-
-class Format(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the earliest record.")
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="Start at the earliest record; with --group, where it has committed no offset.",
+        ),
     ] = False,
     offset: Annotated[
         int | None,
@@ -42,11 +40,26 @@ def consume(
             "--partition", "-p", min=0, max=MAX_INT32, help="May be repeated.", show_default="all"
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this group: go on where it has committed, share the "
+            "partitions with its other members, commit what is printed.",
+        ),
+    ] = None,
     maximum: Annotated[
         int | None, typer.Option("--max", "-n", min=0, metavar="N", help="Stop after N records.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", "-e", help="Stop at what is the end now.")
+        bool,
+        typer.Option(
+            "--until-end/--follow",
+            "-e/-F",
+            help="Stop at what is the end now; or go on with new records (default).",
+        ),
     ] = False,
     skip_undecodable: Annotated[
         bool,
@@ -57,26 +70,48 @@ def consume(
         ),
     ] = False,
     output: Annotated[
-        Format, typer.Option("--format", "-f", help="Values as lines, or one JSON per record.")
-    ] = Format.TEXT,
+        str, typer.Option("--format", "-f", metavar="FORMAT", help=FORMAT_HELP)
+    ] = TEXT,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="Text: show keys before values.")
     ] = None,
 ) -> None:
-    """Print records, new ones only unless told otherwise, until Ctrl-C."""
+    """Print records, new ones only unless told otherwise, and follow the topic until Ctrl-C."""
     import asyncio
     from contextlib import suppress
 
     if from_beginning and offset is not None:
         raise typer.BadParameter("it excludes --from-beginning", param_hint="--offset")
+    for value, option in ((offset, "--offset"), (partition, "--partition")):
+        if group is not None and value is not None:
+            raise typer.BadParameter("it excludes --group", param_hint=option)
+    if group == "":
+        raise typer.BadParameter("it is empty", param_hint="--group")
     separator = None if key_separator is None else key_separator.encode()
-    printer = _Printer(output, separator)
+    try:
+        printer = _Printer(parse_format(output, separator))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--format") from None
     if skip_undecodable:
         import logging
 
         logging.basicConfig(level=logging.WARNING, format="warning: %(message)s")
     start = -2 if from_beginning else offset
     with suppress(KeyboardInterrupt):
+        if group is not None:
+            asyncio.run(
+                _consume_with_group(
+                    bootstrap,
+                    topic,
+                    group,
+                    from_beginning,
+                    maximum,
+                    until_end,
+                    skip_undecodable,
+                    printer,
+                )
+            )
+            return
         asyncio.run(
             _consume(
                 bootstrap, topic, partition, start, maximum, until_end, skip_undecodable, printer
@@ -85,44 +120,12 @@ def consume(
 
 
 class _Printer:
-    def __init__(self, output: Format, separator: bytes | None) -> None:
-        self._output = output
-        self._separator = separator
+    def __init__(self, render: Render) -> None:
+        self._render = render
 
     def print(self, records: "list[ConsumedRecord]") -> None:
-        render = self._json if self._output is Format.JSON else self._text
-        sys.stdout.buffer.write(b"".join(map(render, records)))
+        sys.stdout.buffer.write(b"".join(map(self._render, records)))
         sys.stdout.buffer.flush()
-
-    def _text(self, record: "ConsumedRecord") -> bytes:
-        value = record.value or b""
-        if self._separator is None:
-            return value + b"\n"
-        return (record.key or b"") + self._separator + value + b"\n"
-
-    @staticmethod
-    def _json(record: "ConsumedRecord") -> bytes:
-        document = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "timestamp_type": record.timestamp_type.name.lower(),
-            "key": as_json_value(record.key),
-            "value": as_json_value(record.value),
-            "headers": [[name, as_json_value(value)] for name, value in record.headers],
-        }
-        return json.dumps(document, ensure_ascii=False).encode() + b"\n"
-
-
-def as_json_value(data: bytes | None) -> Any:
-    """Bytes for JSON: UTF-8 as text, other bytes as ``{"base64": ...}``."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}
 
 
 async def _consume(
@@ -159,6 +162,36 @@ async def _consume(
                 _tell_skipped(consumer)
 
 
+async def _consume_with_group(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    from_beginning: bool,
+    maximum: int | None,
+    until_end: bool,
+    skip_undecodable: bool,
+    printer: _Printer,
+) -> None:
+    from sparklog.cli.consume_group import consume_with_group
+    from sparklog.client.cluster_client import ClusterClient
+    from sparklog.client.groups import AsyncConsumer
+
+    async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
+        partitions = await _partitions(cluster, topic, None)  # a group waits for unknown topics
+        ends = await _ends(cluster, partitions) if until_end else None
+        async with AsyncConsumer(
+            cluster,
+            group_id=group,
+            auto_offset_reset="earliest" if from_beginning else "latest",
+            enable_auto_commit=False,
+            skip_undecodable=skip_undecodable,
+        ) as consumer:
+            try:
+                await consume_with_group(consumer, topic, printer.print, maximum=maximum, ends=ends)
+            finally:
+                _tell_skipped(consumer)
+
+
 async def _print_records(
     consumer: "Consumer",
     maximum: int | None,
@@ -176,7 +209,7 @@ async def _print_records(
         left = None if left is None else left - len(records)
 
 
-def _tell_skipped(consumer: "Consumer") -> None:
+def _tell_skipped(consumer: "Consumer | AsyncConsumer") -> None:
     skipped = consumer.skipped
     if skipped.batches:
         typer.echo(

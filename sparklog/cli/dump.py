@@ -27,7 +27,7 @@ def dump(
     records: Annotated[bool, typer.Option("--records", help="Records of segments too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is in the files of a partition's folder.
+    """Show what is in the files of a partition directory.
 
     Reads segments (.log), indexes (.index, .timeindex, .txnindex), statistics (.stats), producer
     snapshots (.snapshot), leader-epoch-checkpoint and partition.metadata; those of Kafka too, and
@@ -61,6 +61,8 @@ def _dump_file(path: Path, records: bool, as_json: bool) -> bool:
     else:
         typer.echo(f"{path}: {kind.name.lower().replace('_', ' ')}, {len(rows)} entries")
         for row in rows:
+            if row.get("delete_horizon", "") is None:  # most batches have none
+                del row["delete_horizon"]
             typer.echo("  ".join(f"{name}: {_text(value)}" for name, value in row.items()))
     return all(row.get("crc_valid", True) and "damage" not in row for row in rows)
 
@@ -75,9 +77,9 @@ def _rows(path: Path, kind: "FileKind", base_offset: int, records: bool) -> Iter
             return list(_segment_rows(path, records))
         data = path.read_bytes()
         if kind is kinds.OFFSET_INDEX:
-            return map(asdict, log_dump.dump_offset_index(data, base_offset))
+            return [found._asdict() for found in log_dump.dump_offset_index(data, base_offset)]
         if kind is kinds.TIME_INDEX:
-            return map(asdict, log_dump.dump_time_index(data, base_offset))
+            return [found._asdict() for found in log_dump.dump_time_index(data, base_offset)]
         if kind is kinds.TXN_INDEX:
             return [txn._asdict() for txn in log_dump.dump_txn_index(data, base_offset)]
         if kind is kinds.STATS:
@@ -114,7 +116,7 @@ def _segment_rows(path: Path, records: bool) -> Iterator[Row]:
 
 
 def _record_row(record: Any) -> Row:
-    from sparklog.cli.consume import as_json_value
+    from sparklog.cli.record_format import as_json_value
 
     return {
         "offset": record.offset,

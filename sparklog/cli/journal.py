@@ -122,7 +122,7 @@ def repair(
         document,
         as_json,
         f"Repaired: a cluster starts from commit {document['version']}. The former files are in "
-        f"{place}; brokers keep folders of partitions that the journal does not know any more, "
+        f"{place}; brokers keep directories of partitions that the journal does not know any more, "
         "under names that end in -stray.",
     )
 

@@ -23,6 +23,7 @@ from sparklog.metadata import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ReplicationFactorDeferred,
     TopicCreated,
     TopicDeleted,
     to_json,
@@ -176,6 +177,9 @@ def record_text(record: Record) -> str:  # noqa: C901 - one line per kind of rec
             return f"partition {record.topic}-{record.partition}: {_state_text(record.state)}"
         case TopicDeleted():
             return f"topic {record.topic} deleted, id {record.topic_id}"
+        case ReplicationFactorDeferred():
+            missing = "waits for brokers to reach" if record.deferred else "has reached"
+            return f"topic {record.topic} {missing} its replication factor"
         case ConfigChanged():
             change = f"set to {record.value}" if record.value is not None else "reset"
             return f"{record.name} of {_resource(record)} {change}"

@@ -14,6 +14,11 @@ from sparklog.driver.control_plane import (
     REQUEST_PARTITIONS_MAX,
     TOPIC_PARTITIONS_MAX,
 )
+from sparklog.executors.groups import (
+    PENDING_MEMBERS_MAX,
+    RECORD_MARGIN_BYTES,
+    REMOVED_AT_ONCE,
+)
 from sparklog.executors.handlers.delayed_fetch import WAIT_MS_MAX
 from sparklog.executors.log import SEARCH_BYTES_MAX
 from sparklog.executors.replica_manager import QUEUED_BYTES_MAX, SEARCHES_AT_ONCE, SEARCHES_MAX
@@ -167,5 +172,24 @@ LIMITS: tuple[Limit, ...] = (
         value=WAIT_MS_MAX,
         unit="ms",
         beyond="it waits no longer than that",
+    ),
+    Limit(
+        name="members of one group that were given an id and have not joined with it yet",
+        value=PENDING_MEMBERS_MAX,
+        unit="members",
+        beyond="COORDINATOR_NOT_AVAILABLE",
+    ),
+    Limit(
+        name="how much smaller the record of a group stays than message.max.bytes",
+        value=RECORD_MARGIN_BYTES,
+        unit="bytes",
+        beyond="a member with more metadata gets GROUP_MAX_SIZE_REACHED; larger assignments are "
+        "refused",
+    ),
+    Limit(
+        name="committed offsets that are removed at once",
+        value=REMOVED_AT_ONCE,
+        unit="offsets",
+        beyond="the rest is removed in further turns, and other requests are decided in between",
     ),
 )

@@ -1,14 +1,17 @@
-"""``sparklog produce``: records from the lines of stdin.
+"""``sparklog produce``: records from the lines of stdin or of a file.
 
-Owns: the command's options and output, and how stdin is read.  Must not know how records are sent.
+Owns: the command's options and output, and how lines are read.  Must not know what a line means
+(``record_input``), nor how records are sent.
 """
 
 import os
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,11 +22,13 @@ from sparklog.cli.output import (
     JsonOption,
     exit_code,
     fail,
+    parse_assignments,
     parse_bootstrap,
     print_json,
 )
+from sparklog.cli.record_input import Headers, InputRecord, ReadRecord, json_record, text_record
 from sparklog.errors import ConfigError
-from sparklog.types import MAX_INT32
+from sparklog.types import MAX_INT32, MAX_INT64
 
 if TYPE_CHECKING:
     from sparklog.client.producer import ProducerOptions
@@ -43,6 +48,11 @@ class Codec(StrEnum):
     ZSTD = "zstd"
 
 
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
 class Acks(StrEnum):
     NOBODY = "0"
     LEADER = "1"
@@ -52,12 +62,61 @@ class Acks(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="PATH",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Read the lines of this file.",
+            show_default="stdin",
+        ),
+    ] = None,
+    layout: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-f",
+            help="What a line is: a value; or a JSON document as of consume --format json, whose "
+            "key, value, headers, timestamp and partition are set.",
+        ),
+    ] = Format.TEXT,
     key_separator: Annotated[
         str | None,
         typer.Option("--key-separator", "-K", help="Text between key and value.", metavar="TEXT"),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", metavar="TEXT", help="Of the records whose line has no key."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="Of all records; may be repeated."
+        ),
+    ] = None,
+    timestamp: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_INT64,
+            metavar="MS",
+            help="In ms since 1970, of the records whose line has none.",
+            show_default="now",
+        ),
+    ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, max=MAX_INT32)
+        int | None,
+        typer.Option(
+            "--partition",
+            "-p",
+            min=0,
+            max=MAX_INT32,
+            help="Of the records whose line has none.",
+            show_default="by key",
+        ),
     ] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z")] = Codec.NONE,
     acks: Annotated[Acks, typer.Option(help="Whose acknowledgement counts.")] = Acks.ALL,
@@ -66,18 +125,32 @@ def produce(
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Write each line of stdin as one record.
+    """Write each line of stdin, or of a file, as one record.
 
-    With a key separator a line without it is a value without key.
+    With a key separator a line without it is a value without key.  In JSON a field may be left out,
+    {"base64": "..."} stands for bytes, and a value of null is a tombstone.  A line that cannot be
+    read counts as failed, and the others are written.
     """
     import asyncio
 
     if key_separator == "":
         raise typer.BadParameter("it is empty", param_hint="--key-separator")
+    if layout is Format.JSON and key_separator is not None:
+        raise typer.BadParameter("it excludes --format json", param_hint="--key-separator")
     separator = None if key_separator is None else key_separator.encode()
-    outcome = asyncio.run(
-        _produce(bootstrap, topic, separator, partition, _options(compression, acks, create))
+    read = json_record if layout is Format.JSON else partial(text_record, separator=separator)
+    given = _Given(
+        key=None if key is None else key.encode(),
+        headers=tuple(
+            (name, value.encode())
+            for name, value in parse_assignments(header or [], "--header").items()
+        ),
+        timestamp=timestamp,
+        partition=partition,
     )
+    options = _options(compression, acks, create)
+    with _opened(file) as descriptor:
+        outcome = asyncio.run(_produce(bootstrap, topic, descriptor, read, given, options))
     if as_json:
         counts = {"topic": topic, "produced": outcome.produced, "failed": len(outcome.failed)}
         lines = {"failed_lines": sorted(outcome.failed)[:FAILED_LINES_MAX]}
@@ -86,6 +159,35 @@ def produce(
         typer.echo(f"Produced {outcome.produced} of {outcome.sent} records to {topic}.")
     if outcome.failed:
         raise typer.Exit(fail(_first_failure(outcome.failed), exit_code(outcome.first_error)))
+
+
+@contextmanager
+def _opened(file: Path | None) -> Iterator[int]:
+    """The descriptor of a file, or of stdin."""
+    if file is None:
+        yield sys.stdin.fileno()
+        return
+    with file.open("rb") as opened:
+        yield opened.fileno()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What the options say of the records whose lines do not say it."""
+
+    key: bytes | None
+    headers: Headers
+    timestamp: int | None
+    partition: int | None
+
+    def complete(self, record: InputRecord) -> InputRecord:
+        return replace(
+            record,
+            key=self.key if record.key is None else record.key,
+            headers=(*self.headers, *record.headers),
+            timestamp=self.timestamp if record.timestamp is None else record.timestamp,
+            partition=self.partition if record.partition is None else record.partition,
+        )
 
 
 @dataclass(slots=True)
@@ -125,8 +227,9 @@ def _options(compression: Codec, acks: Acks, create: bool) -> "ProducerOptions":
 async def _produce(
     bootstrap: str,
     topic: str,
-    separator: bytes | None,
-    partition: int | None,
+    descriptor: int,
+    read: ReadRecord,
+    given: _Given,
     options: "ProducerOptions",
 ) -> _Outcome:
     """Send every line.  Returns how many were sent, and the errors of lines that did not arrive."""
@@ -139,7 +242,7 @@ async def _produce(
 
     outcome = _Outcome()
 
-    def settle(number: int, done: "asyncio.Future[Any]") -> None:
+    def record_failure(number: int, done: "asyncio.Future[Any]") -> None:
         error = done.exception()
         if error is not None:
             outcome.failed[number] = error
@@ -147,23 +250,26 @@ async def _produce(
     async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
         producer = Producer(cluster, options)
         try:
-            async for line in read_lines(sys.stdin.fileno()):
-                key, value = split_line(line, separator)
-                delivery = await producer.send(topic, value, key, partition=partition)
+            async for line in read_lines(descriptor):
                 outcome.sent += 1
-                delivery.add_done_callback(partial(settle, outcome.sent))
+                try:
+                    record = given.complete(read(line))
+                except ConfigError as error:
+                    outcome.failed[outcome.sent] = error
+                    continue
+                delivery = await producer.send(
+                    topic,
+                    record.value,
+                    record.key,
+                    partition=record.partition,
+                    timestamp=record.timestamp,
+                    headers=record.headers,
+                )
+                delivery.add_done_callback(partial(record_failure, outcome.sent))
         finally:  # after a Ctrl-C too
             with suppress(SparklogError):  # every failure is in the outcome
                 await producer.close()
     return outcome
-
-
-def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
-    """Key and value of a line."""
-    if separator is None or separator not in line:
-        return None, line
-    key, _, value = line.partition(separator)
-    return key, value
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[bytes]:

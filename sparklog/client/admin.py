@@ -1,6 +1,7 @@
 """Administration: topics, partitions, configs, offsets, deletion of records.
 
 Owns: the requests of tools and their results as values.  Must not know how the controller decides.
+Requests about groups are in ``group_admin``, those about replicas in ``replica_admin``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from sparklog.client.deadline import (
     retry,
 )
 from sparklog.client.fetch_api import FetchFrom
+from sparklog.client.group_admin import GroupAdmin
 from sparklog.client.partition_results import value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.errors import ErrorCode, KafkaError
@@ -105,15 +107,14 @@ class LogDirDescription:
     usable_bytes: int
 
 
-class Admin:
+class Admin(GroupAdmin):
     """The admin client of a cluster; calls about replicas are in ``replicas``.
 
     Every call raises KafkaError for a refusal and ConnectError when no node responds.
     """
 
     def __init__(self, cluster: ClusterClient, *, timeout_s: float = 60.0) -> None:
-        self.cluster = cluster
-        self.timeout_s = timeout_s
+        super().__init__(cluster, timeout_s=timeout_s)
         self.replicas = ReplicaAdmin(cluster, timeout_s=timeout_s)
         self._data_client = DataClient(cluster)
 
@@ -293,19 +294,28 @@ class Admin:
             for config in result.configs
         }
 
-    async def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set settings of a topic; None removes an override."""
-        await self._alter_configs(ResourceType.TOPIC, name, changes)
+    async def alter_topic_configs(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Set settings of a topic; None removes an override.  ``validate_only`` changes nothing."""
+        await self._alter_configs(ResourceType.TOPIC, name, changes, validate_only)
 
     async def alter_broker_configs(
-        self, node_id: int | None, changes: Mapping[str, str | None]
+        self, node_id: int | None, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set settings of a broker, or of all brokers (None), without a restart."""
+        """Set settings of a broker, or of all brokers (None), without a restart.
+
+        None removes a setting.  ``validate_only`` changes nothing.
+        """
         name = "" if node_id is None else str(node_id)
-        await self._alter_configs(ResourceType.BROKER, name, changes)
+        await self._alter_configs(ResourceType.BROKER, name, changes, validate_only)
 
     async def _alter_configs(
-        self, resource_type: ResourceType, name: str, changes: Mapping[str, str | None]
+        self,
+        resource_type: ResourceType,
+        name: str,
+        changes: Mapping[str, str | None],
+        validate_only: bool,
     ) -> None:
         deadline = Deadline(self.timeout_s)
         configs = tuple(
@@ -319,7 +329,8 @@ class Admin:
                 AlterConfigsResource(
                     resource_type=resource_type, resource_name=name, configs=configs
                 ),
-            )
+            ),
+            validate_only=validate_only,
         )
 
         def refusal(response: Any) -> None:

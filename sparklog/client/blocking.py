@@ -1,7 +1,7 @@
 """The client for code without an event loop: one loop in a daemon thread per process.
 
 Owns: blocking wrappers of the asynchronous clients.  The wrapper of data requests is in
-``blocking_data``, which explains deadlines and forks.
+``blocking_data_client``, which explains deadlines and forks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +14,14 @@ from sparklog.client.admin import (
     ConfigEntry,
     LogDirDescription,
 )
-from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.blocking_data_client import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import TopicView
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
 from sparklog.client.event_loop_thread import DEFAULT_TIMEOUT_S, GRACE_S
 from sparklog.client.fetched_records import SkippedRecords
+from sparklog.client.group_admin import GroupDescription, GroupListing, GroupOffset
+from sparklog.client.groups import OffsetAndMetadata
 from sparklog.client.producer import Headers, Producer, ProducerOptions
 from sparklog.errors import ClosedError
 from sparklog.types import Endpoint, OffsetSpec, TopicPartition
@@ -106,17 +108,48 @@ class BlockingAdmin:
     def describe_broker_configs(self, node_id: int) -> dict[str, ConfigEntry]:
         return self._run(self._admin.describe_broker_configs(node_id))
 
-    def alter_broker_configs(self, node_id: int | None, changes: Mapping[str, str | None]) -> None:
-        self._run(self._admin.alter_broker_configs(node_id, changes))
+    def alter_broker_configs(
+        self, node_id: int | None, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        call = self._admin.alter_broker_configs(node_id, changes, validate_only=validate_only)
+        self._run(call)
 
     def describe_log_dirs(self) -> dict[int, list[LogDirDescription]]:
         return self._run(self._admin.describe_log_dirs())
 
-    def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        self._run(self._admin.alter_topic_configs(name, changes))
+    def alter_topic_configs(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        self._run(self._admin.alter_topic_configs(name, changes, validate_only=validate_only))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return self._run(self._admin.delete_records(before))
+
+    def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> dict[str, GroupListing]:
+        return self._run(self._admin.list_groups(states=states, types=types))
+
+    def describe_groups(
+        self, group_ids: Iterable[str], *, skip_unknown: bool = False
+    ) -> dict[str, GroupDescription]:
+        return self._run(self._admin.describe_groups(group_ids, skip_unknown=skip_unknown))
+
+    def group_offsets(
+        self, group_id: str, also: Iterable[TopicPartition] = ()
+    ) -> dict[TopicPartition, GroupOffset]:
+        return self._run(self._admin.group_offsets(group_id, also))
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        self._run(self._admin.alter_group_offsets(group_id, offsets))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        self._run(self._admin.delete_groups(group_ids))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        self._run(self._admin.delete_group_offsets(group_id, partitions))
 
 
 class BlockingProducer:

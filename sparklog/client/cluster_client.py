@@ -125,7 +125,9 @@ class ClusterClient:
             self._connections[key] = task
         try:
             # Other callers may wait for the same connection: a cancelled caller does not end it.
-            return await asyncio.wait_for(asyncio.shield(task), max(deadline.left_s, 0.001))
+            # asyncio.wait_for would lose a cancellation while the task is done (Python 3.11).
+            async with asyncio.timeout(max(deadline.left_s, 0.001)):
+                return await asyncio.shield(task)
         except TimeoutError:
             raise ConnectError(f"{endpoint} did not answer in time") from None
         except asyncio.CancelledError:

@@ -111,13 +111,16 @@ class Connection:
             )
         return version
 
-    async def request(self, message: Request, *, timeout_s: float = 30.0) -> Any:
+    async def request(
+        self, message: Request, *, timeout_s: float = 30.0, at_most: int | None = None
+    ) -> Any:
         """Send a message in the highest common version and return its response.
 
+        ``at_most`` is the highest version to use, where a later one needs what the message lacks.
         Raises ConnectError, ProtocolError, DecodeError, or KafkaError(REQUEST_TIMED_OUT), which
         closes the connection.  The caller checks error codes inside the response.
         """
-        version = self.version_for(type(message))
+        version = self.version_for(type(message), at_most=at_most)
         return await self._request(message, version, timeout_s)
 
     async def exchange(
@@ -138,14 +141,14 @@ class Connection:
             ) from None
 
     def ask(
-        self, payload: Sequence[Buffer], on_answer: Callable[[memoryview | ConnectError], None]
+        self, payload: Sequence[Buffer], on_response: Callable[[memoryview | ConnectError], None]
     ) -> None:
-        """Send an encoded request; ``on_answer`` gets the bytes of the response at receipt, or the
-        error.  ``on_answer`` must not raise; the caller keeps the deadline.
+        """Send an encoded request; ``on_response`` gets the bytes of the response at receipt,
+        or the error.  ``on_response`` must not raise; the caller keeps the deadline.
 
         Raises ConnectError.
         """
-        self._channel.ask(payload, on_answer)
+        self._channel.ask(payload, on_response)
 
     def give_back(self, answer: memoryview) -> None:
         """Reuse the memory of a response: neither it nor a view of it is used any more."""

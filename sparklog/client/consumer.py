@@ -1,24 +1,26 @@
 """A consumer of single records from assigned partitions.
 
-Owns: positions, fetches in flight (one per leader), and fetched records that were not polled yet,
-which ``fetched_records`` decodes on demand.  Must not know groups (the caller keeps positions), nor
-Arrow: bulk readers use ``DataClient``.
+Owns: the fetches in flight (one per leader), and what their results mean for a partition.
+``fetch_buffer`` holds positions and records, which ``fetched_records`` decodes on demand.  Must not
+know groups (``client.groups`` builds on this consumer), nor Arrow: ``poll_fetched`` hands out what
+was fetched, undecoded.
 """
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.damaged_ranges import end_of_answer, find_readable
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
-from sparklog.client.fetch_api import Fetched, FetchFrom
+from sparklog.client.fetch_api import Fetched
+from sparklog.client.fetch_buffer import FetchBuffer, PlannedFetch
 from sparklog.client.fetched_records import REMEDY, ConsumedRecord, FetchedRecords, SkippedRecords
 from sparklog.client.partition_results import value_or_raise
+from sparklog.client.preferred_read_replicas import given_rack
 from sparklog.errors import (
     ClosedError,
     CorruptBatchError,
@@ -31,7 +33,7 @@ from sparklog.types import NO_NODE, Isolation, OffsetSpec, TopicPartition
 
 __all__ = ["ConsumedRecord", "Consumer", "ConsumerOptions"]
 
-_Answers = tuple[Mapping[TopicPartition, FetchFrom], Mapping[TopicPartition, Fetched | KafkaError]]
+_Answers = Mapping[TopicPartition, Fetched | KafkaError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,11 @@ class ConsumerOptions:
 
     ``skip_undecodable``: records that cannot be read are skipped, logged and counted
     (``Consumer.skipped``); otherwise ``poll`` raises CorruptBatchError.
+
+    ``prefetch_bytes_max``: while the application works on records, the next ones are fetched as
+    long as all that waits or is on its way stays within this many bytes; 0 fetches nothing ahead.
+
+    ``rack``: read from replicas in this rack if the leader names one (KIP-392).
     """
 
     isolation: Isolation = Isolation.READ_COMMITTED
@@ -49,9 +56,11 @@ class ConsumerOptions:
     min_bytes: int = 1
     partition_bytes_max: int = 1024 * 1024
     fetch_bytes_max: int = 50 * 1024 * 1024
+    prefetch_bytes_max: int = 64 * 1024 * 1024
     on_out_of_range: OffsetSpec | None = None
     request_timeout_s: float = 30.0
     skip_undecodable: bool = False
+    rack: str = ""
 
 
 class Consumer:
@@ -60,15 +69,21 @@ class Consumer:
     def __init__(self, cluster: ClusterClient, options: ConsumerOptions | None = None) -> None:
         self.options = options or ConsumerOptions()
         self._cluster = cluster
-        self._data_client = DataClient(cluster)
+        self.data_client = DataClient(cluster, given_rack(self.options.rack))
         self._lane = cluster.new_lane()
-        self._positions: dict[TopicPartition, int] = {}
-        self._ready: deque[FetchedRecords] = deque()
+        self._buffer = FetchBuffer(
+            partition_bytes_max=self.options.partition_bytes_max,
+            fetch_bytes_max=self.options.fetch_bytes_max,
+            ahead_bytes_max=self.options.prefetch_bytes_max,
+        )
         #: Deadlines of partitions that have records and return none.
         self._stalled: dict[TopicPartition, Deadline] = {}
         #: Records that were skipped because they cannot be read (``skip_undecodable``).
         self.skipped = SkippedRecords()
-        self._fetches: dict[int, asyncio.Task[_Answers]] = {}
+        #: The fetches in flight, and those whose results were not taken yet.
+        self._fetches: dict[asyncio.Future[_Answers], PlannedFetch] = {}
+        #: Done when the poll that waits is to return; None while no poll waits.
+        self._interruption: asyncio.Future[None] | None = None
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -80,7 +95,7 @@ class Consumer:
     async def close(self) -> None:
         """Stop fetching.  The cluster client stays open."""
         self._closed = True
-        await self._forget()
+        await self._forget_all()
         await self._cluster.close_lane(self._lane)
 
     # positions
@@ -100,35 +115,62 @@ class Consumer:
             if isinstance(partitions, Mapping)
             else dict.fromkeys(partitions, int(start))
         )
-        await self._forget()
-        self._positions = {}
-        self._positions = await self._resolve(wanted)
+        await self._forget_all()
+        self._buffer.move(await self.resolve(wanted))
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Assign further partitions, which are read from these offsets."""
+        self._check_open()
+        self._buffer.move(positions)
+
+    async def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take partitions out of the assignment; the others go on as they are."""
+        for tp in partitions:
+            self._buffer.remove(tp)
+            self._stalled.pop(tp, None)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let ``poll`` return no records of these assigned partitions until ``resume``."""
+        self._buffer.paused |= self._checked(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let ``poll`` return records of these assigned partitions again."""
+        self._buffer.paused -= self._checked(partitions)
+        self.interrupt()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(self._buffer.paused)
+
+    def _checked(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        found = set(partitions)
+        for tp in sorted(found - self._buffer.positions.keys()):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{tp} is not assigned")
+        return found
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Move the position of an assigned partition to an offset or an ``OffsetSpec``."""
-        if tp not in self._positions:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{tp} is not assigned")
-        await self._forget(tp)
-        self._positions |= await self._resolve({tp: offset})
+        self._checked({tp})
+        self._buffer.forget(tp)
+        self._stalled.pop(tp, None)
+        self._buffer.move(await self.resolve({tp: offset}))
 
     def position(self, tp: TopicPartition) -> int:
         """The offset of the next record of a partition that ``poll`` will return."""
-        for fetched in self._ready:
-            if fetched.topic_partition == tp and not fetched.done:
-                return fetched.position
-        return self._positions[tp]
+        return self._buffer.position(tp)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset(self._positions)
+        return frozenset(self._buffer.positions)
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed; make a new one")
 
-    async def _resolve(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def resolve(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offsets, with every ``OffsetSpec`` among them replaced by an offset."""
         specs = {tp: offset for tp, offset in wanted.items() if offset < 0}
-        found = await self._data_client.list_offsets(
+        found = await self.data_client.list_offsets(
             specs, isolation=self.options.isolation, timeout_s=self.options.request_timeout_s
         )
         return {tp: found[tp].offset if tp in found else wanted[tp] for tp in wanted}
@@ -143,35 +185,61 @@ class Consumer:
         ``request_timeout_s``.  Raises CorruptBatchError, at every call until a ``seek``, for
         records that cannot be read, unless ``skip_undecodable`` is set.
         """
+        has_fetched = await self._await_ready(timeout_s, lambda: self._buffer.head() is not None)
+        found = self._take_ready(max_records)
+        if has_fetched:
+            self._start_fetches(ahead=True)
+        return found
+
+    async def poll_fetched(self, timeout_s: float = 1.0) -> list[FetchedRecords]:
+        """What was fetched, undecoded: all that is there; empty when nothing arrives in time.
+
+        Positions move behind it.  Raises as ``poll``, except for records that cannot be read.
+        """
+        has_fetched = await self._await_ready(timeout_s, lambda: self._buffer.has_undecoded)
+        found = self._buffer.take_undecoded()
+        if has_fetched:
+            self._start_fetches(ahead=True)
+        return found
+
+    def interrupt(self) -> None:
+        """Let a ``poll`` that waits return at once."""
+        if self._interruption is not None and not self._interruption.done():
+            self._interruption.set_result(None)
+
+    async def _await_ready(self, timeout_s: float, is_ready: Callable[[], bool]) -> bool:
+        """Fetch until there is something to hand out; whether results of fetches were taken."""
         self._check_open()
         deadline = Deadline(timeout_s)
-        while not self._has_ready() and self._positions and not self._closed:
+        interruption = self._interruption = asyncio.get_running_loop().create_future()
+        old = {task for task in self._fetches if task.done()}
+        has_fetched = False
+        while self._has_work and not is_ready() and not interruption.done():
             self._start_fetches()
             done, _ = await asyncio.wait(
-                self._fetches.values(),
+                (*self._fetches, interruption),
                 timeout=deadline.left_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            await self._take(done)
+            has_fetched = has_fetched or bool(done)
+            await self._take(done, old)
             if deadline.expired:
                 break
-        return self._take_ready(max_records)
+        return has_fetched
 
-    def _has_ready(self) -> bool:
-        """Whether there is a record to return, or an error to raise."""
-        while self._ready and self._ready[0].done:
-            self._ready.popleft()
-        return bool(self._ready)
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._buffer.positions) and not self._closed
 
     def _take_ready(self, max_records: int) -> list[ConsumedRecord]:
         found: list[ConsumedRecord] = []
-        while len(found) < max_records and self._has_ready():
+        while len(found) < max_records and (head := self._buffer.head()) is not None:
             try:
-                found += self._ready[0].take(max_records - len(found))
+                found += head.take(max_records - len(found))
             except CorruptBatchError:
                 if found:
                     break  # the next call raises it
-                self._ready.rotate(-1)  # the other partitions' records come first next time
+                self._buffer.postpone_head()
                 raise
         return found
 
@@ -181,61 +249,74 @@ class Consumer:
             for record in await self.poll():
                 yield record
 
-    def _start_fetches(self) -> None:
-        """Start a fetch at each leader without a fetch in flight.
+    def _start_fetches(self, *, ahead: bool = False) -> None:
+        """Start a fetch at each leader without one; see ``FetchBuffer.plan``."""
+        for planned in self._buffer.plan(self._node_of, ahead=ahead):
+            self._fetches[asyncio.ensure_future(self._fetch(planned))] = planned
 
-        Partitions without a known leader share one fetch, which looks for the leaders.
-        """
-        groups: dict[int, dict[TopicPartition, FetchFrom]] = {}
-        for tp, offset in self._positions.items():
-            leader = self._cluster.view.leader(tp)
-            node_id = leader.leader if leader else NO_NODE
-            if node_id not in self._fetches:
-                groups.setdefault(node_id, {})[tp] = FetchFrom(
-                    offset=offset, max_bytes=self.options.partition_bytes_max
-                )
-        for node_id, group in groups.items():
-            self._fetches[node_id] = asyncio.ensure_future(self._fetch(group))
+    def _node_of(self, tp: TopicPartition) -> int:
+        leader = self._cluster.view.leader(tp)
+        return leader.leader if leader else NO_NODE
 
-    async def _fetch(self, group: Mapping[TopicPartition, FetchFrom]) -> _Answers:
-        answers = await self._data_client.fetch_each(
-            group,
-            max_bytes=self.options.fetch_bytes_max,
+    async def _fetch(self, planned: PlannedFetch) -> _Answers:
+        return await self.data_client.fetch_each(
+            planned.wanted,
+            max_bytes=planned.bytes_max,
             min_bytes=self.options.min_bytes,
             max_wait_ms=self.options.max_wait_ms,
             isolation=self.options.isolation,
             timeout_s=self.options.request_timeout_s,
             lane=self._lane,
         )
-        return group, answers
 
-    async def _take(self, done: "set[asyncio.Task[_Answers]]") -> None:
-        finished = [task for task in self._fetches.values() if task in done]
-        self._fetches = {node: task for node, task in self._fetches.items() if task not in done}
-        for task in finished:  # in the order of requests: sets are ordered differently in every run
-            group, answers = task.result()
+    async def _take(
+        self, done: Set["asyncio.Future[Any]"], old: Set["asyncio.Future[Any]"]
+    ) -> None:
+        """Take the results of fetches that are done; then raise the first partition's error.
+
+        ``old`` fetches ended while the application was busy: what they say of errors that may have
+        passed since, and of empty partitions, does not count.
+        """
+        # In the order of requests: sets are ordered differently in every run.
+        finished = {task: planned for task, planned in self._fetches.items() if task in done}
+        self._fetches = {t: planned for t, planned in self._fetches.items() if t not in done}
+        # Before anything is waited for: a poll that is cancelled leaves no node without fetches.
+        counts = {task: self._buffer.finish(p.node_id) for task, p in finished.items()}
+        errors: list[SparklogError] = []
+        for task, planned in finished.items():
+            answers = task.result()
             given = sum(len(a.records) for a in answers.values() if isinstance(a, Fetched))
-            for tp, answer in answers.items():
-                if self._positions.get(tp) == group[tp].offset:
-                    # A partition may return nothing because others have filled the response.
-                    has_room = given < self.options.fetch_bytes_max // 2
-                    await self._take_partition(tp, answer, has_room)
+            # A partition may return nothing because others have filled the response.
+            has_room = given < planned.bytes_max // 2 and task not in old
+            for tp in counts[task]:
+                answer, offset = answers[tp], planned.wanted[tp].offset
+                is_old = isinstance(answer, KafkaError) and answer.retriable and task in old
+                if is_old or self._buffer.positions.get(tp) != offset:
+                    continue
+                try:
+                    await self._take_partition(tp, offset, answer, has_room)
+                except SparklogError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     async def _take_partition(
-        self, tp: TopicPartition, answer: Fetched | KafkaError, has_room: bool
+        self, tp: TopicPartition, position: int, answer: Fetched | KafkaError, has_room: bool
     ) -> None:
         if (
             isinstance(answer, KafkaError)
             and answer.code == ErrorCode.OFFSET_OUT_OF_RANGE
             and self.options.on_out_of_range is not None
         ):
-            self._positions |= await self._resolve({tp: self.options.on_out_of_range})
+            found = await self.resolve({tp: self.options.on_out_of_range})
+            if self._buffer.positions.get(tp) == position:
+                self._buffer.move(found)
             return
-        position = self._positions[tp]
         if isinstance(answer, KafkaError) and answer.code == ErrorCode.CORRUPT_MESSAGE:
             await self._pass_damage(tp, position, answer)
             return
         fetched = value_or_raise(tp, answer)
+        self._buffer.note_readable(tp, self._readable_until(fetched))
         if not fetched.records:
             self._check_stall(tp, position, fetched, has_room)
             return
@@ -247,26 +328,24 @@ class Consumer:
             return
         skipped = self.skipped if self.options.skip_undecodable else None
         whole = replace(fetched, records=fetched.records[:size])
-        self._ready.append(FetchedRecords(tp, whole, position, end, skipped))
-        self._positions[tp] = end
+        self._buffer.put(FetchedRecords(tp, whole, position, end, skipped))
 
     async def _pass_damage(self, tp: TopicPartition, position: int, error: SparklogError) -> None:
         """Nothing can be read at the position: raise the error, or go on behind the damage."""
         if not self.options.skip_undecodable:
             raise CorruptBatchError(str(tp), position, position, str(error), REMEDY) from error
         found = await find_readable(
-            self._data_client, tp, position, isolation=self.options.isolation
+            self.data_client, tp, position, isolation=self.options.isolation
         )
         self.skipped.count(tp, position, found - 1, error)
-        if self._positions.get(tp) == position:
-            self._positions[tp] = found
+        if self._buffer.positions.get(tp) == position:
+            self._buffer.move({tp: found})
 
     def _check_stall(
         self, tp: TopicPartition, position: int, fetched: Fetched, has_room: bool
     ) -> None:
         """Raise REQUEST_TIMED_OUT for a partition that has records but keeps returning none."""
-        committed = self.options.isolation is Isolation.READ_COMMITTED
-        readable = fetched.last_stable_offset if committed else fetched.high_watermark
+        readable = self._readable_until(fetched)
         if fetched.preferred_read_replica != NO_NODE or position >= readable or not has_room:
             self._stalled.pop(tp, None)
             return
@@ -278,15 +357,16 @@ class Consumer:
                 f"log is readable up to {readable}: look for errors in the log of its leader",
             )
 
-    async def _forget(self, tp: TopicPartition | None = None) -> None:
-        """Drop fetched records (of one partition); results in flight will not match positions."""
-        self._ready = deque(
-            fetched for fetched in self._ready if tp is not None and fetched.topic_partition != tp
-        )
-        self._stalled = {} if tp is None else {t: d for t, d in self._stalled.items() if t != tp}
-        if tp is None:
-            tasks, self._fetches = list(self._fetches.values()), {}
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks, return_exceptions=True)
+    def _readable_until(self, fetched: Fetched) -> int:
+        committed = self.options.isolation is Isolation.READ_COMMITTED
+        return fetched.last_stable_offset if committed else fetched.high_watermark
+
+    async def _forget_all(self) -> None:
+        """Give up the assignment, fetched records and the fetches in flight."""
+        self._buffer.clear()
+        self._stalled = {}
+        tasks, self._fetches = list(self._fetches), {}
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -76,8 +76,11 @@ class FetchedRecords:
         """``skipped`` counts records that cannot be read; with None ``take`` raises
         CorruptBatchError."""
         self.topic_partition = tp
+        self.fetched = fetched
         self.end = end
         self._from = position
+        #: The offset behind the last record that ``take`` has returned.
+        self.taken_until = position
         self._error: CorruptBatchError | None = None
         self._next: ConsumedRecord | None = None
         self._records = self._iterate(fetched, fault_handler(tp, position, end, skipped))
@@ -111,6 +114,8 @@ class FetchedRecords:
             found.append(self._next)
             self._next = None
         found += self._pull(count_max - len(found))
+        if found:
+            self.taken_until = found[-1].offset + 1
         if not found and self._error is not None and count_max > 0:
             raise self._error
         return found

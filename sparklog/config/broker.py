@@ -4,11 +4,14 @@ Owns: all broker settings, the defaults of topic settings included, and the rule
 Must not know where a setting is used.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sparklog.config.cleaner import LOG_CLEANER_SETTINGS
 from sparklog.config.foreign import find_foreign
+from sparklog.config.groups import GROUP_SETTINGS
 from sparklog.config.replication import REPLICATION_SETTINGS
 from sparklog.config.setting import Setting, require_setting
 from sparklog.config.setting_lists import (
@@ -214,11 +217,11 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="log.open.files.max",
         kind="INT",
-        default=400,
+        default=20_000,
         minimum=8,
         maximum=MAX_INT32,
         dynamic=False,
-        doc="Log files and index maps kept open; the least recently used is closed (not in Kafka).",
+        doc="Log files and index maps open at once; at most 40% of `ulimit -n` (not in Kafka).",
     ),
     Setting(
         name="log.dir.check.interval.ms",
@@ -227,9 +230,9 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         minimum=10,
         maximum=MAX_INT64,
         dynamic=False,
-        doc="Time between two looks whether the files of logs are still there, which finds folders "
-        "that were deleted, moved or replaced: of up to 256 logs that were appended to, and of 32 "
-        "others in turn (not in Kafka).",
+        doc="Time between two looks whether the files of logs are still there, which finds "
+        "directories that were deleted, moved or replaced: of up to 256 logs that were appended "
+        "to, and of 32 others in turn (not in Kafka).",
     ),
     Setting(
         name="lost.logs.accept",
@@ -293,6 +296,8 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         doc="Time between two looks for producer ids to forget.",
     ),
     *REPLICATION_SETTINGS,
+    *GROUP_SETTINGS,
+    *LOG_CLEANER_SETTINGS,
 )
 
 
@@ -356,7 +361,7 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = 300_000
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
-    log_open_files_max: int = 400
+    log_open_files_max: int = 20_000
     log_dir_check_interval_ms: int = 1_000
     lost_logs_accept: str = ""
     log_direct_append_bytes: int = 524_288
@@ -378,6 +383,25 @@ class BrokerConfig:
     broker_replacement_delay_ms: int = 600_000
     leader_replication_throttled_rate: int = MAX_INT64
     follower_replication_throttled_rate: int = MAX_INT64
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = MAX_INT32
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_commit_timeout_ms: int = 5_000
+    offsets_load_buffer_size: int = 5_242_880
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 104_857_600
+    offsets_topic_compression_codec: int = 0
+    log_cleaner_enable: bool = True
+    log_cleaner_threads: int = 1
+    log_cleaner_dedupe_buffer_size: int = 128 * 1024 * 1024
+    log_cleaner_io_buffer_size: int = 512 * 1024
+    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
+    log_cleaner_backoff_ms: int = 15_000
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)
     changed_defaults: frozenset[str] = frozenset()
     ignored: tuple[str, ...] = ()
@@ -427,6 +451,12 @@ class BrokerConfig:
             raise ConfigError(
                 "max.connections.per.ip=0 refuses everybody; give max.connections.per.ip.overrides "
                 "too, or a number from 1"
+            )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError(
+                f"group.min.session.timeout.ms={self.group_min_session_timeout_ms} is more than "
+                f"group.max.session.timeout.ms={self.group_max_session_timeout_ms}; no member "
+                "could join a group"
             )
         if self.topic_defaults.get("retention_ms") == 0:
             raise ConfigError(

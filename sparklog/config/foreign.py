@@ -72,10 +72,11 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
     ForeignSetting(
         names=_names(
             """
-            group.* offset.* offsets.* share.* consumer.*
+            group.coordinator.* group.consumer.* group.share.* group.streams.* share.* consumer.*
             """
         ),
-        reason="there are no consumer groups",
+        reason="groups use the classic protocol; there are no consumer groups of KIP-848, no share "
+        "groups and no streams groups",
         ignored=True,
     ),
     ForeignSetting(
@@ -90,11 +91,10 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
     ForeignSetting(
         names=_names(
             """
-            log.cleaner.* delete.retention.ms min.cleanable.dirty.ratio
-            min.compaction.lag.ms max.compaction.lag.ms
+            log.cleaner.io.buffer.load.factor
             """
         ),
-        reason="topics are not compacted",
+        reason="the log cleaner keeps whole keys and not a table of their hashes",
         ignored=True,
     ),
     ForeignSetting(
@@ -117,6 +117,7 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
         names=_names(
             """
             zookeeper.* inter.broker.* control.plane.listener.name
+            offsets.commit.required.acks
             log.message.format.version message.format.version
             log.message.downconversion.enable message.downconversion.enable
             log.message.timestamp.difference.max.ms message.timestamp.difference.max.ms

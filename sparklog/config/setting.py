@@ -85,6 +85,8 @@ class Setting:
             return "true" if value else "false"
         if self.kind == "LIST":
             return ",".join(value)
+        if self.kind == "DOUBLE":
+            return str(value).replace("e+", "E")  # Java's form
         return str(value)
 
     @property

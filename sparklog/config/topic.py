@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sparklog.config.cleaner import COMPACTION_SETTINGS
 from sparklog.config.setting import DAY_MS, NO_LIMIT, Setting, Synonym, require_setting
+from sparklog.errors import ConfigError
 from sparklog.types import MAX_INT32, MAX_INT64, TimestampType
 
 
@@ -24,9 +26,10 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         name="cleanup.policy",
         kind="LIST",
         default=("delete",),
-        choices=("delete",),
+        choices=("compact", "delete"),
         synonyms=(Synonym(name="log.cleanup.policy"),),
-        doc="What happens to old segments: delete.",
+        doc="What happens to old segments. delete: they are deleted by age and size. compact: the "
+        "last record of every key stays, and records need keys. Both may be given.",
     ),
     Setting(
         name="compression.type",
@@ -222,6 +225,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         synonyms=(Synonym(name="unclean.leader.election.enable"),),
         doc="Whether a replica that may lack acknowledged records may lead.",
     ),
+    *COMPACTION_SETTINGS,
 )
 
 TOPIC_SETTING_BY_NAME: Mapping[str, Setting] = {s.name: s for s in TOPIC_SETTINGS}
@@ -242,16 +246,20 @@ class TopicConfig:
 
     cleanup_policy: tuple[str, ...] = ("delete",)
     compression_type: str = "producer"
+    delete_retention_ms: int = DAY_MS
     file_delete_delay_ms: int = 60_000
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
     leader_replication_throttled_replicas: tuple[str, ...] = ()
+    max_compaction_lag_ms: int = MAX_INT64
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = MAX_INT64
     message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
     retention_bytes: int = NO_LIMIT
@@ -262,6 +270,16 @@ class TopicConfig:
     segment_ms: int = 7 * DAY_MS
     sparklog_validate_batches: str = "header"
     unclean_leader_election_enable: bool = False
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the log cleaner keeps only the last record of every key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments are deleted by age and size."""
+        return "delete" in self.cleanup_policy
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -277,3 +295,14 @@ class TopicConfig:
             setting = require_setting(TOPIC_SETTING_BY_NAME, name, "topic")
             values[setting.field] = setting.parse(text)
         return cls(**values)
+
+    def check(self) -> None:
+        """Check the rules between settings, before they are given to a topic.
+
+        Raises ConfigError.  ``resolve`` does not check: the defaults of a topic may have changed.
+        """
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms} is more than "
+                f"max.compaction.lag.ms={self.max_compaction_lag_ms}; expected at most that"
+            )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.blocking_data_client import BlockingDataClient
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES
 from sparklog.client.preferred_read_replicas import given_rack, own_rack
 from sparklog.errors import ConnectError, KafkaError, SparklogError

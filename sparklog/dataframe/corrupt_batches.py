@@ -33,7 +33,7 @@ class CorruptBatches:
         self._start = start
         self._end = end
 
-    def meet(self, first: int, last: int, error: SparklogError) -> None:
+    def skip_or_raise(self, first: int, last: int, error: SparklogError) -> None:
         """Records at the offsets [first, last] cannot be read.
 
         Raises CorruptBatchError unless the option skips such records.
@@ -52,7 +52,7 @@ class CorruptBatches:
                 self._topic_partition, first, last, OPTION, error,
             )  # fmt: skip
 
-    def tell(self) -> None:
+    def log_skipped(self) -> None:
         """Log how much was skipped, at the end of the range."""
         if self.batches:
             logger.warning(

@@ -31,7 +31,7 @@ from sparklog.dataframe.options import (
     table_hint,
 )
 from sparklog.dataframe.schema import check_read_schema, check_write_schema, read_schema
-from sparklog.dataframe.worker_process import plain_errors, settle_process
+from sparklog.dataframe.worker_process import freeze_imported_objects, plain_errors
 from sparklog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SparklogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema of a read; raises errors in options already at ``load()``."""
-        settle_process()
+        freeze_imported_objects()
         with plain_errors():
             return read_schema(self._read_options().include_headers)
 
@@ -82,7 +82,7 @@ class SparklogDataSource(DataSource):
             raise ConfigError("a topic cannot be overwritten: use mode('append') or INSERT INTO")
         from sparklog.dataframe.write import PackedTopicWriter, TopicWriter
 
-        settle_process()
+        freeze_imported_objects()
         options = parse_write_options(self.options, self._found_bootstrap())
         packed = self.options.get(PACKED_OPTION)
         if packed is None:

@@ -24,7 +24,7 @@ _DAEMON: Final = "pyspark.daemon"
 _modules = 0
 
 
-def settle_process() -> None:
+def freeze_imported_objects() -> None:
     """Exclude imported objects from garbage collection; only in a process of Spark's daemon.
 
     Call this at the begin of a task, just after Spark has collected the garbage of the last task.

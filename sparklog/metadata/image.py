@@ -25,6 +25,7 @@ from sparklog.metadata.records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ReplicationFactorDeferred,
     TopicCreated,
     TopicDeleted,
 )
@@ -46,7 +47,9 @@ class TopicImage:
 class ClusterImage:
     """The state of the cluster as of commit ``version``; version 0 is the empty image.
 
-    ``replay`` is the only mutator, also of the indexes.  Equality compares complete states.
+    ``deferred_factors`` are the topics that have fewer replicas than their replication factor,
+    because there were too few brokers when they were created.  ``replay`` is the only mutator, also
+    of the indexes.  Equality compares complete states.
     """
 
     version: int = 0
@@ -58,6 +61,7 @@ class ClusterImage:
     topics: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    deferred_factors: set[str] = field(default_factory=set)
     _index: ReplicaIndex = field(init=False, repr=False, compare=False)
     _history: ChangeHistory = field(init=False, repr=False, compare=False)
 
@@ -116,6 +120,8 @@ class ClusterImage:
                 self._change_partition(record)
             case TopicDeleted():
                 self._delete_topic(record)
+            case ReplicationFactorDeferred():
+                self._defer_factor(record)
             case ConfigChanged():
                 self._change_config(record)
             case ProducerIdsAllocated():
@@ -146,6 +152,7 @@ class ClusterImage:
         del self.topics_by_id[record.topic_id]
         topic = self.topics.pop(record.topic)
         self.configs.pop((ResourceType.TOPIC, record.topic), None)
+        self.deferred_factors.discard(record.topic)
         for number, state in topic.partitions.items():
             self._changed(TopicPartition(topic.name, number), state, None)
 
@@ -157,6 +164,12 @@ class ClusterImage:
 
     def _touch(self, partitions: Iterable[TopicPartition]) -> None:
         self._history.touch(self.version + 1, partitions)
+
+    def _defer_factor(self, record: ReplicationFactorDeferred) -> None:
+        if record.deferred:
+            self.deferred_factors.add(self.topics[record.topic].name)
+        else:
+            self.deferred_factors.discard(record.topic)
 
     def _change_config(self, record: ConfigChanged) -> None:
         if record.resource_type == ResourceType.TOPIC and record.resource_name in self.topics:
@@ -192,6 +205,8 @@ class ClusterImage:
         for topic in self.topics.values():
             states = tuple(topic.partitions[number] for number in range(len(topic.partitions)))
             yield TopicCreated(topic=topic.name, topic_id=topic.topic_id, partitions=states)
+        for name in sorted(self.deferred_factors):
+            yield ReplicationFactorDeferred(topic=name, deferred=True)
         for (resource_type, resource_name), overrides in self.configs.items():
             for name, value in overrides.items():
                 yield ConfigChanged(
@@ -306,4 +321,5 @@ class ClusterImage:
                 assert set(state.last_known) >= {*state.isr, *state.eligible}, context
         self._index.check_invariants(self.partitions())
         assert all(overrides for overrides in self.configs.values())
+        assert self.deferred_factors <= self.topics.keys()
         assert self.next_producer_id >= 0

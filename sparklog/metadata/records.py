@@ -112,6 +112,17 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationFactorDeferred:
+    """A topic was created with fewer replicas than its replication factor, for lack of brokers.
+
+    Not ``deferred``: every partition has got that many replicas since.
+    """
+
+    topic: str
+    deferred: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChanged:
     """One override was set, or removed (``value`` None).
 
@@ -146,6 +157,7 @@ Record = (
     | PartitionsAdded
     | PartitionChanged
     | TopicDeleted
+    | ReplicationFactorDeferred
     | ConfigChanged
     | ProducerIdsAllocated
 )

@@ -9,8 +9,12 @@ from typing import Final
 from sparklog.errors import ErrorCode, KafkaError
 
 NAME_LENGTH_MAX: Final = 249
-#: Topics that clients may read but must not write.
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__sparklog_jobs"})
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SPARKLOG_JOBS: Final = "__sparklog_jobs"
+#: Topics that the controller creates, and that clients may read but must not write or change.
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SPARKLOG_JOBS})
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
@@ -20,6 +24,25 @@ def check_topic_name(name: str) -> None:
     reason = _objection(name)
     if reason:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {reason}")
+
+
+def check_not_internal(name: str, operation: str) -> None:
+    """Refuse an operation of a client on an internal topic.
+
+    Kafka refuses Produce and DeleteRecords with this error (``ReplicaManager``).  Deviation: Kafka
+    lets clients create, delete and configure internal topics.
+
+    Args:
+        operation: such as "delete it"; the error says that clients cannot do this.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION; the topic is internal.
+    """
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name!r} is an internal topic; clients cannot {operation}",
+        )
 
 
 def _objection(name: str) -> str | None:

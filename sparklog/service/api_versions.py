@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import ApiHandler, RequestContext
-from sparklog.transport import Reply
+from sparklog.transport import EncodedResponse
 from sparklog.wire.protocol.codec import RequestHeader, encode_response
 from sparklog.wire.protocol.messages.api_versions import (
     ApiVersion,
@@ -52,7 +52,7 @@ def _check_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no name of client software")
 
 
-def _unsupported(header: RequestHeader) -> Reply:
+def _unsupported(header: RequestHeader) -> EncodedResponse:
     own = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=0, max_version=_MAX_VERSION)
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
     return (encode_response(ApiVersionsResponse, 0, response, header.correlation_id),)

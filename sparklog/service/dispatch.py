@@ -3,10 +3,10 @@
 Owns: the only place where errors become bytes, and the rule about how long a request may block the
 event loop (see ``service.handler``).  Must not know sockets, event loops, or what any API means.
 
-A request of few items is decoded, handled and answered on receipt.  The answer becomes a long
-answer in two cases: the request has more than ``ITEMS_AT_ONCE`` items, or the handler's slices have
-not ended after ``UNITS_AT_ONCE``.  The transport makes a long answer by turns with all other work
-of the node, and handles no further request of that connection until the answer is complete.
+A request of few items is decoded, handled and answered on receipt.  The response is made in slices
+in two cases: the request has more than ``ITEMS_AT_ONCE`` items, or the handler's slices have not
+ended after ``UNITS_AT_ONCE``.  The transport makes a sliced response by turns with all other work
+of the node, and handles no further request of that connection until the response is complete.
 """
 
 import dataclasses
@@ -20,7 +20,14 @@ from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service import api_versions
 from sparklog.service.handler import NO_BODY, ApiHandler, Handled, Repeats, RequestContext
 from sparklog.slices import ITEMS_AT_ONCE, Slices, are_slices
-from sparklog.transport import Answer, LongAnswer, Parked, PendingResponse, Reply, ServerConnection
+from sparklog.transport import (
+    EncodedResponse,
+    HandlerResult,
+    ParkedResponse,
+    PendingResponse,
+    ServerConnection,
+    SlicedResponse,
+)
 from sparklog.wire.protocol.codec import (
     RequestHeader,
     decode_request,
@@ -80,7 +87,9 @@ class Dispatcher:
             if h.advertise
         }
 
-    def __call__(self, connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def __call__(
+        self, connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[HandlerResult]:
         """Handle the first request, and possibly some of the requests after it.
 
         Args:
@@ -107,15 +116,15 @@ class Dispatcher:
             body = frame[offset:]
             if handler.needs_body:
                 context = context._replace(body=body)
-            mended = body if handler.mend_body is None else handler.mend_body(header, body)
+            rewritten = body if handler.rewrite_body is None else handler.rewrite_body(header, body)
             items_max = handler.items_max
             try:
                 at_once = items_max if items_max < ITEMS_AT_ONCE else ITEMS_AT_ONCE
-                request = decode_request(header, mended, at_once)
+                request = decode_request(header, rewritten, at_once)
             except TooManyItemsError:
                 if items_max <= ITEMS_AT_ONCE:
                     raise
-                return (self._long(handler, context, mended),)
+                return (self._long(handler, context, rewritten),)
         except (DecodeError, FrameError):
             self.undecodable += 1
             raise
@@ -124,13 +133,13 @@ class Dispatcher:
         if handler.repeats is not None:
             handler.repeats.learn(context, frame, request)
         answer = self._answer(handler, header, request, response, connection)
-        if isinstance(answer, LongAnswer):
+        if isinstance(answer, SlicedResponse):
             answer = dataclasses.replace(answer, request_bytes=len(frame))
         return (answer,)
 
     def _long(
         self, handler: ApiHandler, context: RequestContext, body: bytes | memoryview
-    ) -> LongAnswer:
+    ) -> SlicedResponse:
         """The long answer to a request of many items.
 
         The request's bytes are copied, because the frame does not stay valid.
@@ -138,11 +147,11 @@ class Dispatcher:
         owned = memoryview(bytes(body))
         if handler.needs_body:
             context = context._replace(body=owned)
-        return LongAnswer(self._decoded(handler, context, owned), len(owned))
+        return SlicedResponse(self._decoded(handler, context, owned), len(owned))
 
     def _decoded(
         self, handler: ApiHandler, context: RequestContext, body: memoryview
-    ) -> Slices[Answer]:
+    ) -> Slices[HandlerResult]:
         """Decode, handle and answer a request of many items, in slices."""
         header = context.header
         try:
@@ -156,8 +165,8 @@ class Dispatcher:
 
     def _answer_in_slices(
         self, handler: ApiHandler, header: RequestHeader, request: Any, response: Handled
-    ) -> Slices[Answer]:
-        """The answer to a request whose response is made in slices."""
+    ) -> Slices[HandlerResult]:
+        """The response to a request whose response is made in slices."""
         try:
             while are_slices(response):
                 response = yield from response
@@ -170,13 +179,13 @@ class Dispatcher:
             if are_slices(request):
                 request = yield from request
             waited_for: Any = response
-            return Parked(waited_for, partial(self._finish, handler, header, request))
+            return ParkedResponse(waited_for, partial(self._finish, handler, header, request))
         answer = self._answer(handler, header, request, response)
-        return (yield from answer.slices) if isinstance(answer, LongAnswer) else answer
+        return (yield from answer.slices) if isinstance(answer, SlicedResponse) else answer
 
     def handle_over_limit(
         self, connection: ServerConnection, frames: deque[memoryview]
-    ) -> Sequence[Answer]:
+    ) -> Sequence[HandlerResult]:
         """The transport's ``over_limit_handler``: nothing but a member's proof is handled.
 
         Raises:
@@ -197,8 +206,8 @@ class Dispatcher:
         context: RequestContext,
         frame: memoryview,
         frames: deque[memoryview],
-    ) -> Sequence[Answer] | None:
-        """The answers if the request repeats an earlier one of the connection; otherwise None."""
+    ) -> Sequence[HandlerResult] | None:
+        """The responses if the request repeats an earlier one of the connection; otherwise None."""
         try:
             answer = partial(self._answer, handler)
             answers = repeats.handle(context, frame, frames, answer)
@@ -228,20 +237,20 @@ class Dispatcher:
         request: Any,
         response: Handled,
         connection: ServerConnection | None = None,
-    ) -> Answer:
-        """The answer to a request; the units spent on receipt are charged to ``connection``."""
+    ) -> HandlerResult:
+        """The response to a request; the units spent on receipt are charged to ``connection``."""
         if response is None:
             return None
         if are_slices(response):
             return _at_once(self._answer_in_slices(handler, header, request, response), connection)
         if hasattr(response, "__await__"):
             kept = request if handler.keep is None else handler.keep(request)
-            return Parked(response, partial(self._finish, handler, header, kept))
+            return ParkedResponse(response, partial(self._finish, handler, header, kept))
         return _encode(handler, header, response)
 
     def _finish(
         self, handler: ApiHandler, header: RequestHeader, request: Any, future: Any
-    ) -> Reply | LongAnswer | None:
+    ) -> EncodedResponse | SlicedResponse | None:
         if future.cancelled():
             error: BaseException | None = KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, "the node is stopping"
@@ -250,7 +259,9 @@ class Dispatcher:
             error = future.exception()
         response = future.result() if error is None else self._refusal(handler, request, error)
         answer = self._answer(handler, header, request, response)
-        assert not isinstance(answer, Parked | PendingResponse), "nobody waits twice for an answer"
+        assert not isinstance(answer, ParkedResponse | PendingResponse), (
+            "nobody waits twice for a response"
+        )
         return answer
 
     def _refusal(self, handler: ApiHandler, request: Any, error: BaseException) -> Any:
@@ -262,7 +273,7 @@ class Dispatcher:
         return handler.error_response(request, error)
 
 
-def _unsupported(handler: ApiHandler, header: RequestHeader) -> Reply:
+def _unsupported(handler: ApiHandler, header: RequestHeader) -> EncodedResponse:
     if handler.unsupported is not None:
         return handler.unsupported(header)
     raise FrameError(
@@ -271,23 +282,25 @@ def _unsupported(handler: ApiHandler, header: RequestHeader) -> Reply:
     )
 
 
-def _encode(handler: ApiHandler, header: RequestHeader, response: Any) -> Reply | LongAnswer:
+def _encode(
+    handler: ApiHandler, header: RequestHeader, response: Any
+) -> EncodedResponse | SlicedResponse:
     if handler.encode is not None:
         reply: Any = handler.encode(header, response)
-        return LongAnswer(reply) if are_slices(reply) else reply
+        return SlicedResponse(reply) if are_slices(reply) else reply
     version, correlation_id = header.api_version, header.correlation_id
     try:
         return (encode_response(header.api_key, version, response, correlation_id, ITEMS_AT_ONCE),)
     except TooManyItemsError:
-        return LongAnswer(_encoded(version, correlation_id, response))
+        return SlicedResponse(_encoded(version, correlation_id, response))
 
 
-def _encoded(version: int, correlation_id: int, response: Any) -> Slices[Reply]:
+def _encoded(version: int, correlation_id: int, response: Any) -> Slices[EncodedResponse]:
     return ((yield from encode_response_in_slices(version, response, correlation_id)),)
 
 
-def _at_once(slices: Slices[Answer], connection: ServerConnection | None) -> Answer:
-    """The answer, if the slices end within ``UNITS_AT_ONCE``; otherwise a long answer."""
+def _at_once(slices: Slices[HandlerResult], connection: ServerConnection | None) -> HandlerResult:
+    """The response, if the slices end within ``UNITS_AT_ONCE``; otherwise a sliced response."""
     units = UNITS_AT_ONCE
     try:
         while units > 0:
@@ -296,9 +309,9 @@ def _at_once(slices: Slices[Answer], connection: ServerConnection | None) -> Ans
             if connection is not None:
                 connection.units_spent += spent
     except StopIteration as end:
-        answer: Answer = end.value
+        answer: HandlerResult = end.value
         return answer
-    return LongAnswer(slices)
+    return SlicedResponse(slices)
 
 
 def _with_error_response(handler: ApiHandler) -> ApiHandler:

@@ -1,13 +1,26 @@
-"""FindCoordinator (key 10) v0-6: there are no coordinators yet.
+"""FindCoordinator (key 10) v0-6: the broker that coordinates a group.
 
-Groups are answered with COORDINATOR_NOT_AVAILABLE, which clients retry.  Transactional ids are
-answered with an error that clients take as final.  The API is served because librdkafka sends lz4
-only to brokers that advertise it.
+Every node answers from its image: the coordinator is the leader of the group's partition of
+``__consumer_offsets``.  While the topic is missing, the first request has it created and waits for
+it, ``CREATION_WAIT_S`` at most.  A group without a live leader is answered with
+COORDINATOR_NOT_AVAILABLE, which clients retry.  An empty group id is a key like any other, as in
+Kafka.
+
+Transactional ids are answered with an error that clients take as final, because there is no
+transaction coordinator yet.  There is no share coordinator (INVALID_REQUEST, as in Kafka without
+one).  A key that is named several times is answered once.
 """
 
-from typing import Final
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata import BrokerImage, ClusterImage
+from sparklog.metadata.coordinators import find_coordinator
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.transactions import transactions_refused
 from sparklog.slices import Slices, in_slices
@@ -18,55 +31,135 @@ from sparklog.wire.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
+#: Creates an internal topic, or raises KafkaError or ConnectError.
+CreateInternalTopic: TypeAlias = Callable[[str], Awaitable[None]]
+
+#: How long a request waits for the topic that it had created.
+CREATION_WAIT_S: Final = 1.0
+#: The pause between two looks at the image.
+_LOOK_S: Final = 0.01
+_KEY_TYPE_GROUP: Final = 0
 _KEY_TYPE_TRANSACTION: Final = 1
-_NO_GROUPS: Final = KafkaError(
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    "consumer groups are not available yet; assign partitions instead",
-)
+_KEYS_FROM: Final = 4
 _NO_PORT: Final = -1
+#: What Kafka sends in place of an error message when there is no error, before v4.
+_NO_MESSAGE: Final = "NONE"
 #: Units of work for answering one key.
-_KEY_UNITS: Final = 3
+_KEY_UNITS: Final = 5
+
+logger = logging.getLogger(__name__)
 
 
-def handler() -> ApiHandler:
+def handler(
+    image: Callable[[], ClusterImage], create_internal_topic: CreateInternalTopic
+) -> ApiHandler:
+    groups = _Groups(image, create_internal_topic)
+
+    def handle(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        answer = partial(_answer, groups, context.version, request)
+        if request.key_type == _KEY_TYPE_GROUP and groups.topic_is_missing:
+            return _create_and_answer(groups, answer)
+        return answer()
+
     return ApiHandler(
         api_key=FindCoordinatorRequest.API_KEY,
         min_version=FindCoordinatorRequest.MIN_VERSION,
         max_version=FindCoordinatorRequest.MAX_VERSION,
         items_max=MANY_ITEMS,
-        handle=_handle,
+        handle=handle,
     )
 
 
-def _handle(
-    _context: RequestContext, request: FindCoordinatorRequest
+class _Groups:
+    """The coordinators of groups, and the creation of their topic."""
+
+    def __init__(self, image: Callable[[], ClusterImage], create: CreateInternalTopic) -> None:
+        self._image = image
+        self._create = create
+        self._creation: asyncio.Task[None] | None = None
+        #: Why the last creation has failed.
+        self._reason = "it is being created"
+
+    @property
+    def topic_is_missing(self) -> bool:
+        return self._image().topic(CONSUMER_OFFSETS) is None
+
+    def find(self, group_id: str) -> BrokerImage:
+        """The coordinator of a group.  Raises COORDINATOR_NOT_AVAILABLE."""
+        found = find_coordinator(self._image(), CONSUMER_OFFSETS, group_id)
+        if found is None:
+            why = f"is missing: {self._reason}" if self.topic_is_missing else "has no leader now"
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"the partition of {CONSUMER_OFFSETS} for group {group_id!r} {why}",
+            )
+        return found
+
+    async def create_topic(self) -> None:
+        """Have the topic created and wait until the image has it, but not for long.
+
+        All requests of a node share one creation.
+        """
+        if self._creation is None or self._creation.done():
+            self._creation = asyncio.get_running_loop().create_task(self._create_topic())
+        await asyncio.wait([self._creation], timeout=CREATION_WAIT_S)
+
+    async def _create_topic(self) -> None:
+        try:
+            await self._create(CONSUMER_OFFSETS)
+        except Exception as error:  # a request that is repeated asks for the topic again
+            if not isinstance(error, KafkaError) or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                logger.warning("%s was not created: %s", CONSUMER_OFFSETS, error)
+                self._reason = str(error)
+                return
+        deadline_s = asyncio.get_running_loop().time() + CREATION_WAIT_S
+        while self.topic_is_missing and asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(_LOOK_S)
+
+
+async def _create_and_answer(
+    groups: _Groups, answer: Callable[[], Slices[FindCoordinatorResponse]]
 ) -> Slices[FindCoordinatorResponse]:
-    """A key that is named several times is answered once."""
+    await groups.create_topic()
+    return answer()
 
-    def answer(key: str) -> Coordinator:
-        return _no_coordinator(key, _refusal(request.key_type, key))
 
-    single = _refusal(request.key_type, request.key)
-    keys = dict.fromkeys(request.coordinator_keys)
-    coordinators = yield from in_slices(answer, keys, _KEY_UNITS)
+def _answer(
+    groups: _Groups, version: int, request: FindCoordinatorRequest
+) -> Slices[FindCoordinatorResponse]:
+    def find(key: str) -> Coordinator:
+        try:
+            broker = _find(groups, request.key_type, key)
+        except KafkaError as error:
+            return Coordinator(
+                key=key,
+                node_id=NO_NODE,
+                port=_NO_PORT,
+                error_code=error.code,
+                error_message=error.message,
+            )
+        return Coordinator(
+            key=key, node_id=broker.broker_id, host=broker.host, port=broker.port, error_message=""
+        )
+
+    if version >= _KEYS_FROM:
+        keys = dict.fromkeys(request.coordinator_keys)
+        coordinators = yield from in_slices(find, keys, _KEY_UNITS)
+        return FindCoordinatorResponse(coordinators=tuple(coordinators))
+    found = find(request.key)
     return FindCoordinatorResponse(
-        error_code=single.code,
-        error_message=single.message,
-        node_id=NO_NODE,
-        port=_NO_PORT,
-        coordinators=tuple(coordinators),
+        error_code=found.error_code,
+        error_message=found.error_message or _NO_MESSAGE,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
 
 
-def _refusal(key_type: int, key: str) -> KafkaError:
-    return transactions_refused(key) if key_type == _KEY_TYPE_TRANSACTION else _NO_GROUPS
-
-
-def _no_coordinator(key: str, refusal: KafkaError) -> Coordinator:
-    return Coordinator(
-        key=key,
-        node_id=NO_NODE,
-        port=_NO_PORT,
-        error_code=refusal.code,
-        error_message=refusal.message,
-    )
+def _find(groups: _Groups, key_type: int, key: str) -> BrokerImage:
+    """The coordinator of a key.  Raises KafkaError."""
+    if key_type == _KEY_TYPE_TRANSACTION:
+        raise transactions_refused(key)
+    if key_type != _KEY_TYPE_GROUP:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
+    return groups.find(key)

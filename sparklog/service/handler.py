@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sparklog.errors import KafkaError
 from sparklog.slices import Slices
-from sparklog.transport import Answer, Reply, ServerConnection
+from sparklog.transport import EncodedResponse, HandlerResult, ServerConnection
 from sparklog.wire.protocol.codec import MAX_REQUEST_ITEMS, RequestHeader
 
 #: Most items of a request that names no topics.  Kafka's have none; newer clients may add fields.
@@ -56,10 +56,12 @@ class RequestContext(NamedTuple):
 
 
 #: A response, or an awaitable of one, or slices that end with one of these, or None for requests
-#: without an answer (Produce with acks=0).  A future costs less than a coroutine: it needs no task.
+#: without a response (Produce with acks=0).  A future needs no task, so it costs less than a
+#: coroutine.
 Handled: TypeAlias = Any | Awaitable[Any] | None
-#: Makes the answer from a request's header, the part that ``error_response`` needs, and the result.
-AnswerWith: TypeAlias = Callable[[RequestHeader, Any, Handled], Answer]
+#: Makes the response from the header of a request, the part that ``error_response`` needs, and the
+#: result.
+EncodeResult: TypeAlias = Callable[[RequestHeader, Any, Handled], HandlerResult]
 
 
 class Repeats(Protocol):
@@ -74,17 +76,17 @@ class Repeats(Protocol):
         context: RequestContext,
         frame: memoryview,
         frames: deque[memoryview],
-        answer: AnswerWith,
-    ) -> Sequence[Answer] | None:
+        answer: EncodeResult,
+    ) -> Sequence[HandlerResult] | None:
         """Handle a request that repeats an earlier one.
 
         Args:
             frame: the request.
             frames: the requests after it; those that are handled as well are removed from the left.
-            answer: makes the answer to one request.
+            answer: makes the response to one request.
 
         Returns:
-            The answers to the handled requests, the same as after decoding them; None if the
+            The responses to the handled requests, the same as after decoding them; None if the
             request repeats no earlier one, and has to be decoded.
         """
 
@@ -103,12 +105,12 @@ class ApiHandler:
             valid only during that call, or until its slices have ended.  Raises ``KafkaError`` to
             refuse the request.
         repeats: handles repeated requests before they are decoded.
-        mend_body: returns the bytes to decode in place of the received ones.
+        rewrite_body: returns the bytes to decode in place of the received ones.
         encode: replaces the generic encoder.
-        error_response: makes the response for a refusal, or None for no answer.  It may be left out
-            if the response has an ``error_code`` of its own.
-        keep: returns the part of a request that ``error_response`` needs if the answer comes later.
-            Without it, a waiting answer holds the receive buffer of its request.
+        error_response: makes the response for a refusal, or None for no response.  It may be left
+            out if the response has an ``error_code`` of its own.
+        keep: returns the part of a request that ``error_response`` needs if the response comes
+            later.  Without it, a waiting response holds the receive buffer of its request.
         unsupported: answers versions outside the range.  Without it the connection is closed, as in
             Kafka.
         advertised_min: a lower version to advertise than is served.
@@ -122,11 +124,11 @@ class ApiHandler:
     items_max: int = FEW_ITEMS
     handle: Callable[[RequestContext, Any], Handled]
     repeats: Repeats | None = None
-    mend_body: Callable[[RequestHeader, memoryview], bytes | memoryview] | None = None
-    encode: Callable[[RequestHeader, Any], Reply | Slices[Reply]] | None = None
+    rewrite_body: Callable[[RequestHeader, memoryview], bytes | memoryview] | None = None
+    encode: Callable[[RequestHeader, Any], EncodedResponse | Slices[EncodedResponse]] | None = None
     error_response: Callable[[Any, KafkaError], Any | Slices[Any]] | None = None
     keep: Callable[[Any], Any] | None = None
-    unsupported: Callable[[RequestHeader], Reply] | None = None
+    unsupported: Callable[[RequestHeader], EncodedResponse] | None = None
     advertise: bool = True
     advertised_min: int | None = None
     members_only: bool = False

@@ -32,7 +32,9 @@ from sparklog.wire.protocol.messages.metadata import (
 #: Creates a topic with the cluster's defaults, or raises KafkaError.
 CreateTopic = Callable[[str], Awaitable[None]]
 #: Makes the response from the present image; topics that could not be created have an error.
-Answer = Callable[[RequestContext, MetadataRequest, dict[str, ErrorCode]], Slices[MetadataResponse]]
+MakeResponse = Callable[
+    [RequestContext, MetadataRequest, dict[str, ErrorCode]], Slices[MetadataResponse]
+]
 
 #: All bits of ``AclOperation`` that apply to a topic, or to the cluster.
 TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -81,12 +83,12 @@ def handler(
         max_version=MetadataRequest.MAX_VERSION,
         items_max=MANY_ITEMS,
         handle=handle,
-        mend_body=_mend_body,
+        rewrite_body=_rewrite_body,
         error_response=_error_response,
     )
 
 
-def _mend_body(header: RequestHeader, body: memoryview) -> bytes | memoryview:
+def _rewrite_body(header: RequestHeader, body: memoryview) -> bytes | memoryview:
     """Repair librdkafka's request for all topics in flexible versions.
 
     librdkafka reserves four bytes for the number of topics and writes one byte for the null array,
@@ -98,14 +100,14 @@ def _mend_body(header: RequestHeader, body: memoryview) -> bytes | memoryview:
 
 
 async def _answer_later(
-    wait_ms: int, answer: Answer, context: RequestContext, request: MetadataRequest
+    wait_ms: int, answer: MakeResponse, context: RequestContext, request: MetadataRequest
 ) -> Slices[MetadataResponse]:
     await asyncio.sleep(wait_ms / 1000)
     return answer(context, request, {})
 
 
 async def _create_and_answer(
-    answer: Answer,
+    answer: MakeResponse,
     create_topic: CreateTopic,
     names: list[str],
     context: RequestContext,

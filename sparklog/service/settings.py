@@ -19,6 +19,8 @@ _OTHER_DESCRIPTORS: Final = 128
 #: While a socket is full, a duplicate of its descriptor is watched.
 _DESCRIPTORS_PER_CONNECTION: Final = 2
 _CONNECTIONS_MIN: Final = 16
+#: The percentage of all descriptors that log files may use.
+_LOG_FILES_PERCENT: Final = 40
 
 
 def server_limits(config: BrokerConfig, descriptors: int) -> ServerLimits:
@@ -30,7 +32,7 @@ def server_limits(config: BrokerConfig, descriptors: int) -> ServerLimits:
     Args:
         descriptors: the number of descriptors that the process may have open.
     """
-    left = descriptors - config.log_open_files_max - _OTHER_DESCRIPTORS
+    left = descriptors - open_files_max(config, descriptors) - _OTHER_DESCRIPTORS
     affordable = max(left // _DESCRIPTORS_PER_CONNECTION, _CONNECTIONS_MIN)
     return ServerLimits(
         frame_bytes_max=config.socket_request_max_bytes,
@@ -43,6 +45,15 @@ def server_limits(config: BrokerConfig, descriptors: int) -> ServerLimits:
         connections_max_by_address=config.connections_max_by_address,
         idle_ms_max=config.connections_max_idle_ms,
     )
+
+
+def open_files_max(config: BrokerConfig, descriptors: int) -> int:
+    """The number of log files and index maps that a broker may have open at once.
+
+    Args:
+        descriptors: the number of descriptors that the process may have open.
+    """
+    return min(config.log_open_files_max, descriptors * _LOG_FILES_PERCENT // 100)
 
 
 def changed_config(start: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:

@@ -7,25 +7,25 @@ frame means.
 
 from sparklog.transport.client import ClientConnection, connect
 from sparklog.transport.limits import ServerLimits
-from sparklog.transport.pending_response import LongAnswer, Parked, PendingResponse
-from sparklog.transport.send_queue import Reply, reply_size
+from sparklog.transport.pending_response import ParkedResponse, PendingResponse, SlicedResponse
+from sparklog.transport.send_queue import EncodedResponse, encoded_size
 from sparklog.transport.server import Server, serve
-from sparklog.transport.server_connection import Answer, Handler, ServerConnection
+from sparklog.transport.server_connection import Handler, HandlerResult, ServerConnection
 from sparklog.transport.wire import Buffer
 
 __all__ = [
-    "Answer",
     "Buffer",
     "ClientConnection",
+    "EncodedResponse",
     "Handler",
-    "LongAnswer",
-    "Parked",
+    "HandlerResult",
+    "ParkedResponse",
     "PendingResponse",
-    "Reply",
     "Server",
     "ServerConnection",
     "ServerLimits",
+    "SlicedResponse",
     "connect",
-    "reply_size",
+    "encoded_size",
     "serve",
 ]

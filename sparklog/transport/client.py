@@ -17,7 +17,7 @@ from sparklog.types import Endpoint
 from sparklog.wire.framing.owned_frames import OwnedFrameDecoder
 
 #: Called with the memory of a response, or with the error in its place; must not raise.
-OnAnswer: TypeAlias = Callable[[memoryview | ConnectError], None]
+OnResponse: TypeAlias = Callable[[memoryview | ConnectError], None]
 
 #: Requests in flight of one connection; further ones wait.
 IN_FLIGHT_MAX = 256
@@ -30,7 +30,7 @@ class ClientConnection(Channel):
         self._frames = OwnedFrameDecoder(frame_bytes_max)
         super().__init__(self._frames)
         self.endpoint = endpoint
-        self._waiting: deque[asyncio.Future[memoryview] | OnAnswer] = deque()
+        self._waiting: deque[asyncio.Future[memoryview] | OnResponse] = deque()
         self._blocked: deque[asyncio.Future[None]] = deque()
         self._error: str | None = None
         self._loss_callbacks: list[Callable[[], None]] = []
@@ -51,15 +51,15 @@ class ClientConnection(Channel):
         self._put(payload)
         return await answer
 
-    def ask(self, payload: Sequence[Buffer], on_answer: OnAnswer) -> None:
-        """Send one frame; ``on_answer`` is called with the response at receipt, or with the loss.
+    def ask(self, payload: Sequence[Buffer], on_response: OnResponse) -> None:
+        """Send one frame; ``on_response`` is called with the response at receipt, or with the loss.
 
         For few and small requests, because their number is not bounded.  Raises ConnectError when
         the connection is lost already.
         """
         if self.closed or self._out is None:
             raise self._lost()
-        self._waiting.append(on_answer)
+        self._waiting.append(on_response)
         self._put(payload)
 
     async def send(self, payload: Sequence[Buffer]) -> None:
@@ -87,7 +87,7 @@ class ClientConnection(Channel):
         try:
             for frame in self._decoder.buffer_updated(nbytes):
                 if not self._waiting:
-                    raise FrameError("an answer that nobody asked for")
+                    raise FrameError("a response that nobody asked for")
                 answer = self._waiting.popleft()
                 if not isinstance(answer, asyncio.Future):
                     answer(frame)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.slices import Slices
-from sparklog.transport.send_queue import Reply
+from sparklog.transport.send_queue import EncodedResponse
 
 
 @dataclass(frozen=True, slots=True)
-class LongAnswer:
+class SlicedResponse:
     """A response that is made in slices, in turn with everything else that a server does.
 
     The slices end with a response, and the connection handles no further request until then.  The
@@ -26,14 +26,14 @@ class LongAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class ParkedResponse:
     """A response that is made when ``awaitable`` ends.
 
     ``finish`` is called with the finished future of ``awaitable``; it must not raise.
     """
 
     awaitable: Awaitable[Any]
-    finish: "Callable[[asyncio.Future[Any]], Reply | LongAnswer | None]"
+    finish: "Callable[[asyncio.Future[Any]], EncodedResponse | SlicedResponse | None]"
 
 
 class PendingResponse:
@@ -45,7 +45,7 @@ class PendingResponse:
 
     __slots__ = ("completed", "future", "on_completed", "reply")
 
-    def __init__(self, reply: Reply | None = None, *, completed: bool = False) -> None:
+    def __init__(self, reply: EncodedResponse | None = None, *, completed: bool = False) -> None:
         self.reply = reply
         self.completed = completed
         #: The future that completes the response: asyncio itself keeps only a weak reference.
@@ -53,9 +53,9 @@ class PendingResponse:
         #: Set by the response queue of the connection.
         self.on_completed: Callable[[PendingResponse], None] | None = None
 
-    def complete(self, reply: Reply | None) -> None:
+    def complete(self, reply: EncodedResponse | None) -> None:
         """Complete the response; None sends nothing."""
-        assert not self.completed, "an answer is given once"
+        assert not self.completed, "a response is given once"
         self.reply, self.completed = reply, True
         if self.on_completed is not None:
             self.on_completed(self)

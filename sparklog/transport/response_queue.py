@@ -9,7 +9,13 @@ from collections import deque
 from collections.abc import Callable
 
 from sparklog.transport.pending_response import PendingResponse
-from sparklog.transport.send_queue import Reply, SendQueue, region_bytes, release_all, reply_size
+from sparklog.transport.send_queue import (
+    EncodedResponse,
+    SendQueue,
+    encoded_size,
+    region_bytes,
+    release_all,
+)
 
 
 class ResponseQueue:
@@ -51,7 +57,7 @@ class ResponseQueue:
         elif response.reply is not None:
             self.put(response.reply)
 
-    def put(self, reply: Reply) -> None:
+    def put(self, reply: EncodedResponse) -> None:
         """Add the bytes of the response to the next request."""
         if self.closed:
             release_all(reply)
@@ -68,7 +74,7 @@ class ResponseQueue:
         while pending and pending[0].completed:
             reply = pending.popleft().reply
             if reply is not None:
-                self.held_bytes -= reply_size(reply)
+                self.held_bytes -= encoded_size(reply)
                 self.held_region_bytes -= region_bytes(reply)
                 out.put(reply)
 
@@ -94,8 +100,8 @@ class ResponseQueue:
             self.ready_planned = True
             self._loop.call_soon(self._on_ready)
 
-    def _hold(self, reply: Reply) -> None:
-        self.held_bytes += reply_size(reply)
+    def _hold(self, reply: EncodedResponse) -> None:
+        self.held_bytes += encoded_size(reply)
         self.held_region_bytes += region_bytes(reply)
 
 

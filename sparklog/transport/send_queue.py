@@ -16,7 +16,7 @@ from sparklog.storage_backends.base import Region
 from sparklog.transport.wire import Buffer, Wire
 
 #: One response without its length: buffers and file regions in the order of sending.
-Reply: TypeAlias = Sequence[Buffer | Region]
+EncodedResponse: TypeAlias = Sequence[Buffer | Region]
 
 #: Bytes that one connection may send before other connections have a turn.
 TURN_BYTES_MAX = 4 * 1024 * 1024
@@ -49,14 +49,14 @@ class SendQueue:
         self._on_writable = on_writable
         self._on_error = on_error
 
-    def put(self, reply: Reply) -> None:
+    def put(self, reply: EncodedResponse) -> None:
         """Queue one frame behind its length."""
         if len(reply) == 1 and type(reply[0]) is bytes and len(reply[0]) <= _SMALL_BYTES:
             frame = len(reply[0]).to_bytes(4, "big") + reply[0]
             self._items.append(frame)
             self.unsent += len(frame)
             return
-        size = reply_size(reply)
+        size = encoded_size(reply)
         self._items.append(size.to_bytes(4, "big"))
         for item in reply:
             if size_of(item):
@@ -148,12 +148,12 @@ class SendQueue:
             self._watched = True
 
 
-def reply_size(reply: Iterable[Buffer | Region]) -> int:
+def encoded_size(reply: Iterable[Buffer | Region]) -> int:
     """Bytes of a response, without its length."""
     return sum([size_of(item) for item in reply])
 
 
-def region_bytes(reply: Reply) -> int:
+def region_bytes(reply: EncodedResponse) -> int:
     """Bytes of the file regions in a response."""
     if len(reply) == 1 and type(reply[0]) is bytes:
         return 0
@@ -169,7 +169,7 @@ def _release(item: Buffer | Region) -> None:
         item.release()
 
 
-def release_all(reply: Reply | None) -> None:
+def release_all(reply: EncodedResponse | None) -> None:
     for item in reply or ():
         _release(item)
 

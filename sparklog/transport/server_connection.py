@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sparklog.errors import DecodeError, FrameError
 from sparklog.transport.channel import Channel
 from sparklog.transport.connection_memory import ConnectionMemory
-from sparklog.transport.pending_response import LongAnswer, Parked, PendingResponse
+from sparklog.transport.pending_response import ParkedResponse, PendingResponse, SlicedResponse
 from sparklog.transport.queued_requests import FREE_BYTES
 from sparklog.transport.response_queue import ResponseQueue
-from sparklog.transport.send_queue import Reply
+from sparklog.transport.send_queue import EncodedResponse
 from sparklog.transport.slice_scheduler import TURN_UNITS, Work
 from sparklog.wire.framing.frames import FrameDecoder
 
@@ -34,10 +34,12 @@ logger = logging.getLogger(__name__)
 PARKED_REPLIES_MAX = 512
 
 #: The result of handling one request; None sends no response.
-Answer: TypeAlias = "Reply | LongAnswer | Parked | PendingResponse | None"
+HandlerResult: TypeAlias = (
+    "EncodedResponse | SlicedResponse | ParkedResponse | PendingResponse | None"
+)
 #: Called at receipt with frames that arrived together.  A handler takes one or more frames off the
 #: left and returns as many answers.  The frames are valid only during the call.
-Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]"
+Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[HandlerResult]]"
 
 
 class ServerConnection(Channel):
@@ -168,7 +170,7 @@ class ServerConnection(Channel):
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
         self._server.forget(self)
-        self._let_go()
+        self._release_memory()
         callbacks, self._close_callbacks = self._close_callbacks, []
         self._eof_callbacks.clear()
         for callback in callbacks:
@@ -177,9 +179,9 @@ class ServerConnection(Channel):
 
     def abort(self) -> None:
         super().abort()
-        self._let_go()
+        self._release_memory()
 
-    def _let_go(self) -> None:
+    def _release_memory(self) -> None:
         """Release the memory of requests and responses."""
         self._responses.close()
         self._frames.clear()
@@ -267,19 +269,19 @@ class ServerConnection(Channel):
                 return True
         return False
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: HandlerResult) -> None:
         if isinstance(answer, PendingResponse):
             self._responses.add(answer)
-        elif isinstance(answer, Parked):
+        elif isinstance(answer, ParkedResponse):
             self._park(answer)
-        elif isinstance(answer, LongAnswer):
+        elif isinstance(answer, SlicedResponse):
             self._begin(answer)
         elif answer is not None:
             self._responses.put(answer)
 
-    def _begin(self, answer: LongAnswer) -> None:
-        """Make an answer in slices; the next request is handled when this work has ended."""
-        assert self._work is None, "a long answer is the last one of a call"
+    def _begin(self, answer: SlicedResponse) -> None:
+        """Make a response in slices; the next request is handled when this work has ended."""
+        assert self._work is None, "a sliced response is the last one of a call"
         self._work = self._server.scheduler.add(answer.slices, self._worked, member=self.member)
         self._memory.work(answer.request_bytes)
 
@@ -313,7 +315,7 @@ class ServerConnection(Channel):
 
     # responses out
 
-    def _park(self, parked: Parked) -> None:
+    def _park(self, parked: ParkedResponse) -> None:
         response = PendingResponse()
         self._responses.add(response)
         response.future = future = asyncio.ensure_future(parked.awaitable)
@@ -325,7 +327,7 @@ class ServerConnection(Channel):
     def _unpark(
         self,
         response: PendingResponse,
-        finish: "Callable[[asyncio.Future[Any]], Reply | LongAnswer | None]",
+        finish: "Callable[[asyncio.Future[Any]], EncodedResponse | SlicedResponse | None]",
         future: "asyncio.Future[Any]",
     ) -> None:
         try:
@@ -334,7 +336,7 @@ class ServerConnection(Channel):
             self._fail(error)
             return
         response.future = None
-        if not isinstance(reply, LongAnswer):
+        if not isinstance(reply, SlicedResponse):
             response.complete(reply)
         elif not self.closed:
             finished = partial(self._finished, response)

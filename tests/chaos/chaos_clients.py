@@ -42,7 +42,7 @@ LOOK_SECONDS = 0.2
 LIST_SECONDS_MAX = 5.0
 _CONSUMED_AT_ONCE = 500
 #: What a client keeps saying while a broker is away.
-_PASSING = frozenset(
+PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
@@ -76,7 +76,7 @@ class Load:
         }
 
     def _client_error(self, name: str, error: KafkaError) -> None:
-        if error.code() not in _PASSING:
+        if error.code() not in PASSING:
             self.complaints.append(f"{name}: {error}")
 
 
@@ -87,7 +87,12 @@ def produce(load: Load, name: str, chance: random.Random, settings: Mapping[str,
     """Bursts of small records, until the run is over and all of them have an outcome."""
     idempotent = bool(settings.get("enable.idempotence"))
     acks = settings.get("acks", ACKS_ALL)
-    defaults = {"linger.ms": 2, "retry.backoff.ms": 20, "message.timeout.ms": DELIVERY_MS_MAX}
+    defaults = {
+        "linger.ms": 2,
+        "retry.backoff.ms": 20,
+        "message.timeout.ms": DELIVERY_MS_MAX,
+        "batch.size": 100_000,  # what an outage piles up has to fit into a segment
+    }
     producer = Producer({**load.client_settings(name), **defaults, **settings})
     sent = 0
     while not load.over.is_set():
@@ -202,7 +207,7 @@ class Reading:
         for message in messages:
             error, topic, number = message.error(), message.topic(), message.partition()
             if error is not None:
-                if error.code() not in _PASSING:
+                if error.code() not in PASSING:
                     where = f"{topic}-{number} at {message.offset()}"
                     self.load.complaints.append(f"{self.name}: {where}: {error}")
                 continue
@@ -248,9 +253,9 @@ CLIENTS: Mapping[str, Callable[[Load, str, random.Random], None]] = {
 }
 
 
-def run_client(load: Load, name: str, seed: int) -> None:
-    """One of them, until the run is over; what it breaks with is a complaint."""
+def run_client(load: Load, name: str, client: Callable[[], None]) -> None:
+    """A client until the run is over; what it breaks with is a complaint."""
     try:
-        CLIENTS[name](load, name, random.Random(f"{seed}/{name}"))
+        client()
     except Exception as error:
         load.complaints.append(f"{name} ended: {error!r}")

@@ -1,5 +1,8 @@
 """``make chaos MINUTES=N``: a real cluster, clients that are not ours, and kills every few seconds.
 
+Producers and readers, the members of consumer groups and a compacted topic are the load; brokers,
+control plane, cleaners and members die or stand still, and one broker is added.
+
 Owns: the order of a run, its verdict and its minimums.  Must not know what a client does or how a
 process dies.  The seed chooses the faults; when they strike is the machine's doing, so a run that
 fails is told by its history, not repeated by its seed.  History and checkers are the simulation's,
@@ -15,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,10 +26,26 @@ from pathlib import Path
 
 from sparklog.cluster import Cluster, start, start_processes
 from sparklog.session import create_session
+from tests.chaos import offsets_forward
+from tests.chaos.added_broker import AddedBroker, missing_replicas
 from tests.chaos.chaos_clients import CLIENTS, Load, probe, run_client
 from tests.chaos.cluster_processes import ClusterProcesses
+from tests.chaos.group_members import Groups
+from tests.chaos.group_watch import drain, read_offsets
 from tests.chaos.journal_watch import JournalWatch
-from tests.chaos.remains import folders_of, read_logs, replicas_of
+from tests.chaos.keyed_clients import (
+    CONFIGS,
+    KEYED,
+    KEYED_PARTITIONS,
+    KeyedLoad,
+    read_keys,
+    read_passage,
+    replicas_on,
+    write_keys,
+)
+from tests.chaos.keyed_story import as_passage
+from tests.chaos.keyed_story import verdict as keyed_verdict
+from tests.chaos.remains import partition_dirs_of, read_logs, replicas_of
 from tests.chaos.shared_history import SharedHistory
 from tests.chaos.status_watch import StatusWatch, totals
 from tests.chaos.troubles import Troubles
@@ -46,11 +65,11 @@ from tests.simulation.final_state import FinalState, JournalCommit
 BROKERS = 3
 PARTITIONS = 4
 TOPICS = {
-    "plain": {"min.insync.replicas": "2"},
-    "small": {"min.insync.replicas": "2", "segment.bytes": "200000"},
+    "plain": (PARTITIONS, {"min.insync.replicas": "2"}),
+    "small": (PARTITIONS, {"min.insync.replicas": "2", "segment.bytes": "200000"}),
 }
-#: Executors of one core each: one broker on each of three, and a core for queries.
-MASTER = "local-cluster[4,1,1024]"
+#: Executors of one core each: one broker on each of three and of the added one, a core for queries.
+MASTER = "local-cluster[5,1,1024]"
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "broker.heartbeat.interval.ms": "500",
@@ -59,19 +78,43 @@ SETTINGS = {
     "broker.replacement.delay.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "3000",
     "leader.imbalance.check.interval.seconds": "20",
+    "log.cleaner.backoff.ms": "6000",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.segment.bytes": "100000",
 }
 UNCLEAN_RECOVERY_MS = 30_000
 #: What ten minutes must have exercised, and a shorter run its share of.
-MINIMUMS = {"leader_changes": 20, "truncations": 10, "isr_shrinks": 5}
+MINIMUMS = {
+    "leader_changes": 20,
+    "truncations": 10,
+    "isr_shrinks": 5,
+    "assignments": 50,
+    "commits_acked": 150,
+    "offsets_read": 50,
+    "logs cleaned": 30,
+    "steady_passages": 20,
+    "members killed": 10,
+    "cleaners killed": 2,
+}
 MINIMUMS_OF_MINUTES = 10
 #: Chance decides whether two minutes see any (0 to 23 were seen), so a shorter run need not.
 ONLY_IN_LONG_RUNS = frozenset({"truncations"})
 MINUTES_IN_TESTS = 2
 #: Counters of brokers, by the names that a run gives them.
-COUNTED = {"truncations": "truncations", "torn bytes recovered from": "bytes_truncated"}
+COUNTED = {
+    "truncations": "truncations",
+    "torn bytes recovered from": "bytes_truncated",
+    "logs cleaned": "logs_cleaned",
+    "cleanings failed": "cleanings_failed",
+}
 #: After the troubles everything works again within so long.
 HEAL_SECONDS_MAX = 120.0
+#: The cluster has grown within so long; Spark may have to start an executor again for it.
+GROW_SECONDS_MAX = 200.0
+#: Readings of committed offsets in a run; the checker compares each of them with all commits.
+OFFSET_READS_MAX = 150
 LOOK_S = 0.05
+LINE_MAX, LINES_MAX = 400, 40
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -100,31 +143,54 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
     history.record(ClusterBegun(unclean_recovery_ms=UNCLEAN_RECOVERY_MS))
     journal = JournalWatch(data_dir / "journal", partial(_committed, history))
     with _cluster(data_dir, in_spark) as cluster, _watching(journal), _status(cluster) as status:
-        logs = _create_topics(cluster, journal, history)
+        keyed_topic = {KEYED: (KEYED_PARTITIONS, CONFIGS)}
+        logs = _create_topics(cluster, journal, history, TOPICS)
+        _create_topics(cluster, journal, history, keyed_topic)
         load = Load(bootstrap=cluster.bootstrap_servers, logs=logs, history=history)
+        keyed = KeyedLoad(load=load, journal=journal)
+        groups = Groups(load, journal, _chance(seed, "groups"))
+        say = partial(_say, history.now_ms, history)
         troubles = Troubles(
             processes=ClusterProcesses(data_dir),
             journal=journal,
             history=history,
-            chance=random.Random(f"{seed}/troubles"),
+            chance=_chance(seed, "troubles"),
             over=threading.Event(),
             trash=folder / "trash",
-            say=partial(_say, history.now_ms, history),
+            say=say,
         )
-        _play(load, troubles, minutes, seed)
-        _heal(journal, load)
+        added = AddedBroker(cluster=cluster, brokers=BROKERS + 1, over=troubles.over, say=say)
+        with groups.running():
+            _play(load, keyed, groups, troubles, added, minutes, seed)
+            say("all clients have ended, except for the groups")
+            found = _heal(cluster, journal, load)
+            say("every partition works, with all its replicas")
+            drain(load, groups.names)
+            say("the groups have read everything")
+        for partition in range(KEYED_PARTITIONS):
+            read_passage(keyed, partition)
         final_logs = read_logs(cluster.bootstrap_servers, logs)
         status.look()
+    say("the cluster has stopped")
     journal.catch_up()
     final = FinalState(
         logs=final_logs,
         replicas=tuple(replicas_of(data_dir, final_logs)),
         journal=tuple(journal.commits),
-        folders=folders_of(data_dir),
+        partition_dirs=partition_dirs_of(data_dir),
     )
     counters = journal.counters + troubles.counters + load.counters + totals(status, COUNTED)
-    found = [*violations(history, final), *(f"clients: {text}" for text in load.complaints)]
+    found += violations(history, final)
+    found += [f"offsets_forward: {text}" for text in offsets_forward.check(history, final)]
+    found += [f"compaction: {text}" for text in _keyed_findings(keyed, data_dir)]
+    found += [f"clients: {text}" for text in load.complaints]
     return Verdict(found=found, counters=counters)
+
+
+def _keyed_findings(keyed: KeyedLoad, data_dir: Path) -> list[str]:
+    replicas = tuple(replicas_on(data_dir))
+    passages = [*keyed.passages, *(as_passage(replica, keyed.now_ms) for replica in replicas)]
+    return keyed_verdict(keyed.writes, passages, replicas)
 
 
 def _say(began_ms: int, history: SharedHistory, text: str) -> None:
@@ -173,48 +239,84 @@ def _committed(history: SharedHistory, commit: JournalCommit) -> None:
     history.record(Committed(number=commit.number, records=commit.records))
 
 
-def _create_topics(cluster: Cluster, journal: JournalWatch, history: SharedHistory) -> list[LogId]:
+def _create_topics(
+    cluster: Cluster,
+    journal: JournalWatch,
+    history: SharedHistory,
+    topics: Mapping[str, tuple[int, Mapping[str, str]]],
+) -> list[LogId]:
+    """Topics by name, with their partitions and configs."""
     logs: list[LogId] = []
-    for name, configs in TOPICS.items():
+    for name, (partitions, configs) in topics.items():
         op = history.new_op()
         history.record(
             TopicCreateInvoked(
-                op=op, topic=name, configs=tuple(configs.items()), partitions=PARTITIONS
+                op=op, topic=name, configs=tuple(configs.items()), partitions=partitions
             )
         )
-        cluster.create_topic(name, PARTITIONS, replication_factor=BROKERS, configs=configs)
+        cluster.create_topic(name, partitions, replication_factor=BROKERS, configs=configs)
         topic = journal.catch_up().topics[name]
-        leaders = tuple(topic.partitions[number].leader for number in range(PARTITIONS))
+        leaders = tuple(topic.partitions[number].leader for number in range(partitions))
         history.record(TopicCreated(op=op, topic=name, topic_id=topic.topic_id, leaders=leaders))
-        logs += [LogId(name, topic.topic_id, number) for number in range(PARTITIONS)]
+        logs += [LogId(name, topic.topic_id, number) for number in range(partitions)]
     return logs
 
 
-def _play(load: Load, troubles: Troubles, minutes: float, seed: int) -> None:
+def _play(
+    load: Load,
+    keyed: KeyedLoad,
+    groups: Groups,
+    troubles: Troubles,
+    added: AddedBroker,
+    minutes: float,
+    seed: int,
+) -> None:
     """Clients and troubles for so long; returns when all of them have ended."""
-    clients = [
-        threading.Thread(target=run_client, args=(load, name, seed), name=name) for name in CLIENTS
+    reads_s = max(1.0, 60 * minutes / OFFSET_READS_MAX)
+    clients: dict[str, Callable[[], None]] = {
+        **{name: partial(CLIENTS[name], load, name, _chance(seed, name)) for name in CLIENTS},
+        "offsets": partial(read_offsets, load, groups.names, reads_s),
+        "keyed-producer": partial(write_keys, keyed, _chance(seed, "keyed-producer")),
+        "keyed-reader": partial(read_keys, keyed),
+    }
+    client_threads = [
+        threading.Thread(target=run_client, args=(load, name, client), name=name)
+        for name, client in clients.items()
     ]
-    trouble = threading.Thread(target=troubles.run, name="troubles")
-    for thread in (*clients, trouble):
+    trouble_threads = [
+        threading.Thread(target=troubles.run, name="troubles"),
+        threading.Thread(target=groups.run_troubles, args=(troubles.over,), name="members"),
+    ]
+    growth = threading.Thread(
+        target=added.run, args=(_chance(seed, "growth"), 60 * minutes), name="growth", daemon=True
+    )
+    for thread in (*client_threads, *trouble_threads, growth):
         thread.start()
     try:
         troubles.over.wait(60 * minutes)
     finally:
         troubles.over.set()
-        trouble.join()
-        load.over.set()
-        for thread in clients:
+        for thread in trouble_threads:
             thread.join()
+        load.over.set()
+        for thread in client_threads:
+            thread.join()
+    growth.join(GROW_SECONDS_MAX)
+    if not added.grown.is_set():
+        load.complaints.append(f"the cluster has not grown: {added.failures[-1:]}")
 
 
-def _heal(journal: JournalWatch, load: Load) -> None:
-    """Wait until all is well, and try every partition."""
+def _chance(seed: int, name: str) -> random.Random:
+    return random.Random(f"{seed}/{name}")
+
+
+def _heal(cluster: Cluster, journal: JournalWatch, load: Load) -> list[str]:
+    """Wait until all is well, and try every partition.  Returns what is wrong with the brokers."""
     history, began = load.history, load.history.now_ms
     history.record(Healed())
-    end = time.monotonic() + HEAL_SECONDS_MAX
-    while not journal.is_whole() and time.monotonic() < end:
-        time.sleep(LOOK_S)
+    _await_whole(journal)
+    cluster.rebalance(progress=False)
+    _await_whole(journal)
     image = journal.catch_up()
     for log in load.logs:
         state = image.topics[log.topic].partitions[log.partition]
@@ -223,6 +325,13 @@ def _heal(journal: JournalWatch, load: Load) -> None:
         asked = history.now_ms
         error = probe(load, log)
         history.record(Probed(log=log, took_ms=history.now_ms - asked, error=error))
+    return [f"brokers: {text}" for text in missing_replicas(image, BROKERS + 1)]
+
+
+def _await_whole(journal: JournalWatch) -> None:
+    end = time.monotonic() + HEAL_SECONDS_MAX
+    while not journal.is_whole() and time.monotonic() < end:
+        time.sleep(LOOK_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -252,7 +361,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, number in sorted(verdict.counters.items()):
         print(f"{number:12,} {name}")
     print(f"seed {options.seed}, {time.monotonic() - began:.0f} s")
-    for line in [*verdict.found[:20], *verdict.neglected(options.minutes)]:
+    found = Counter(line[:LINE_MAX] for line in verdict.found)
+    for line, times in [*found.items()][:LINES_MAX]:
+        print(line if times == 1 else f"{line} ({times} times)")
+    for line in verdict.neglected(options.minutes):
         print(line)
     return 1 if verdict.found or verdict.neglected(options.minutes) else 0
 

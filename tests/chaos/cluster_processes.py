@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 BROKER, CONTROL_PLANE, EXECUTOR = "sparklog.executors", "sparklog.driver", "--executor-id"
+CLEANER = "sparklog.executors.cleaner"
 LOCK_FILE = ".lock"
 LOCK_SECONDS_MAX = 5.0
 
@@ -27,13 +28,13 @@ class ClusterProcesses:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
 
-    def folder(self, broker_id: int) -> Path:
+    def log_dir(self, broker_id: int) -> Path:
         return self._data_dir / f"broker-{broker_id}"
 
     def broker(self, broker_id: int) -> psutil.Process | None:
         """The broker that holds its directory; None while none does."""
         with suppress(OSError, ValueError, IndexError, psutil.Error):
-            pid = int((self.folder(broker_id) / LOCK_FILE).read_text().split()[0])
+            pid = int((self.log_dir(broker_id) / LOCK_FILE).read_text().split()[0])
             process = psutil.Process(pid)
             if BROKER in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
                 return process
@@ -62,6 +63,15 @@ class ClusterProcesses:
                     return child
         return None
 
+    def cleaner(self, broker_id: int) -> psutil.Process | None:
+        """The process that cleans a log of a broker; None while none does."""
+        broker = self.broker(broker_id)
+        with suppress(psutil.Error):
+            for child in broker.children() if broker is not None else ():
+                if CLEANER in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                    return child
+        return None
+
     def brokers_in(self, executor: psutil.Process, broker_ids: list[int]) -> list[int]:
         """Which of the brokers run in an executor."""
         return [id_ for id_ in broker_ids if self.executor(id_) == executor]
@@ -87,14 +97,14 @@ def stopped(process: psutil.Process) -> Iterator[None]:
 
 
 @contextmanager
-def nobody_in(folder: Path) -> Iterator[bool]:
+def nobody_in(log_dir: Path) -> Iterator[bool]:
     """Wait until nobody holds a broker's directory, and keep everybody out meanwhile.
 
     False when that takes too long, or there is no directory.  Its next broker waits for the lock;
     one whose directory is gone by then finds that out.
     """
     try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(log_dir / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         yield False
         return

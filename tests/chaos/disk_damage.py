@@ -44,27 +44,30 @@ class Place:
     position: int
 
 
-def cut_to_flushed(broker_folder: Path, chance: random.Random) -> dict[TopicPartition, int]:
+def cut_to_flushed(log_dir: Path, chance: random.Random) -> dict[TopicPartition, int]:
     """Cut every partition to a random place; the bytes that each lost."""
-    flushed = _recovery_points(broker_folder)
+    flushed = _recovery_points(log_dir)
     lost: dict[TopicPartition, int] = {}
-    for folder in sorted(broker_folder.iterdir()):
-        tp = parse_partition_dir(folder.name) if folder.is_dir() else None
+    for partition_dir in sorted(log_dir.iterdir()):
+        tp = parse_partition_dir(partition_dir.name) if partition_dir.is_dir() else None
         if tp is not None:
-            lost[tp] = cut_partition(folder, flushed.get(tp, 0), chance)
+            lost[tp] = cut_partition(partition_dir, flushed.get(tp, 0), chance)
     return lost
 
 
-def lose_folder(broker_folder: Path, trash: Path) -> None:
+def lose_log_dir(log_dir: Path, trash: Path) -> None:
     """The disk is gone at once: the broker's next start finds no directory."""
     trash.mkdir(parents=True, exist_ok=True)
-    broker_folder.rename(trash / f"{broker_folder.name}-{len(list(trash.iterdir()))}")
+    log_dir.rename(trash / f"{log_dir.name}-{len(list(trash.iterdir()))}")
 
 
-def cut_partition(folder: Path, recovery_point: int, chance: random.Random) -> int:
+def cut_partition(partition_dir: Path, recovery_point: int, chance: random.Random) -> int:
     """Cut one partition's log at or behind the recovery point; the bytes that it lost."""
-    sizes = {base: (folder / file_name(base, LOG_SUFFIX)).stat().st_size for base in _bases(folder)}
-    start = _place_of(folder, list(sizes), recovery_point)
+    sizes = {
+        base: (partition_dir / file_name(base, LOG_SUFFIX)).stat().st_size
+        for base in _bases(partition_dir)
+    }
+    start = _place_of(partition_dir, list(sizes), recovery_point)
     if start is None:
         return 0
     place = choose_cut(sizes, start, chance)
@@ -73,13 +76,13 @@ def cut_partition(folder: Path, recovery_point: int, chance: random.Random) -> i
     lost += sizes[place.segment] - place.position
     if not lost:
         return 0
-    _damage_derived(folder, recovery_point, place, chance)
+    _damage_derived(partition_dir, recovery_point, place, chance)
     for base in sizes:
         if base > place.segment:
             for suffix in SEGMENT_SUFFIXES:
-                (folder / file_name(base, suffix)).unlink(missing_ok=True)
+                (partition_dir / file_name(base, suffix)).unlink(missing_ok=True)
     _cut_file(
-        folder / file_name(place.segment, LOG_SUFFIX),
+        partition_dir / file_name(place.segment, LOG_SUFFIX),
         place.position,
         chance,
         is_last=place.segment == end,
@@ -100,11 +103,11 @@ def choose_cut(sizes: dict[int, int], start: Place, chance: random.Random) -> Pl
     raise AssertionError("more bytes to keep than there are")
 
 
-def _place_of(folder: Path, bases: Sequence[int], recovery_point: int) -> Place | None:
+def _place_of(partition_dir: Path, bases: Sequence[int], recovery_point: int) -> Place | None:
     """Where the first batch that was not flushed begins; None when there is none."""
     below = [base for base in bases if base <= recovery_point]
     for base in sorted(base for base in bases if base >= max(below, default=0)):
-        data = (folder / file_name(base, LOG_SUFFIX)).read_bytes()
+        data = (partition_dir / file_name(base, LOG_SUFFIX)).read_bytes()
         with suppress(KafkaError, DecodeError):  # damaged before, and not recovered since
             for header, position in iter_batches(data, partial_tail=True):
                 if header.base_offset >= recovery_point:
@@ -112,16 +115,16 @@ def _place_of(folder: Path, bases: Sequence[int], recovery_point: int) -> Place 
     return None
 
 
-def _damage_derived(folder: Path, flushed: int, place: Place, chance: random.Random) -> None:
+def _damage_derived(partition_dir: Path, flushed: int, place: Place, chance: random.Random) -> None:
     """Indexes from the cut segment on and snapshots behind the flush: as they are, cut or gone."""
     touched = [
-        folder / file_name(base, suffix)
-        for base in _bases(folder)
+        partition_dir / file_name(base, suffix)
+        for base in _bases(partition_dir)
         if base >= place.segment
         for suffix in _DERIVED
     ]
-    snapshots = offsets_with([path.name for path in folder.iterdir()], SNAPSHOT_SUFFIX)
-    touched += [folder / file_name(at, SNAPSHOT_SUFFIX) for at in snapshots if at > flushed]
+    snapshots = offsets_with([path.name for path in partition_dir.iterdir()], SNAPSHOT_SUFFIX)
+    touched += [partition_dir / file_name(at, SNAPSHOT_SUFFIX) for at in snapshots if at > flushed]
     for path in touched:
         what = chance.randrange(3)
         if what == 0:
@@ -144,12 +147,12 @@ def _cut_file(path: Path, position: int, chance: random.Random, *, is_last: bool
             file.write(chance.randbytes(min(size - position, _GARBAGE_BYTES_MAX)))
 
 
-def _bases(folder: Path) -> list[int]:
-    return offsets_with([path.name for path in folder.iterdir()], LOG_SUFFIX)
+def _bases(partition_dir: Path) -> list[int]:
+    return offsets_with([path.name for path in partition_dir.iterdir()], LOG_SUFFIX)
 
 
-def _recovery_points(broker_folder: Path) -> dict[TopicPartition, int]:
+def _recovery_points(log_dir: Path) -> dict[TopicPartition, int]:
     try:
-        return decode_offsets((broker_folder / RECOVERY_POINTS).read_bytes())
+        return decode_offsets((log_dir / RECOVERY_POINTS).read_bytes())
     except (FileNotFoundError, DecodeError):
         return {}

@@ -30,35 +30,37 @@ def read_logs(bootstrap: str, logs: Sequence[LogId]) -> dict[LogId, FinalLog]:
 def replicas_of(data_dir: Path, logs: Mapping[LogId, FinalLog]) -> Iterator[ReplicaSeen]:
     """What each broker's files hold, once all have stopped."""
     for log, state in logs.items():
-        for folder in sorted(data_dir.glob(f"broker-*/{log.topic}-{log.partition}")):
+        for partition_dir in sorted(data_dir.glob(f"broker-*/{log.topic}-{log.partition}")):
             yield ReplicaSeen(
-                broker=int(folder.parent.name.removeprefix("broker-")),
+                broker=int(partition_dir.parent.name.removeprefix("broker-")),
                 log=log,
                 leads=False,
-                leader_epoch=decode_epochs((folder / EPOCH_CHECKPOINT).read_bytes())[-1].epoch,
+                leader_epoch=decode_epochs((partition_dir / EPOCH_CHECKPOINT).read_bytes())[
+                    -1
+                ].epoch,
                 start=state.start,
                 high_watermark=state.end,
-                batches=tuple(_batches(folder)),
+                batches=tuple(_batches(partition_dir)),
             )
 
 
-def folders_of(data_dir: Path) -> dict[int, dict[str, UUID | None]]:
-    """Folders of partitions by broker, and the topic that each says it belongs to."""
+def partition_dirs_of(data_dir: Path) -> dict[int, dict[str, UUID | None]]:
+    """Partition directories by broker, and the topic that each says it belongs to."""
     found: dict[int, dict[str, UUID | None]] = {}
     for broker in data_dir.glob("broker-*"):
         names = found.setdefault(int(broker.name.removeprefix("broker-")), {})
-        for folder in broker.iterdir():
-            if folder.is_dir() and parse_partition_dir(folder.name) is not None:
-                metadata = folder / PARTITION_METADATA
+        for partition_dir in broker.iterdir():
+            if partition_dir.is_dir() and parse_partition_dir(partition_dir.name) is not None:
+                metadata = partition_dir / PARTITION_METADATA
                 whole = metadata.exists()
-                names[folder.name] = (
+                names[partition_dir.name] = (
                     decode_partition_metadata(metadata.read_bytes()) if whole else None
                 )
     return found
 
 
-def _batches(folder: Path) -> Iterator[SeenBatch]:
-    for path in sorted(folder.glob(f"*{LOG_SUFFIX}")):
+def _batches(partition_dir: Path) -> Iterator[SeenBatch]:
+    for path in sorted(partition_dir.glob(f"*{LOG_SUFFIX}")):
         data = path.read_bytes()
         for header, position in iter_batches(data):
             checksum = crc32(data[position : position + header.size])

@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.executors.log.checkpoint import encode_offsets
 from sparklog.storage_backends.local import LocalBackend
-from tests.chaos.disk_damage import Place, choose_cut, cut_to_flushed, lose_folder
+from tests.chaos.disk_damage import Place, choose_cut, cut_to_flushed, lose_log_dir
 from tests.unit.executors.log.log_fixtures import TP, Desk, fill, headers_of, put, read_bytes
 
 
@@ -58,9 +58,9 @@ def test_a_directory_may_be_cut_again_before_anybody_has_recovered_it(tmp_path: 
         assert stored.startswith(b"".join(read_bytes(desk.open())))
 
 
-def test_a_lost_folder_is_gone_at_once_and_may_be_lost_again(tmp_path: Path) -> None:
+def test_a_lost_log_directory_is_gone_at_once_and_may_be_lost_again(tmp_path: Path) -> None:
     for _ in range(2):
         (tmp_path / "broker-1" / "t-0").mkdir(parents=True)
-        lose_folder(tmp_path / "broker-1", tmp_path / "trash")
+        lose_log_dir(tmp_path / "broker-1", tmp_path / "trash")
     assert not (tmp_path / "broker-1").exists()
     assert len(list((tmp_path / "trash").iterdir())) == 2

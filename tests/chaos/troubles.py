@@ -16,7 +16,7 @@ from threading import Event
 import psutil
 
 from tests.chaos.cluster_processes import ClusterProcesses, nobody_in, send, stopped
-from tests.chaos.disk_damage import cut_to_flushed, lose_folder
+from tests.chaos.disk_damage import cut_to_flushed, lose_log_dir
 from tests.chaos.fault_bound import FaultBound
 from tests.chaos.journal_watch import JournalWatch
 from tests.chaos.shared_history import SharedHistory
@@ -94,6 +94,18 @@ class Troubles:
         if process is not None and send(process, signal.SIGKILL):
             self._count("control planes killed")
 
+    def kill_cleaner(self) -> None:
+        """The next process that cleans a log on any broker."""
+        self._await(self._cleaner_was_killed)
+
+    def _cleaner_was_killed(self) -> bool:
+        for broker_id in self._broker_ids:
+            process = self.processes.cleaner(broker_id)
+            if process is not None and send(process, signal.SIGKILL):
+                self._count("cleaners killed", f"of broker {broker_id}")
+                return True
+        return False
+
     def hang_broker(self) -> None:
         self._hang(self.processes.broker(self.chance.choice(self._broker_ids)), "brokers hung")
 
@@ -122,7 +134,7 @@ class Troubles:
         hit = [process for process in processes if process and send(process, signal.SIGKILL)]
         if not hit:
             return
-        with nobody_in(self.processes.folder(victim)) as alone:
+        with nobody_in(self.processes.log_dir(victim)) as alone:
             if victim not in dying or not alone or not self._may_damage(victim, absent):
                 damage = PLAIN
             self._record_deaths(dying, victim, damage)
@@ -150,11 +162,11 @@ class Troubles:
         if damage == PLAIN:
             return
         self.bound.note_damage(self.journal.catch_up(), victim)
-        folder = self.processes.folder(victim)
+        log_dir = self.processes.log_dir(victim)
         if damage == LOSE:
-            lose_folder(folder, self.trash)
+            lose_log_dir(log_dir, self.trash)
         else:
-            lost = cut_to_flushed(folder, self.chance)
+            lost = cut_to_flushed(log_dir, self.chance)
             self.counters["bytes cut"] += sum(lost.values())
 
     def _count(self, what: str, more: str = "") -> None:
@@ -169,6 +181,7 @@ _FAULTS: dict[Callable[[Troubles], None], int] = {
     Troubles.kill_executor: 3,
     Troubles.kill_several: 2,
     Troubles.kill_control_plane: 2,
+    Troubles.kill_cleaner: 2,
     Troubles.hang_broker: 3,
     Troubles.hang_control_plane: 1,
 }

@@ -38,7 +38,9 @@ def peer(request: pytest.FixtureRequest) -> Peer:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     """Three brokers; in the end they must be the same ones, stop cleanly and leave nothing."""
-    served = ServedCluster(tmp_path_factory.mktemp("served") / "data")
+    served = ServedCluster(
+        tmp_path_factory.mktemp("served") / "data", "--set", "group.initial.rebalance.delay.ms=0"
+    )
     try:
         assert served.bootstrap, served.errors
         brokers = served.broker_pids()

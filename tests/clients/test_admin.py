@@ -29,6 +29,7 @@ from tests.clients.peer_confluent import Confluent
 from tests.clients.peer_kafka_python import KafkaAdminClient
 from tests.clients.peer_kafka_python import TopicPartition as KafkaPythonTopicPartition
 from tests.clients.rows import make_rows
+from tests.support.proven import proves
 
 SECONDS_MAX = 60.0
 
@@ -62,6 +63,7 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str) -> None:
     assert found.cluster_id == admin.list_topics(timeout=SECONDS_MAX).cluster_id
 
 
+@proves("topics", "confluent")
 def test_a_topic_from_its_creation_to_its_end(admin: AdminClient, bootstrap: str) -> None:
     wanted = NewTopic("life", 4, 1, config={"retention.ms": "1234567"})
     admin.create_topics([wanted])["life"].result(SECONDS_MAX)
@@ -104,6 +106,7 @@ def test_topics_that_cannot_be_are_refused(
     assert topic.topic not in admin.list_topics(timeout=SECONDS_MAX).topics
 
 
+@proves("settings", "confluent")
 def test_settings_of_a_topic_are_changed_and_taken_back(
     admin: AdminClient, create_topic: Callable[..., None]
 ) -> None:
@@ -138,6 +141,7 @@ def test_settings_that_a_broker_starts_with_are_shown_and_cannot_be_changed(
     assert after["fetch.max.bytes"].value == entries["fetch.max.bytes"].value
 
 
+@proves("deleted records", "confluent")
 def test_offsets_are_listed_and_records_deleted(
     admin: AdminClient, bootstrap: str, create_topic: Callable[..., None]
 ) -> None:
@@ -175,6 +179,8 @@ def test_offsets_are_listed_and_records_deleted(
     assert offsets()[:2] == (len(mine), len(mine))
 
 
+@proves("deleted records", "kafka-python")
+@proves("topics", "kafka-python")
 def test_kafka_python_administers_a_topic(bootstrap: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     name, partition = "second", KafkaPythonTopicPartition("second", 0)
@@ -194,6 +200,8 @@ def test_kafka_python_administers_a_topic(bootstrap: str) -> None:
         admin.close()
 
 
+@proves("deleted records", "aiokafka")
+@proves("topics", "aiokafka")
 def test_aiokafka_administers_a_topic(bootstrap: str) -> None:
     name, partition = "third", AioTopicPartition("third", 0)
 

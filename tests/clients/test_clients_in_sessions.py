@@ -11,6 +11,7 @@ from sparklog.types import TopicPartition as OwnPartition
 from sparklog.wire.records.builder import Record, encode_batch
 from tests.clients.peer_kafka_python import KafkaConsumer, TopicPartition, take
 from tests.clients.rows import PARTITIONS
+from tests.support.proven import proves
 
 TOPIC = "sessions"
 
@@ -21,6 +22,7 @@ def epochs(consumer: KafkaConsumer) -> dict[int, int]:
     return {h.next_metadata.session_id: h.next_metadata.epoch for h in handlers}
 
 
+@proves("fetch sessions", "kafka-python")
 def test_sessions_are_kept_while_partitions_come_and_go(
     bootstrap: str, create_topic: Callable[..., None]
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.clients.peers import PEERS, Peer
 from tests.clients.rows import CODECS, PARTITIONS, Place, Row, make_rows, place, since
+from tests.support.proven import proves
 
 Write = Callable[[str, str], tuple[str, list[Place]]]
 Stored = Callable[[str], tuple[list[Row], set[str]]]
@@ -16,6 +17,7 @@ def in_place(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=place)
 
 
+@proves("metadata", *NAMES)
 def test_nodes_and_topics_are_listed(
     peer: Peer, bootstrap: str, create_topic: Callable[..., None]
 ) -> None:
@@ -25,6 +27,8 @@ def test_nodes_and_topics_are_listed(
     assert (nodes, topics[topic]) == ({0, 1, 2, 3}, PARTITIONS)
 
 
+@proves("produce", *NAMES)
+@proves("codecs", *NAMES)
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_acknowledged_is_stored_as_it_was_sent(
     peer: Peer, codec: str, written: Write, stored: Stored
@@ -40,6 +44,7 @@ def test_what_is_acknowledged_is_stored_as_it_was_sent(
     assert {codec} <= codecs <= {codec, "none"}
 
 
+@proves("fetch", *NAMES)
 @pytest.mark.parametrize("writer", NAMES)
 def test_what_one_client_wrote_every_other_reads(
     peer: Peer, writer: str, bootstrap: str, written: Write, stored: Stored
@@ -50,6 +55,7 @@ def test_what_one_client_wrote_every_other_reads(
         assert in_place(peer.read(bootstrap, topic, len(rows))) == rows
 
 
+@proves("offsets", *NAMES)
 def test_reading_starts_at_a_timestamp(
     peer: Peer, bootstrap: str, written: Write, stored: Stored
 ) -> None:
@@ -61,6 +67,7 @@ def test_reading_starts_at_a_timestamp(
     assert in_place(peer.read(bootstrap, topic, len(expected), timestamp)) == expected
 
 
+@proves("auto-created topic", *NAMES)
 def test_a_missing_topic_is_created_by_the_first_record(
     peer: Peer, bootstrap: str, stored: Stored
 ) -> None:

@@ -19,6 +19,7 @@ from tests.clients.peer_kafka_python import (
     OffsetOutOfRangeError,
 )
 from tests.clients.peer_kafka_python import TopicPartition as KafkaPythonTopicPartition
+from tests.support.proven import proves
 
 LIMITED = "limited"
 LIMIT = 5000
@@ -30,6 +31,7 @@ def limited(create_topic: Callable[..., None]) -> None:
     create_topic(LIMITED, 1, {"max.message.bytes": str(LIMIT)})
 
 
+@proves("refused record", "confluent")
 def test_a_record_over_the_topics_limit_by_confluent(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     told: list[int] = []
@@ -43,6 +45,7 @@ def test_a_record_over_the_topics_limit_by_confluent(bootstrap: str) -> None:
     assert told == [KafkaError.MSG_SIZE_TOO_LARGE, 0]
 
 
+@proves("refused record", "kafka-python")
 def test_a_record_over_the_topics_limit_by_kafka_python(bootstrap: str) -> None:
     # As an idempotent producer it would send nothing more after any refusal.
     producer = KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False)
@@ -54,6 +57,7 @@ def test_a_record_over_the_topics_limit_by_kafka_python(bootstrap: str) -> None:
         producer.close(timeout=SECONDS_MAX)
 
 
+@proves("refused record", "aiokafka")
 def test_a_record_over_the_topics_limit_by_aiokafka(bootstrap: str) -> None:
     async def story() -> None:
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
@@ -64,6 +68,7 @@ def test_a_record_over_the_topics_limit_by_aiokafka(bootstrap: str) -> None:
     asyncio.run(asyncio.wait_for(story(), SECONDS_MAX))
 
 
+@proves("offset out of range", "confluent")
 def test_an_offset_out_of_range_by_confluent(bootstrap: str) -> None:
     consumer = new_consumer(bootstrap, **{"auto.offset.reset": "error"})
     try:
@@ -76,6 +81,7 @@ def test_an_offset_out_of_range_by_confluent(bootstrap: str) -> None:
         consumer.close()
 
 
+@proves("offset out of range", "kafka-python")
 def test_an_offset_out_of_range_by_kafka_python(bootstrap: str) -> None:
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="none")
     partition = KafkaPythonTopicPartition(LIMITED, 0)
@@ -88,6 +94,7 @@ def test_an_offset_out_of_range_by_kafka_python(bootstrap: str) -> None:
         consumer.close()
 
 
+@proves("offset out of range", "aiokafka")
 def test_an_offset_out_of_range_by_aiokafka(bootstrap: str) -> None:
     async def story() -> None:
         consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="none")

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.clients.peer_kafka_python import KafkaProducer, TransactionalIdAuthorizationFailedError
 from tests.clients.peer_kcat import KCAT
+from tests.support.proven import proves
 
 #: Below every client's own timeout, which is 40 s or more; no less, for a machine may pause.
 SECONDS_MAX = 30.0
@@ -25,6 +26,7 @@ def at_once(bootstrap: str) -> object:
     assert time.monotonic() - began < SECONDS_MAX
 
 
+@proves("refused transaction", "confluent")
 def test_confluent(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "log_level": 0})
     with pytest.raises(KafkaException, match=REASON) as caught:
@@ -34,6 +36,7 @@ def test_confluent(bootstrap: str) -> None:
     assert (error.fatal(), error.retriable()) == (True, False)
 
 
+@proves("refused transaction", "kafka-python")
 def test_kafka_python(bootstrap: str) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id="x")
     with pytest.raises(TransactionalIdAuthorizationFailedError):
@@ -41,6 +44,7 @@ def test_kafka_python(bootstrap: str) -> None:
     producer.close(timeout=1)
 
 
+@proves("refused transaction", "aiokafka")
 def test_aiokafka(bootstrap: str) -> None:
     async def start() -> None:
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="x")
@@ -53,6 +57,7 @@ def test_aiokafka(bootstrap: str) -> None:
         asyncio.run(start())
 
 
+@proves("refused transaction", "kcat")
 @pytest.mark.skipif(not Path(KCAT).exists(), reason=f"{KCAT} is not installed")
 def test_kcat(bootstrap: str) -> None:
     command = [KCAT, "-P", "-b", bootstrap, "-t", "any", "-m", "60", "-X", "transactional.id=x"]

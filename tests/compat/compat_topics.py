@@ -93,11 +93,11 @@ def write_transactions(data_dir: Path) -> None:
         data, count = _batch(producer_id, content, offset, sequences)
         log += data
         offset += count
-    folder = broker / f"{TRANSACTIONS}-0"
-    for path in folder.iterdir():
+    partition_dir = broker / f"{TRANSACTIONS}-0"
+    for path in partition_dir.iterdir():
         if path.suffix in (".index", ".timeindex", ".snapshot", ".txnindex"):
             path.unlink()
-    (folder / f"{0:020}.log").write_bytes(log)
+    (partition_dir / f"{0:020}.log").write_bytes(log)
     (broker / ".kafka_cleanshutdown").unlink()
 
 

@@ -33,6 +33,18 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Spark's Kafka source and sink, as a stream from ``source`` to ``sink``, both of them options.
+
+    The stream ends when it has read what was there at its start.  ``settings`` are of the session.
+    """
+
+    source: dict[str, str]
+    sink: dict[str, str]
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """A read that succeeded.
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.compat.spark_outcomes import Job, Outcome
+from tests.compat.spark_outcomes import Job, Outcome, Stream
 
 WORKER = Path(__file__).with_name("spark_worker.py")
 STOP_SECONDS_MAX = 60.0
@@ -37,7 +37,7 @@ class SparkProcess:
             self.close()
             raise
 
-    def run(self, job: Job) -> list[Outcome]:
+    def run(self, job: Job | Stream) -> list[Outcome]:
         assert self._process.stdin is not None
         pickle.dump(job, self._process.stdin)
         self._process.stdin.flush()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO
 
-from tests.compat.spark_outcomes import Failure, Job, Outcome, Place, Rows, Written
+from tests.compat.spark_outcomes import Failure, Job, Outcome, Place, Rows, Stream, Written
 
 #: The tasks of both connectors, side by side.
 MASTER = "local[4]"
@@ -29,9 +29,13 @@ def serve(spark: Any, source: BinaryIO, sink: BinaryIO) -> None:
     with ThreadPoolExecutor() as pool:
         while True:
             try:
-                job: Job = pickle.load(source)
+                job: Job | Stream = pickle.load(source)
             except EOFError:
                 return
+            if isinstance(job, Stream):
+                pickle.dump([streamed(spark, job)], sink)
+                sink.flush()
+                continue
             run = map if job.sql else pool.map
             each = partial(outcome, spark, job)
             pickle.dump(list(run(each, job.formats)), sink)
@@ -61,6 +65,21 @@ def read(spark: Any, job: Job, name: str) -> Rows:
 def write(spark: Any, job: Job, name: str) -> Written:
     writer = spark.sql(job.sql).write.format(name).options(**job.options)
     (writer.mode(job.mode) if job.mode else writer).save()
+    return Written()
+
+
+def streamed(spark: Any, job: Stream) -> Written | Failure:
+    for name, value in job.settings.items():
+        spark.conf.set(name, value)
+    try:
+        frame = spark.readStream.format("kafka").options(**job.source).load()
+        rows = frame.select("key", "value").writeStream.format("kafka").options(**job.sink)
+        rows.trigger(availableNow=True).start().awaitTermination()
+    except Exception as error:
+        return Failure(message=said(str(error)))
+    finally:
+        for name in job.settings:
+            spark.conf.unset(name)
     return Written()
 
 

@@ -1,9 +1,6 @@
 """What Spark's own Kafka source and sink do with our brokers, ``format("sparklog")`` does too."""
 
 import re
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +9,6 @@ from confluent_kafka import TopicPartition as Partition
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import OffsetSpec, TopicPartition
-from tests.compat.compat_topics import fill, write_transactions
 from tests.compat.read_cases import CASES as READ_CASES
 from tests.compat.read_cases import Read
 from tests.compat.spark_outcomes import Failure, Job, Outcome, Rows, Written
@@ -20,64 +16,18 @@ from tests.compat.spark_process import SparkProcess
 from tests.compat.stated_differences import MEANT
 from tests.compat.write_cases import CASES as WRITE_CASES
 from tests.compat.write_cases import WRITER, Write
-from tests.support.kafka_jars import SPARK_PACKAGE, JarsUnavailableError, jars_of
-from tests.support.served import ServedCluster
+from tests.support.proven import proves
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 BOTH = ("kafka", "sparklog")
-#: Records of these tests are old, and must stay nevertheless.
-RETENTION = ("--set", "log.retention.ms=-1")
 POLL_SECONDS_MAX = 20.0
 EVERYTHING = """\
 SELECT IF(id % 3 = 0, NULL, string(id)) AS key, IF(id % 4 = 0, NULL, encode(string(id), 'UTF-8'))
   AS value, int(id % 2) AS partition, IF(id % 5 = 0, array(struct('h' AS key, X'FF' AS value),
   struct('n' AS key, CAST(NULL AS BINARY) AS value)), NULL) AS headers
 FROM range(200)"""
-
-
-@pytest.fixture(scope="module")
-def jars() -> Path:
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17 or newer")
-    try:
-        return jars_of(SPARK_PACKAGE)
-    except JarsUnavailableError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def bootstrap(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One broker of ours, with everything that is read."""
-    del jars  # without Spark's package there is nothing to compare with
-    folder = tmp_path_factory.mktemp("compat") / "data"
-    served = ServedCluster(folder, *RETENTION, brokers=1)
-    try:
-        assert served.bootstrap, served.errors
-        with BlockingClient(served.bootstrap) as client:
-            fill(client)
-        assert served.stop() == 0
-        write_transactions(folder)
-        served = ServedCluster(folder, *RETENTION, brokers=1)
-        assert served.bootstrap, served.errors
-        yield served.bootstrap
-        assert served.stop() == 0
-    finally:
-        served.kill()
-
-
-@pytest.fixture(scope="module")
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
-    process = SparkProcess(jars, tmp_path_factory.mktemp("spark") / "errors")
-    yield process
-    process.close()
 
 
 def agree(name: str, kafka: Outcome, ours: Outcome, says: str | None = None) -> None:
@@ -96,6 +46,7 @@ def has(failure: Failure, says: str) -> bool:
     return re.search(says, failure.message, re.IGNORECASE) is not None
 
 
+@proves("offsets", "spark")
 @pytest.mark.parametrize("case", READ_CASES, ids=lambda case: case.name)
 def test_a_read(spark: SparkProcess, bootstrap: str, case: Read) -> None:
     options = {"kafka.bootstrap.servers": bootstrap, **case.options}
@@ -120,6 +71,7 @@ def test_a_schema_of_the_user(spark: SparkProcess, bootstrap: str) -> None:
     assert ours.rows == {("numbs", 0): [("numbs", 0, n) for n in range(3)]}
 
 
+@proves("produce", "spark")
 @pytest.mark.parametrize("case", WRITE_CASES, ids=lambda case: case.name)
 def test_a_write(spark: SparkProcess, bootstrap: str, client: BlockingClient, case: Write) -> None:
     topics = [case.topic.replace(WRITER, name) for name in BOTH]
@@ -176,6 +128,7 @@ def records(client: BlockingClient, topic: str) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda record: record[:2])
 
 
+@proves("fetch", "spark")
 @pytest.mark.parametrize("writer", BOTH)
 def test_what_one_has_written_all_read(
     spark: SparkProcess, bootstrap: str, client: BlockingClient, writer: str

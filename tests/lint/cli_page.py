@@ -51,11 +51,11 @@ deleted topics, new brokers. The repair is one more commit, behind all others:
   `unclean.recovery.timeout.ms`, so start all brokers together. It counts as an unclean recovery.
 * No file is deleted. Damaged and lost files, and a report, go to `damaged-TIME/` in the journal.
 
-Brokers never delete the folder of a partition that the cluster does not place with them, for
-example because a lost commit created its topic. They rename the folder to
-`TOPIC-PARTITION.N-stray`. Its files are those of any log, and `sparklog dump` reads them. Folders
-of topics that were deleted while their broker was away are kept in the same way; delete them by
-hand.
+Brokers never delete the directory of a partition that the cluster does not place with them, for
+example because a lost commit created its topic. They rename the directory to
+`TOPIC-PARTITION.N-stray`. Its files are those of any log, and `sparklog dump` reads them.
+Directories of topics that were deleted while their broker was away are kept in the same way; delete
+them by hand.
 
 A repair cannot know these changes of lost commits:
 

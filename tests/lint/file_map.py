@@ -31,7 +31,8 @@ _FOLDERS = (
     "executors", "executors/handlers", "executors/replica_manager", "executors/partition",
     "executors/log", "executors/log_dirs", "executors/replication", "executors/controller_link",
     "executors/fetch_sessions", "executors/purgatory", "executors/supervisor",
-    "sparklog/client", "sparklog/service", "sparklog/transport", "storage_backends",
+    "sparklog/client", "sparklog/client/groups", "sparklog/service", "sparklog/transport",
+    "storage_backends",
     "sparklog/metadata", "sparklog/wire/records", "sparklog/wire/protocol",
     "sparklog/wire/framing", "sparklog/config",
 )  # fmt: skip

@@ -20,12 +20,13 @@ _INTRODUCTION = """\
 # Settings
 
 This page is made from the tables in `sparklog/config` by `python -m tests.lint.settings_page`. The
-command `sparklog configs` prints the same.
+command `sparklog configs list` prints the same.
 
 Names are Kafka's. A cluster takes broker settings at its start: `sparklog.start(...,
 settings={...})` or `sparklog serve --set NAME=VALUE`. Settings that change *while running* can be
-altered at any time, for one broker or (with an empty name) for all brokers, by `kafka-configs.sh`,
-IncrementalAlterConfigs or AlterConfigs. The journal keeps the change, which takes effect at once.
+altered at any time, for one broker or (with an empty name) for all brokers, by
+`sparklog configs alter`, `kafka-configs.sh`, IncrementalAlterConfigs or AlterConfigs. The journal
+keeps the change, which takes effect at once.
 Topic settings are given at a topic's creation and can be altered at any time.
 
 The value in force for a topic is the first of these that exists: the topic's own value, the value

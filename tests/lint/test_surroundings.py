@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("sparklog/client", "sparklog/service", "sparklog/transport", "driver", "executors")
 OUTSIDE = frozenset(
     {
-        *("sparklog/client/blocking.py", "sparklog/client/blocking_data.py"),
+        *("sparklog/client/blocking.py", "sparklog/client/blocking_data_client.py"),
         *(
             "sparklog/client/event_loop_thread.py",
             "driver/__main__.py",
@@ -43,11 +43,12 @@ OUTSIDE = frozenset(
             "driver/launcher/spark_internals.py",
             "driver/launcher/removal.py",
         ),
-        *("driver/launcher/loss_report_batcher.py", "driver/launcher/worker_python.py"),
+        *("driver/launcher/death_report_batcher.py", "driver/launcher/worker_python.py"),
         *(
             "executors/__main__.py",
+            "executors/cleaner/__main__.py",
             "executors/supervisor/supervisor.py",
-            "executors/supervisor/loss_report.py",
+            "executors/supervisor/death_report.py",
         ),
     }
 )

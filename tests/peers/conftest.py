@@ -16,6 +16,10 @@ from tests.support.kafka_jars import JarsUnavailableError, kafka_jars
 from tests.support.served import ServedCluster
 
 NODES = ("broker", "control plane")
+#: As the Kafka of these tests is set up.
+GROUP_SETTINGS = ("--set", "group.initial.rebalance.delay.ms=0")
+GROUP_SETTINGS += ("--set", "offsets.topic.num.partitions=1")
+GROUP_SETTINGS += ("--set", "offsets.topic.replication.factor=1")
 
 
 @pytest.hookimpl(trylast=True)
@@ -54,7 +58,7 @@ def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     """One broker of ours."""
     del jars  # without Kafka there is nothing to compare with
     folder = tmp_path_factory.mktemp("served") / "data"
-    served = ServedCluster(folder, "--set", "=".join(RETENTION), brokers=1)
+    served = ServedCluster(folder, "--set", "=".join(RETENTION), *GROUP_SETTINGS, brokers=1)
     try:
         assert served.bootstrap, served.errors
         yield served

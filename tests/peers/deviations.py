@@ -61,7 +61,7 @@ OTHER_CONTROLLER = Deviation(
 FEWER_APIS = Deviation(
     path=r"api_keys\[\d+\]",
     ours=MISSING,
-    reason="groups, transactions, access rules, quotas and KRaft are not served (yet)",
+    reason="groups of KIP-848, transactions, access rules, quotas and KRaft are not served (yet)",
 )
 CONTROLLERS_API = Deviation(
     path=r"api_keys\[56\]",
@@ -71,10 +71,6 @@ CONTROLLERS_API = Deviation(
 NO_FEATURES = Deviation(
     path=r"(supported|finalized)_features(_epoch)?",
     reason="features are versions of KRaft's metadata and of coordinators",
-)
-NO_COORDINATORS = Deviation(
-    path=r"(coordinators\[.*\]\.)?(error_code|node_id|host|port)",
-    reason="there are no coordinators yet: clients are told to try later",
 )
 KAFKA_BREAKS = Deviation(
     path=r".*error_code",
@@ -172,6 +168,10 @@ NO_EPOCH = Deviation(
     path=r"responses\[.*\]\.partition_responses\[.*\]\..*",
     reason="a producer id without an epoch could never be fenced",
 )
+CLIENTS_HORIZON = Deviation(
+    path=r"responses\[.*\]\.partition_responses\[.*\]\.(error_code|base_offset)",
+    reason="a client's delete horizon would let compaction drop a tombstone before its time",
+)
 RECORDS_UNSEEN = Deviation(
     path=_OUTCOME,
     reason="single records are never decoded by a broker: the header answers for them",
@@ -224,6 +224,26 @@ DELETED_RECORD = Deviation(
     path=r"topics\[.*\]\.partitions\[.*\]\.(timestamp|offset|leader_epoch)",
     ours=-1,
     reason="Kafka names a record below the log start, which nobody can read any more",
+)
+
+# -- compaction
+
+KEPT_BASE_TIMESTAMP = Deviation(
+    path=r"\[\d+\]\.base_timestamp",
+    reason="records that stay are copied as they are, with their timestamps relative to the base "
+    "timestamp; Kafka writes them anew, relative to the first of them",
+)
+SEGMENTS_MEET = Deviation(
+    path=r"\[\d+\]",
+    kafka=MISSING,
+    agree=lambda _kafka, ours: ours["records"] == (),
+    reason="the last batch of every segment stays, emptied if need be, so that segments meet; "
+    "Kafka keeps the last batch of the whole cleaning",
+)
+LAST_MARKER = Deviation(
+    path=r"\[\d+\]\.(attributes|base_timestamp|horizon|records|marker)",
+    reason="the last marker of a producer that has written nothing since is kept whole; Kafka "
+    "keeps its batch empty, from which no producer epoch can be restored",
 )
 
 # -- frames

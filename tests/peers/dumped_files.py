@@ -5,6 +5,7 @@ Owns: their output -> the same rows of figures.  Must not know who wrote the fil
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,16 @@ def figures_of_kafka(tools: KafkaTools, path: Path) -> list[Row]:
     if path.suffix == ".log":
         arguments += ["--deep-iteration", "--print-data-log"]
     done = tools.run("DumpLogSegments", *arguments)
-    assert (done.code, done.err) in ((0, ""), (0, _said_at_the_start_of(path))), done
+    assert done.code == 0, done
     head, *lines = done.lines
     assert head == f"Dumping {path}", done
     if path.suffix == ".log":
         start, *lines = lines
         assert start == f"Log starting offset: {int(path.stem)}"
-        return [_record(line) if line.startswith("|") else _batch(line) for line in lines]
+        rows = [_record(line) if line.startswith("|") else _batch(line) for line in lines]
+        assert done.err == _said_of_gaps(path, [row["offset"] for row in rows if "offset" in row])
+        return rows
+    assert done.err == "", done
     named = {".snapshot": _PRODUCER, ".txnindex": _ABORTED}.get(path.suffix, _INDEX)
     return [
         {named[name]: _value(text) for name, text in _FIGURE.findall(line) if name in named}
@@ -100,7 +104,13 @@ def _batch(line: str) -> Row:
     found = dict(_FIGURE.findall(line))
     row = {ours: _value(found[kafka]) for kafka, ours in _BATCH.items()}
     kind = "CreateTime" if "CreateTime" in found else "LogAppendTime"
-    return {**row, "timestamp_type": kind, "timestamp": int(found[kind])}
+    horizon = found["deleteHorizonMs"].removeprefix("OptionalLong").strip("[].")
+    return {
+        **row,
+        "timestamp_type": kind,
+        "timestamp": int(found[kind]),
+        "delete_horizon": None if horizon == "empty" else int(horizon),
+    }
 
 
 def _record(line: str) -> Row:
@@ -133,10 +143,12 @@ def _row_of_ours(row: Row) -> Row:
     return row
 
 
-def _said_at_the_start_of(path: Path) -> str:
-    """What the tool says of every segment, Kafka's own too, that is not the first."""
-    start = int(path.stem)
-    return f"Non-consecutive offsets in {path}\n  -1 is followed by {start}\n" if start else ""
+def _said_of_gaps(path: Path, offsets: list[int]) -> str:
+    """What the tool says of offsets that do not follow each other, or that do not begin with 0."""
+    pairs = [(a, b) for a, b in pairwise([-1, *offsets]) if b != a + 1]
+    lines = [f"Non-consecutive offsets in {path}"] * bool(pairs)
+    lines += [f"  {before} is followed by {after}" for before, after in pairs]
+    return "".join(line + "\n" for line in lines)
 
 
 def _value(text: str) -> Any:

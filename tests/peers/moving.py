@@ -1,4 +1,4 @@
-"""A partition's files on their way from one broker's folder into another's."""
+"""A partition's files on their way from one broker's directory into another's."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from sparklog.wire.records.batch import iter_batches
 from tests.support.waiting import wait_for
 
-#: Says which topic id a folder belongs to, and stays.
+#: Says which topic id a partition directory belongs to, and stays.
 TOPIC_ID = "partition.metadata"
 
 
@@ -20,20 +20,20 @@ def move(source: Path, target: Path) -> None:
             shutil.copy(path, target)
 
 
-def await_markers(folder: Path, count: int) -> None:
+def await_markers(partition_dir: Path, count: int) -> None:
     """Wait until so many transactions have their ends in the log.
 
     A coordinator answers before it writes them.
     """
-    wait_for(lambda: _markers(folder) == count)
+    wait_for(lambda: _markers(partition_dir) == count)
 
 
-def _markers(folder: Path) -> int:
-    logs = [path.read_bytes() for path in folder.glob("*.log")]
+def _markers(partition_dir: Path) -> int:
+    logs = [path.read_bytes() for path in partition_dir.glob("*.log")]
     return sum(
         header.is_control for data in logs for header, _ in iter_batches(data, partial_tail=True)
     )
 
 
-def log_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+def log_of(partition_dir: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(partition_dir.glob("*.log")))

@@ -34,7 +34,7 @@ def same_words(
         alike = said(ours) == said(of_kafka)
         if until is None or (alike and until(ours)) or time.monotonic() > deadline:
             break
-    assert said(ours) == said(of_kafka)
+    assert said(ours) == said(of_kafka), (ours, of_kafka)
     assert until is None or until(ours), ours
     return ours
 

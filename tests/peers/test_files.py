@@ -11,6 +11,7 @@ from tests.peers.both import Both, batch
 from tests.peers.dumped_files import figures_of_kafka, figures_of_ours, verify_index
 from tests.peers.kafka_broker import KafkaBroker
 from tests.peers.kafka_tools import KafkaTools
+from tests.support.proven import proves
 from tests.support.served import ServedCluster
 
 FIRST = 1_700_000_000_000
@@ -29,8 +30,8 @@ def varied(number: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def folders(both: Both, kafka: KafkaBroker, cluster: ServedCluster) -> dict[str, list[Path]]:
-    """The folders of the same partitions on both sides."""
+def partition_dirs(both: Both, kafka: KafkaBroker, cluster: ServedCluster) -> dict[str, list[Path]]:
+    """The directories of the same partitions on both sides."""
     both.create("dumped", segment_bytes="1048576")
     both.fill("dumped", *(varied(number) for number in range(1500)))
     both.create("dumped-stamped", message_timestamp_type="LogAppendTime")
@@ -55,36 +56,38 @@ def folders(both: Both, kafka: KafkaBroker, cluster: ServedCluster) -> dict[str,
     return {side: [root / name for name in names] for side, root in roots.items()}
 
 
-def files(folders: list[Path], suffix: str) -> Iterator[Path]:
-    for folder in folders:
-        yield from sorted(folder.glob("*" + suffix))
+def files(partition_dirs: list[Path], suffix: str) -> Iterator[Path]:
+    for partition_dir in partition_dirs:
+        yield from sorted(partition_dir.glob("*" + suffix))
 
 
+@proves("log files", "java")
 @pytest.mark.parametrize("side", ["kafka", "ours"])
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
 def test_both_tools_show_the_same(
-    folders: dict[str, list[Path]], tools: KafkaTools, side: str, suffix: str
+    partition_dirs: dict[str, list[Path]], tools: KafkaTools, side: str, suffix: str
 ) -> None:
-    found = list(files(folders[side], suffix))
+    found = list(files(partition_dirs[side], suffix))
     assert len(found) >= SEGMENTS_MIN
     for path in found:
         assert figures_of_ours(path) == figures_of_kafka(tools, path), path
 
 
+@proves("log files", "java")
 @pytest.mark.parametrize("side", ["kafka", "ours"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_indexes_are_as_kafka_wants_them(
-    folders: dict[str, list[Path]], tools: KafkaTools, side: str, suffix: str
+    partition_dirs: dict[str, list[Path]], tools: KafkaTools, side: str, suffix: str
 ) -> None:
-    for folder in folders[side]:
-        *sealed, active = sorted(folder.glob("*" + suffix))
+    for partition_dir in partition_dirs[side]:
+        *sealed, active = sorted(partition_dir.glob("*" + suffix))
         for path in sealed:
             verify_index(tools, path, sealed=True)
         verify_index(tools, active, sealed=False)
 
 
-def test_the_same_batches_make_the_same_logs(folders: dict[str, list[Path]]) -> None:
-    for kafka, ours in zip(folders["kafka"], folders["ours"], strict=True):
+def test_the_same_batches_make_the_same_logs(partition_dirs: dict[str, list[Path]]) -> None:
+    for kafka, ours in zip(partition_dirs["kafka"], partition_dirs["ours"], strict=True):
         if "stamped" in kafka.name:
             continue
         kafka_logs, our_logs = (

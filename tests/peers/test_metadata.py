@@ -1,6 +1,5 @@
 """Metadata, DescribeCluster, ApiVersions and FindCoordinator, as Kafka answers them."""
 
-import time
 from dataclasses import replace
 from uuid import UUID
 
@@ -13,7 +12,6 @@ from sparklog.wire.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from sparklog.wire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from sparklog.wire.protocol.schema import Request
 from tests.peers.both import Both, Side
@@ -22,7 +20,6 @@ from tests.peers.deviations import (
     CONTROLLERS_API,
     FEWER_APIS,
     KAFKA_BREAKS,
-    NO_COORDINATORS,
     NO_FEATURES,
     NO_MORE_PAGES,
     NODE_ZERO,
@@ -130,15 +127,6 @@ def test_api_versions(each_node: Both) -> None:
 def test_api_versions_for_a_client_with_a_bad_name(each_node: Both, name: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
     each_node.same(request, 3)
-
-
-def test_coordinators(each_node: Both) -> None:
-    request = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=("g",))
-    deadline = time.monotonic() + 60
-    while each_node.kafka.exchange(request, 3).error_code:  # it makes a topic for its groups first
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    each_node.same(request, range(FindCoordinatorRequest.MAX_VERSION + 1), NO_COORDINATORS)
 
 
 # -- DescribeTopicPartitions

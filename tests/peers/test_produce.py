@@ -18,6 +18,7 @@ from sparklog.wire.protocol.schema import Request
 from sparklog.wire.records.builder import Record, encode_batch
 from tests.peers.both import TIMEOUT_MS, Both, Side, batch, produce
 from tests.peers.deviations import (
+    CLIENTS_HORIZON,
     DUPLICATE_TIME,
     EMPTY_TOPIC,
     KAFKA_BREAKS,
@@ -231,6 +232,7 @@ MEANT: dict[str, Deviation] = {
     "LogAppendTime from a client": STAMPED_BY_CLIENT,
     "codec 5": KAFKA_BREAKS,
     "codec 7": KAFKA_BREAKS,
+    "delete horizon": CLIENTS_HORIZON,
     "transactional without a producer": NO_TRANSACTIONS,
     "producer without an epoch": NO_EPOCH,
 }

@@ -32,7 +32,7 @@ MADE_BY_US = (".txnindex", ".snapshot", ".metadata")
 
 @pytest.fixture(scope="module")
 def written(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of Kafka's folder of a partition: transactions between plain writes, one is open."""
+    """A copy of Kafka's directory of a partition: transactions between plain writes, one open."""
     admin = AdminClient({"bootstrap.servers": kafka.address})
     for created in admin.create_topics([NewTopic(TOPIC, 1, 1, config=SETTINGS)]).values():
         created.result(TIMEOUT_S)
@@ -107,7 +107,9 @@ def open_copy(source: Path, folder: Path) -> Partition:
         producers=producers,
         config=config,
     )
-    partition.take_role(PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1), 0)
+    partition.make_leader_or_follower(
+        PartitionImage(replicas=(1,), isr=(1,), last_known=(1,), leader=1), 0
+    )
     return partition
 
 

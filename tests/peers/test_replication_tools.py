@@ -12,6 +12,7 @@ from tests.peers.both import batch
 from tests.peers.kafka_tools import KafkaTools, ToolRun
 from tests.peers.same_words import Condition, anything, hides, lists, prints, same_words, shows
 from tests.peers.trios import Trios, moving
+from tests.support.proven import proves
 from tests.support.waiting import wait_for
 
 ROUND = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
@@ -54,6 +55,7 @@ def _json(path: Path, value: Any) -> str:
     return str(path)
 
 
+@proves("replicas", "java")
 def test_topics_are_described(same: Same, trios: Trios) -> None:
     trios.place("shown", ROUND)
     described = same("TopicCommand", "--describe", "--topic", "shown")
@@ -95,6 +97,7 @@ def test_leaders_that_lead_already(same: Same, trios: Trios, tmp_path: Path) -> 
         assert elect("--all-topic-partitions").code == 0
 
 
+@proves("reassignments", "java")
 def test_replicas_are_put_in_another_order(same: Same, trios: Trios, plan: Plan) -> None:
     trios.place("reordered", ROUND)
     file = ("--reassignment-json-file", plan("reordered", {0: (3, 2, 1), 1: (2, 3)}))
@@ -161,6 +164,7 @@ def test_a_proposal_uses_the_brokers_that_it_may(
     assert [sorted(p["replicas"]) for p in proposed["partitions"]] == [[1, 3], [1, 3]]
 
 
+@proves("replicas", "kcat")
 @pytest.mark.skipif(not KCAT.exists(), reason="kcat is not installed")
 def test_kcat_lists_replicas(trios: Trios) -> None:
     trios.place("listed", ROUND)

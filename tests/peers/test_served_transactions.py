@@ -88,14 +88,14 @@ def writers(both: Both, kafka: KafkaBroker) -> Iterator[list[Writer]]:
 
 
 @pytest.fixture(scope="module")
-def folder(writers: list[Writer], kafka: KafkaBroker) -> Path:
+def partition_dir(writers: list[Writer], kafka: KafkaBroker) -> Path:
     del writers
     return kafka.log_dir / f"{TOPIC}-0"
 
 
 @pytest.fixture(params=["with their indexes", "without their indexes"])
 def ours(
-    request: pytest.FixtureRequest, folder: Path, tmp_path: Path
+    request: pytest.FixtureRequest, partition_dir: Path, tmp_path: Path
 ) -> Iterator[tuple[ServedCluster, Path]]:
     """A cluster of ours with a copy of Kafka's files, that recovers them."""
     options = ("--set", "=".join(RETENTION))
@@ -105,10 +105,10 @@ def ours(
         side.create(TOPIC, segment_bytes="1048576")
         side.close()
         assert served.stop() == 0
-        broker_folder = tmp_path / "data" / "broker-1"
-        target = broker_folder / folder.name
-        move(folder, target)
-        (broker_folder / CLEAN_MARKER).unlink()
+        log_dir = tmp_path / "data" / "broker-1"
+        target = log_dir / partition_dir.name
+        move(partition_dir, target)
+        (log_dir / CLEAN_MARKER).unlink()
         if request.param == "without their indexes":
             for path in list(target.iterdir()):
                 if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
@@ -122,8 +122,8 @@ def ours(
 
 
 @pytest.mark.parametrize("suffix", [".log", ".txnindex", ".snapshot"])
-def test_both_tools_show_the_same(folder: Path, tools: KafkaTools, suffix: str) -> None:
-    found = sorted(folder.glob("*" + suffix))
+def test_both_tools_show_the_same(partition_dir: Path, tools: KafkaTools, suffix: str) -> None:
+    found = sorted(partition_dir.glob("*" + suffix))
     assert len(found) > 1
     shown = [row for path in found for row in figures_of_kafka(tools, path)]
     assert len(shown) > 2
@@ -143,13 +143,13 @@ def without_those_behind(response: FetchResponse) -> FetchResponse:
 
 
 def test_we_serve_them(
-    both: Both, ours: tuple[ServedCluster, Path], folder: Path, tools: KafkaTools
+    both: Both, ours: tuple[ServedCluster, Path], partition_dir: Path, tools: KafkaTools
 ) -> None:
     served, files = ours
     side = Side("ours", {"broker": broker_address(served)})
     side.await_topic(TOPIC)
     pair = Both(both.kafka, side)
-    assert side.records(TOPIC) == log_of(folder)
+    assert side.records(TOPIC) == log_of(partition_dir)
     for timestamp in (OffsetSpec.LATEST, OffsetSpec.EARLIEST, OffsetSpec.MAX_TIMESTAMP):
         for isolation in (0, 1):
             request = list_offsets(TOPIC, timestamp, isolation_level=isolation)
@@ -161,7 +161,7 @@ def test_we_serve_them(
             kafka, mine = pair.ask(FetchRequest(topics=topics, isolation_level=isolation), 11)
             pair.compare(without_those_behind(kafka), mine, story=f"{offset} {isolation} {size}")
     side.close()
-    for path in sorted(folder.glob("*.txnindex")):
+    for path in sorted(partition_dir.glob("*.txnindex")):
         mine = files / path.name
         assert (mine.read_bytes() if mine.exists() else b"") == path.read_bytes(), path
         if mine.exists():

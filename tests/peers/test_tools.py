@@ -12,6 +12,7 @@ from tests.peers.both import Both, batch
 from tests.peers.kafka_broker import KafkaBroker
 from tests.peers.kafka_tools import KafkaTools, ToolRun
 from tests.peers.same_words import Condition, anything, hides, prints, same_words, shows
+from tests.support.proven import proves
 from tests.support.served import ServedCluster
 from tests.support.waiting import wait_for
 
@@ -31,6 +32,8 @@ def same(tools: KafkaTools, kafka: KafkaBroker, cluster: ServedCluster) -> Same:
     return run
 
 
+@proves("topics", "java")
+@proves("metadata", "java")
 def test_topics(same: Same) -> None:
     def topics(*arguments: str, until: Condition | None = None) -> ToolRun:
         return same("TopicCommand", *arguments, until=until)
@@ -60,6 +63,7 @@ def test_topics(same: Same) -> None:
     assert topics("--delete", "--topic", "tool-a").code == 1
 
 
+@proves("settings", "java")
 def test_settings_of_topics(same: Same, both: Both) -> None:
     both.create("tool-settings")
 
@@ -79,6 +83,7 @@ def test_settings_of_topics(same: Same, both: Both) -> None:
     assert missing.code == 1
 
 
+@proves("settings", "java")
 def test_settings_of_a_broker(tools: KafkaTools, cluster: ServedCluster) -> None:
     server = ("--bootstrap-server", cluster.bootstrap)
     shown = tools.ok(CONFIG, *server, "--broker", "1", "--describe", "--all")
@@ -92,6 +97,7 @@ def test_settings_of_a_broker(tools: KafkaTools, cluster: ServedCluster) -> None
     tools.ok(CONFIG, *server, "--broker-defaults", "--alter", *undo)
 
 
+@proves("offsets", "java")
 def test_offsets(same: Same, both: Both) -> None:
     both.create("tool-offsets", 3)
     for number in range(3):
@@ -109,6 +115,7 @@ def test_offsets(same: Same, both: Both) -> None:
     assert same("GetOffsetShell", "--topic", "tool-nowhere").code == 1
 
 
+@proves("deleted records", "java")
 def test_deleting_records(same: Same, both: Both, tmp_path: Path) -> None:
     both.create("tool-shortened", 2)
     for number in range(2):
@@ -124,6 +131,7 @@ def test_deleting_records(same: Same, both: Both, tmp_path: Path) -> None:
     same("GetOffsetShell", "--topic", "tool-shortened", "--time", "earliest")
 
 
+@proves("versions", "java")
 def test_versions(tools: KafkaTools, cluster: ServedCluster) -> None:
     done = tools.ok("BrokerApiVersionsCommand", "--bootstrap-server", cluster.bootstrap)
     nodes = re.findall(r"^\S+ \(id: (\d) rack: null isFenced: false\) -> \($", done.out, re.M)
@@ -133,6 +141,7 @@ def test_versions(tools: KafkaTools, cluster: ServedCluster) -> None:
     assert [name for name, served, used in usable if used != served] == []
 
 
+@proves("produce", "java")
 def test_the_console_producer(tools: KafkaTools, cluster: ServedCluster, both: Both) -> None:
     both.ours.create("tool-console")
     lines = [f"key {number}:value {number}" for number in range(100)]
@@ -154,6 +163,7 @@ def test_the_console_producer(tools: KafkaTools, cluster: ServedCluster, both: B
     assert [f"{(r.key or b'').decode()}:{(r.value or b'').decode()}" for r in found] == lines
 
 
+@proves("codecs", "java")
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_the_performance_test(
     tools: KafkaTools, cluster: ServedCluster, both: Both, codec: str
@@ -170,6 +180,7 @@ def test_the_performance_test(
     assert len(decode_records(both.ours.records(topic))) == 5000
 
 
+@proves("produce", "java")
 def test_the_verifiable_producer(tools: KafkaTools, cluster: ServedCluster, both: Both) -> None:
     both.ours.create("tool-verifiable")
     done = tools.alone(

@@ -1,4 +1,4 @@
-"""Bytes overwritten on a running broker's disk: mended by a replica, or named where none is."""
+"""Bytes overwritten on a running broker's disk: repaired by a replica, or named where none is."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -88,13 +88,13 @@ def test_what_is_overwritten_on_a_leaders_disk_is_there_again(start: Start) -> N
     assert len(before) > 3
     victim = files[0][1]
     overwrite(victim, 50_000)
-    wait_for(lambda: victim.read_bytes() == before[1], PATIENCE_S, "mended")
+    wait_for(lambda: victim.read_bytes() == before[1], PATIENCE_S, "repaired")
     for each in files:
         assert [path.read_bytes() for path in each] == before
     assert produce(wire, RECORDS) == 0
     code, batches = wire.fetch("t", 14, partition_max_bytes=1)
     assert (code, (decode_records(batches)[0].value or b"")[:6]) == (0, b"000014")
-    wait_for(lambda: "are mended with the bytes of broker" in said(served), PATIENCE_S, "said")
+    wait_for(lambda: "are repaired with the bytes of broker" in said(served), PATIENCE_S, "said")
     assert served.stop() == 0
 
 

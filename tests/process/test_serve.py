@@ -226,7 +226,7 @@ def test_further_data_dirs_share_the_logs_and_one_may_be_missing(
     server = serve(*options)
     with BlockingClient(server.bootstrap) as client:
         client.admin.create_topic("t", 4, replication_factor=1)
-        client.admin.await_serving("t")  # its folders are made by then
+        client.admin.await_serving("t")  # its directories are made by then
     counts = [
         len([path for path in folder.glob("broker-1/t-*") if path.is_dir()])
         for folder in (tmp_path / "data", second)

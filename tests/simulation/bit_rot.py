@@ -1,9 +1,9 @@
 """Bit rot: disks change bytes of sealed segments, while clients go on and brokers are killed.
 
-Owns: one run of it from a seed, and the verdict.  Must not know how damage is found or mended.
+Owns: one run of it from a seed, and the verdict.  Must not know how damage is found or repaired.
 
 The fault bound: of every batch at least one replica is sound at any time, and damage comes only
-when the damage before it was mended.  Then every byte has to come back.  A run of changed bytes
+when the damage before it was repaired.  Then every byte has to come back.  A run of changed bytes
 always reaches into what the checksum of a batch covers, because readers can notice nothing else.
 """
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-import sparklog.executors.replication.range_mender as range_mender_module
+import sparklog.executors.replication.range_repairer as range_repairer_module
 from sparklog.client.admin import Admin
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
@@ -37,7 +37,7 @@ from tests.simulation.world import EPOCH_MS, World
 
 TOPIC = TopicPartition("rotting", 0)
 BROKERS = (1, 2, 3)
-#: Virtual seconds of trouble, and those within which damage has to be mended.
+#: Virtual seconds of trouble, and those within which damage has to be repaired.
 LENGTH_S = (8.0, 14.0)
 PATIENCE_S = 90.0
 SETTINGS = {
@@ -91,24 +91,28 @@ def run_rot(seed: int, *, bug: str | None = None) -> Verdict:
 @contextmanager
 def _watched(run: _Run) -> Iterator[None]:
     """Meanwhile every write into a sealed segment is looked at."""
-    real = range_mender_module.write_pieces
+    real = range_repairer_module.write_pieces
 
     def write_pieces(
-        files: SegmentFiles, pieces: Sequence[Piece], epochs: Sequence[EpochEntry]
+        files: SegmentFiles,
+        pieces: Sequence[Piece],
+        epochs: Sequence[EpochEntry],
+        *,
+        compacted: bool = False,
     ) -> int:
         node = _node(files)
         before, rots = bytes(node.data), run.rots
-        replaced = real(files, pieces, epochs)
+        replaced = real(files, pieces, epochs, compacted=compacted)
         wanted = bytearray(before)
         for piece in pieces:
             wanted[piece.position : piece.position + len(piece.data)] = piece.data
             if piece.data not in run.sealed:
-                run.found.append(f"offset {piece.base_offset} is mended with other bytes")
+                run.found.append(f"offset {piece.base_offset} is repaired with other bytes")
         if run.rots == rots and node.data != wanted:
             run.found.append(f"{files.log_path} was changed outside of a damaged range")
         return replaced
 
-    with patch.object(range_mender_module, "write_pieces", write_pieces):
+    with patch.object(range_repairer_module, "write_pieces", write_pieces):
         yield
 
 
@@ -140,7 +144,7 @@ async def _play(run: _Run, chance: random.Random) -> None:
         task.result()
     if late:
         run.found.append(f"still at work: {late}")
-    await _settle(run)
+    await _wait_until_replicas_agree(run)
     _judge(run)
 
 
@@ -208,7 +212,7 @@ async def _rot(run: _Run, chance: random.Random) -> None:
         while any(batch not in run.content(broker_id) for broker_id in hit):
             await asyncio.sleep(0.1)
             if run.world.now_ms() - began > PATIENCE_S * 1000:
-                run.found.append(f"a batch is not mended on {hit} after {PATIENCE_S:g} s")
+                run.found.append(f"a batch is not repaired on {hit} after {PATIENCE_S:g} s")
                 return
 
 
@@ -217,7 +221,7 @@ def _sealed_batch(run: _Run, chance: random.Random) -> bytes | None:
     try:
         per_broker = [_sealed_batches(run.files(broker_id)) for broker_id in BROKERS]
     except (DecodeError, KafkaError):
-        return None  # what a step of the mending has not reached yet
+        return None  # what a step of the repair has not reached yet
     common = sorted(set.intersection(*map(set, per_broker)))
     run.sealed.update(common)
     return chance.choice(common) if common else None
@@ -274,19 +278,19 @@ async def _bring_back(run: _Run, broker_id: int) -> None:
 # the end
 
 
-async def _settle(run: _Run) -> None:
-    """Until all replicas have the same, and know of no damage."""
+async def _wait_until_replicas_agree(run: _Run) -> None:
+    """Wait until all replicas have the same log, and know of no damage."""
     began = run.world.now_ms()
     for broker_id in BROKERS:
         await _bring_back(run, broker_id)
-    while not _is_settled(run):
+    while not _replicas_agree(run):
         await asyncio.sleep(0.2)
         if run.world.now_ms() - began > PATIENCE_S * 1000:
             run.found.append("the replicas are not alike and sound at the end")
             return
 
 
-def _is_settled(run: _Run) -> bool:
+def _replicas_agree(run: _Run) -> bool:
     for broker_id in BROKERS:
         broker = run.world.brokers[broker_id].broker
         partition = broker.replica_manager.get(TOPIC) if broker is not None else None
@@ -313,7 +317,7 @@ def _judge(run: _Run) -> None:
             run.found.append(f"broker {broker_id} lost or changed offsets {lost[:5]}")
         broker = run.world.brokers[broker_id].broker
         if broker is not None:
-            counters["ranges_mended"] += broker.counters.damaged_ranges_mended
+            counters["ranges_repaired"] += broker.counters.damaged_ranges_mended
             counters["ranges_found"] += broker.counters.damaged_ranges_found
             if broker.counters.damaged_ranges_found and not counters["batches_rotted"]:
                 run.found.append(f"broker {broker_id} found damage where there is none")

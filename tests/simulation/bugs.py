@@ -1,7 +1,7 @@
 """Deliberate bugs: what the checkers must catch, each as a patch of the real code.
 
-Owns: those of one broker and of the journal; ``replication_bugs`` and ``controller_bugs`` have the
-others.  Must not know how they are caught.
+Owns: those of one broker and of the journal; ``replication_bugs``, ``controller_bugs``,
+``coordinator_bugs`` and ``cleaner_bugs`` have the others.  Must not know how they are caught.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from uuid import UUID
 import sparklog.executors.log.durable_log as durable_log_module
 import sparklog.executors.log.log_loader as log_loader_module
 import sparklog.executors.log.recovery as recovery_module
-import sparklog.executors.log_dirs.stray_dirs as stray_folders_module
+import sparklog.executors.log_dirs.stray_dirs as stray_dirs_module
 import sparklog.executors.replica_manager.log_manager as log_manager_module
 from sparklog.driver.control_plane.group_commit import GroupCommitter, OnOutcome
 from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalConflict
@@ -30,10 +30,17 @@ from sparklog.metadata import Record
 from sparklog.storage_backends.base import FileHalf, FileHandle
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BatchHeader, Buffer
-from tests.simulation import controller_bugs, replication_bugs
+from tests.simulation import cleaner_bugs, controller_bugs, coordinator_bugs, replication_bugs
 from tests.simulation.planting import BUGS, Patch, bug, planted
 
-__all__ = ["BUGS", "controller_bugs", "planted", "replication_bugs"]
+__all__ = [
+    "BUGS",
+    "cleaner_bugs",
+    "controller_bugs",
+    "coordinator_bugs",
+    "planted",
+    "replication_bugs",
+]
 
 # the append
 
@@ -109,7 +116,7 @@ def count_later_appends_as_flushed() -> list[Patch]:
 
 
 @bug
-def forget_the_folder_at_a_roll() -> list[Patch]:
+def forget_the_directory_at_a_roll() -> list[Patch]:
     """The names of new segments are not flushed."""
     real = durable_log_module.make_job
 
@@ -228,18 +235,20 @@ def high_watermark_past_the_log_end() -> list[Patch]:
 @bug
 def deletion_leaves_the_records() -> list[Patch]:
     """A topic that comes back under its name finds the records of the deleted one."""
-    real = log_loader_module.claim_folder
+    real = log_loader_module.claim_partition_dir
 
-    def claim_folder(half: FileHalf, folder: str, topic_id: UUID | None) -> UUID | None:
+    def claim_partition_dir(
+        half: FileHalf, partition_dir: str, topic_id: UUID | None
+    ) -> UUID | None:
         try:
-            return real(half, folder, topic_id)
+            return real(half, partition_dir, topic_id)
         except KafkaError:
             return topic_id
 
     return [
         (log_manager_module, "delete_partition_dir", lambda *_: None),
-        (stray_folders_module, "find_stray_dirs", lambda *_: []),
-        (log_loader_module, "claim_folder", claim_folder),
+        (stray_dirs_module, "find_stray_dirs", lambda *_: []),
+        (log_loader_module, "claim_partition_dir", claim_partition_dir),
     ]
 
 

@@ -3,20 +3,20 @@
 Owns: the patches.  Must not know how they are caught.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import sparklog.driver.control_plane.controller.draining as draining_module
-import sparklog.driver.control_plane.controller.elections as elections_module
-import sparklog.driver.control_plane.controller.recoveries as recoveries_module
+import sparklog.driver.control_plane.controller.partition_transitions as transitions_module
 import sparklog.driver.control_plane.controller.sessions as sessions_module
+import sparklog.driver.control_plane.controller.unclean_recoveries as recoveries_module
 from sparklog.config import BrokerConfig
-from sparklog.driver.control_plane.controller.brokers import Loss
+from sparklog.driver.control_plane.controller.brokers import LogSurvival
 from sparklog.driver.control_plane.controller.decision import Decision
-from sparklog.driver.control_plane.controller.elections import Rules, Settled
 from sparklog.driver.control_plane.controller.isr_changes import _Proposals
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.partition_transitions import Rules, Transition
 from sparklog.driver.control_plane.controller.sessions import Sessions
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage
 from sparklog.types import NO_BROKER_EPOCH, NO_NODE
@@ -26,8 +26,8 @@ from tests.simulation.planting import Patch, bug
 
 @bug
 def elect_outside_the_isr() -> list[Patch]:
-    """Any living replica leads when no better one is there."""
-    real = elections_module._choose_leader
+    """Any alive replica is elected when no replica of the ISR is alive."""
+    real = transitions_module._elect_leader
 
     def choose(
         state: PartitionImage, rules: Rules, lost_leaders: Collection[int]
@@ -36,19 +36,20 @@ def elect_outside_the_isr() -> list[Patch]:
         living = [broker_id for broker_id in state.replicas if rules.is_alive(broker_id)]
         return (living[0], False) if leader == NO_NODE and living else (leader, unclean)
 
-    return [(elections_module, "_choose_leader", choose)]
+    return [(transitions_module, "_elect_leader", choose)]
 
 
-def _with_loss(change: Callable[[Loss], Loss]) -> list[Patch]:
-    """Brokers leave with another loss than they had."""
+def _whole_instead_of(survival: LogSurvival) -> list[Patch]:
+    """The controller takes logs of which only this survives for whole ones."""
     import sparklog.driver.control_plane.controller.partition_changes as changes_module
 
     real = changes_module.brokers_left
 
     def brokers_left(
-        before: PartitionImage, gone: Collection[int], loss: Loss, rules: Rules
-    ) -> Settled:
-        return real(before, gone, change(loss), rules)
+        before: PartitionImage, gone: Collection[int], found: LogSurvival, rules: Rules
+    ) -> Transition:
+        believed = LogSurvival.WHOLE if found is survival else found
+        return real(before, gone, believed, rules)
 
     return [(changes_module, "brokers_left", brokers_left)]
 
@@ -56,46 +57,46 @@ def _with_loss(change: Callable[[Loss], Loss]) -> list[Patch]:
 @bug
 def keep_an_unclean_broker_in_the_isr() -> list[Patch]:
     """A broker that was killed comes back as if it had stopped cleanly."""
-    return _with_loss(lambda loss: Loss.NONE if loss is Loss.TAIL else loss)
+    return _whole_instead_of(LogSurvival.HEAD)
 
 
 @bug
 def elect_a_new_directory() -> list[Patch]:
     """A broker with an empty disk comes back as if it had stopped cleanly."""
-    return _with_loss(lambda loss: Loss.NONE if loss is Loss.ALL else loss)
+    return _whole_instead_of(LogSurvival.NOTHING)
 
 
 @bug
 def know_nobody_eligible() -> list[Patch]:
-    """Who leaves an ISR that is too small is forgotten."""
-    real = elections_module.settle
+    """A replica that leaves an ISR that is too small is not eligible (KIP-966)."""
+    real = transitions_module.complete_transition
 
-    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
-        settled = real(replace(state, eligible=()), rules, **more)
-        known = settled.state.isr or settled.state.last_known
-        return replace(settled, state=replace(settled.state, last_known=known))
+    def complete_transition(state: PartitionImage, rules: Rules, **more: Any) -> Transition:
+        transition = real(replace(state, eligible=()), rules, **more)
+        known = transition.state.isr or transition.state.last_known
+        return replace(transition, state=replace(transition.state, last_known=known))
 
-    return [(elections_module, "settle", settle)]
+    return [(transitions_module, "complete_transition", complete_transition)]
 
 
 @bug
 def keep_the_eligible_for_ever() -> list[Patch]:
-    """Who was eligible stays so when the ISR is back at its size."""
-    real = elections_module.settle
+    """Eligible replicas stay eligible when the ISR is back at min.insync.replicas."""
+    real = transitions_module.complete_transition
 
-    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
-        settled = real(state, rules, **more)
-        after = settled.state
+    def complete_transition(state: PartitionImage, rules: Rules, **more: Any) -> Transition:
+        transition = real(state, rules, **more)
+        after = transition.state
         kept = tuple(b for b in state.eligible if b not in after.isr and b in after.replicas)
         known = tuple(sorted({*after.last_known, *kept}))
-        return replace(settled, state=replace(after, eligible=kept, last_known=known))
+        return replace(transition, state=replace(after, eligible=kept, last_known=known))
 
-    return [(elections_module, "settle", settle)]
+    return [(transitions_module, "complete_transition", complete_transition)]
 
 
 @bug
 def recover_from_the_worst_log() -> list[Patch]:
-    """An unclean recovery takes the shortest log of those that were reported."""
+    """An unclean recovery elects the replica with the shortest reported log."""
     real = recoveries_module._best
 
     def best(reports: Any, candidates: Any) -> int | None:
@@ -107,7 +108,7 @@ def recover_from_the_worst_log() -> list[Patch]:
 
 @bug
 def recover_without_waiting() -> list[Patch]:
-    """An unclean recovery takes the first log that is reported."""
+    """An unclean recovery elects the replica that reports first."""
     real = recoveries_module._wanted
 
     def wanted(state: PartitionImage, rules: Rules, reported: Collection[int]) -> frozenset[int]:
@@ -118,8 +119,8 @@ def recover_without_waiting() -> list[Patch]:
 
 @bug
 def move_before_it_has_arrived() -> list[Patch]:
-    """A reassignment is complete as soon as its new replicas are there, in sync or not."""
-    real = elections_module._without_completed_reassignment
+    """A reassignment is complete once its new replicas are alive, in the ISR or not."""
+    real = transitions_module._complete_reassignment
 
     def complete(state: PartitionImage, rules: Rules) -> PartitionImage:
         arrived = [b for b in state.adding if rules.is_alive(b)]
@@ -127,47 +128,46 @@ def move_before_it_has_arrived() -> list[Patch]:
             state = replace(state, isr=tuple(dict.fromkeys((*state.isr, *state.adding))))
         return real(state, rules)
 
-    return [(elections_module, "_without_completed_reassignment", complete)]
+    return [(transitions_module, "_complete_reassignment", complete)]
 
 
 @bug
 def drain_before_it_has_arrived() -> list[Patch]:
-    """A draining broker loses its replica when the one in its place is begun, not when it is in
-    sync."""
+    """A draining broker loses its replica when the move begins, not when the new one is in sync."""
 
-    def begin(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
+    def begin(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Transition:
         isr = tuple(b for b in before.isr if b in targets) or targets[:1]
         moved = replace(before, replicas=targets, isr=isr, last_known=isr, eligible=())
-        return elections_module.settle(moved, rules, before=before)
+        return transitions_module.complete_transition(moved, rules, before=before)
 
     return [(draining_module, "begin_reassignment", begin)]
 
 
 @bug
 def restart_in_the_same_epoch() -> list[Patch]:
-    """A leader that comes back as another process, and leads again, does so in its former epoch."""
-    real = elections_module.settle
+    """A leader that restarts and is elected again keeps its leader epoch."""
+    real = transitions_module.complete_transition
 
-    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
+    def complete_transition(state: PartitionImage, rules: Rules, **more: Any) -> Transition:
         return real(state, rules, **{**more, "lost_leaders": ()})
 
-    return [(elections_module, "settle", settle)]
+    return [(transitions_module, "complete_transition", complete_transition)]
 
 
 @bug
 def elect_in_the_same_epoch() -> list[Patch]:
-    """A partition that has lost its leader goes on in the epoch that it was in."""
-    real = elections_module.settle
+    """A partition that loses or gets a leader keeps its leader epoch."""
+    real = transitions_module.complete_transition
 
-    def settle(state: PartitionImage, rules: Rules, **more: Any) -> Settled:
-        settled = real(state, rules, **more)
+    def complete_transition(state: PartitionImage, rules: Rules, **more: Any) -> Transition:
+        transition = real(state, rules, **more)
         before = more.get("before") or state
-        if NO_NODE in (before.leader, settled.state.leader):
-            kept = replace(settled.state, leader_epoch=before.leader_epoch)
-            return replace(settled, state=kept)
-        return settled
+        if NO_NODE in (before.leader, transition.state.leader):
+            kept = replace(transition.state, leader_epoch=before.leader_epoch)
+            return replace(transition, state=kept)
+        return transition
 
-    return [(elections_module, "settle", settle)]
+    return [(transitions_module, "complete_transition", complete_transition)]
 
 
 @bug
@@ -183,7 +183,7 @@ def lose_rather_than_wait() -> list[Patch]:
 
 @bug
 def take_in_a_former_process() -> list[Patch]:
-    """AlterPartition does not ask of which registration the leader speaks (KIP-903)."""
+    """AlterPartition does not check the broker epochs of the proposed members (KIP-903)."""
     real = _Proposals._check_members
 
     def check_members(self: _Proposals, state: PartitionImage, members: dict[int, int]) -> None:
@@ -194,7 +194,7 @@ def take_in_a_former_process() -> list[Patch]:
 
 @bug
 def let_stop_before_others_lead() -> list[Patch]:
-    """Controlled shutdown is answered at once, and nobody else is elected."""
+    """Controlled shutdown is answered at once, and no other leader is elected."""
 
     def prepare_stop(
         image: ClusterImage,

@@ -206,8 +206,8 @@ class BrokerDied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLost:
-    """A partition's folder vanished from a broker's disk (``whole``), or its newest log file became
-    shorter, whether the broker was running or not."""
+    """A partition directory vanished from a broker's disk (``whole``), or its newest log file
+    became shorter, whether the broker was running or not."""
 
     broker: int
     log: LogId
@@ -357,6 +357,74 @@ class Drained:
     stuck: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAssigned:
+    """The coordinator answered a SyncGroup: what the member owns in this generation."""
+
+    group: str
+    member_id: str
+    generation: int
+    logs: tuple[LogId, ...]
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitInvoked:
+    """One attempt to commit offsets; a retry is an attempt of its own.
+
+    ``generation`` is -1 for a consumer that is no member.
+    """
+
+    op: int
+    group: str
+    generation: int
+    offsets: tuple[tuple[LogId, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitAcked:
+    """All offsets of the attempt are committed."""
+
+    op: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitRefused:
+    """No offset of the attempt is committed, or ever will be."""
+
+    op: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsRead:
+    """Broker ``node`` told the committed offsets of a group; None: there is none."""
+
+    asked: int
+    group: str
+    node: int
+    offsets: tuple[tuple[LogId, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processed:
+    """A member has processed records; it commits them afterwards."""
+
+    group: str
+    log: LogId
+    records: tuple[tuple[int, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDrained:
+    """After the healing: a group has consumed each partition up to its end, or why it has not."""
+
+    group: str
+    ends: tuple[tuple[LogId, int], ...]
+    took_ms: int
+    error: str = ""
+
+
 Event: TypeAlias = (
     ProduceInvoked
     | ProduceAcked
@@ -391,4 +459,11 @@ Event: TypeAlias = (
     | Probed
     | InSync
     | Drained
+    | PartitionsAssigned
+    | OffsetCommitInvoked
+    | OffsetCommitAcked
+    | OffsetCommitRefused
+    | OffsetsRead
+    | Processed
+    | GroupDrained
 )

@@ -6,17 +6,23 @@ Owns: the names, and counting in the commits of a history.  Must not know how an
 from collections import Counter
 
 from sparklog.metadata import BrokerFenced, PartitionImage
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.types import NO_NODE
 from tests.simulation.checkers.promises import promises_of
-from tests.simulation.events import Committed
+from tests.simulation.events import Committed, PartitionsAssigned
 from tests.simulation.history import History
 
 #: A campaign that lacks one of these proves less than it seems to.
 EXERCISED = (
+    "acked_commits",
     "acked_writes",
     "brokers_added",
     "brokers_removed",
+    "bytes_compacted",
+    "cleanings",
     "config_changes",
+    "coordinator_failovers",
+    "coordinator_loads",
     "crashes",
     "cut_files",
     "drains_cancelled",
@@ -26,19 +32,29 @@ EXERCISED = (
     "fenced_brokers",
     "fenced_controllers",
     "follower_reads",
+    "group_rebalances",
+    "groups_drained",
     "isr_expands",
     "isr_shrinks",
     "late_messages",
     "lost_disks",
-    "lost_folders",
+    "lost_partition_dirs",
+    "member_kills",
+    "member_pauses",
     "network_resets",
     "reads",
     "reassignments",
     "records_deleted",
     "recoveries_with_truncation",
     "rejoins_overtaken",
+    "static_member_kills",
+    "static_members_fenced",
+    "static_members_replaced",
+    "tables_read",
+    "times_looked_up",
     "topics_created",
     "topics_deleted",
+    "transactions_ended",
     "truncations",
     "unclean_elections",
     "unclean_losses",
@@ -52,7 +68,9 @@ def count_journal(history: History) -> Counter[str]:
     found: Counter[str] = Counter()
     for _, committed in history.each(Committed):
         found["fenced_brokers"] += sum(isinstance(r, BrokerFenced) for r in committed.records)
-    for copies in promises_of(history).copies.values():
+    rebalances = {(e.group, e.generation) for _, e in history.each(PartitionsAssigned)}
+    found["group_rebalances"] += len(rebalances)
+    for log, copies in promises_of(history).copies.items():
         found["unclean_recoveries"] += len(copies.recoveries)
         if copies.unclean_topic:
             found["unclean_elections"] += sum(not recovery.held for recovery in copies.recoveries)
@@ -60,7 +78,9 @@ def count_journal(history: History) -> Counter[str]:
         leader = NO_NODE
         before = copies.changes[0][1]
         for _, state in copies.changes:
-            found["elections"] += NO_NODE not in (leader, state.leader) and state.leader != leader
+            moved = NO_NODE not in (leader, state.leader) and state.leader != leader
+            found["elections"] += moved
+            found["coordinator_failovers"] += moved and log.topic == CONSUMER_OFFSETS
             leader = leader if state.leader == NO_NODE else state.leader
             found["isr_shrinks"] += not set(before.isr) <= set(state.isr)
             found["isr_expands"] += not set(state.isr) <= set(before.isr)

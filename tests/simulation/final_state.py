@@ -1,4 +1,4 @@
-"""What is left at the end of a run, once everything is healed: logs, journal, images, folders.
+"""What is left at the end of a run, once everything is healed: logs, journal, images, files.
 
 Owns: the values.  Must not know how they are collected, or what they have to be.
 """
@@ -64,16 +64,17 @@ class NodeImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalState:
-    """``folders``: broker -> name of a partition's folder -> the topic that it belongs to.
+    """``partition_dirs``: broker -> name of a partition directory -> the topic that it belongs to.
 
     ``replicas`` are what every broker holds of every partition.
     """
 
     logs: Mapping[LogId, FinalLog] = field(default_factory=dict)
+    compacted_logs: tuple[LogId, ...] = ()
     replicas: tuple[ReplicaSeen, ...] = ()
     journal: tuple[JournalCommit, ...] = ()
     images: tuple[NodeImage, ...] = ()
-    folders: Mapping[int, Mapping[str, UUID | None]] = field(default_factory=dict)
+    partition_dirs: Mapping[int, Mapping[str, UUID | None]] = field(default_factory=dict)
 
     def image_at(self, number: int) -> ClusterImage:
         """What the journal says as of a commit."""

@@ -11,6 +11,7 @@ from itertools import count
 from typing import TypeVar
 
 from sparklog.types import NO_OFFSET
+from tests.simulation.compaction_events import CompactionEvent
 from tests.simulation.events import (
     Consumed,
     Event,
@@ -54,19 +55,19 @@ class History:
     """Events, each with the virtual time at which it was recorded."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
-        self.events: list[Event] = []
+        self.events: list[Event | CompactionEvent] = []
         self.times_ms: list[int] = []
         self._now_ms = now_ms
         self._ops = count(1)
 
     @classmethod
-    def of(cls, *events: Event) -> "History":
+    def of(cls, *events: Event | CompactionEvent) -> "History":
         history = cls()
         for event in events:
             history.record(event)
         return history
 
-    def record(self, event: Event) -> None:
+    def record(self, event: Event | CompactionEvent) -> None:
         self.events.append(event)
         self.times_ms.append(self._now_ms())
 

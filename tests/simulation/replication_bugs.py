@@ -5,12 +5,12 @@ Owns: the patches.  Must not know how they are caught.
 
 from dataclasses import replace
 
-import sparklog.driver.control_plane.controller.elections as elections
 import sparklog.driver.control_plane.controller.partition_changes as partition_changes
+import sparklog.driver.control_plane.controller.partition_transitions as transitions
 import sparklog.executors.partition.replica as replica_module
-from sparklog.driver.control_plane.controller.elections import Rules, Settled
+from sparklog.driver.control_plane.controller.partition_transitions import Rules, Transition
 from sparklog.executors.log.epoch_cache import EpochCache
-from sparklog.executors.partition import AckWait, Effect
+from sparklog.executors.partition import Effect, RequiredOffset
 from sparklog.executors.partition.follower_role import FollowerRole
 from sparklog.executors.partition.isr import IsrState
 from sparklog.executors.partition.leader_role import LeaderRole
@@ -30,24 +30,24 @@ _NOBODY_IS_ABOUT_TO_JOIN: Patch = (RemoteReplica, "is_about_to_join", lambda sel
 
 @bug
 def acknowledge_before_replication() -> list[Patch]:
-    """An answer that is to wait for all in-sync replicas waits for the leader."""
-    real = LeaderRole._wait_for
+    """A response with acks=all waits only for the leader."""
+    real = LeaderRole._required_offset
 
-    def wait_for(self: LeaderRole, acks: int, end_offset: int) -> AckWait | None:
+    def required_offset(self: LeaderRole, acks: int, end_offset: int) -> RequiredOffset | None:
         return real(self, min(abs(acks), 1), end_offset)
 
-    return [(LeaderRole, "_wait_for", wait_for)]
+    return [(LeaderRole, "_required_offset", required_offset)]
 
 
 @bug
 def commit_without_the_followers() -> list[Patch]:
-    """The high watermark follows the leader's log."""
+    """The high watermark is the end of the leader's log."""
     return [(IsrState, "replicated_end", lambda self, own_end, leader_end: own_end)]
 
 
 @bug
 def commit_below_min_insync_replicas() -> list[Patch]:
-    """The high watermark goes on however few replicas are in sync."""
+    """The high watermark advances although the ISR is smaller than min.insync.replicas."""
     real = IsrState._derive
 
     def measure(self: IsrState) -> None:
@@ -59,7 +59,7 @@ def commit_below_min_insync_replicas() -> list[Patch]:
 
 @bug
 def leave_out_who_is_proposed_to_leave() -> list[Patch]:
-    """Who is to leave the ISR does not count before the controller has agreed."""
+    """A replica that is proposed to leave the ISR counts as outside before the answer."""
     real = IsrState._derive
 
     def measure(self: IsrState) -> None:
@@ -74,7 +74,7 @@ def leave_out_who_is_proposed_to_leave() -> list[Patch]:
 
 @bug
 def leave_out_who_is_about_to_join() -> list[Patch]:
-    """Who is to join the ISR does not count before the leader has heard that it did."""
+    """A replica that is proposed to join the ISR counts as outside until the answer."""
     real = IsrState._derive
 
     def measure(self: IsrState) -> None:
@@ -98,45 +98,47 @@ def join_from_anywhere() -> list[Patch]:
 
 @bug
 def acknowledge_when_replaced() -> list[Patch]:
-    """A leader that learns that it was replaced says yes to all who wait."""
-    real = Partition.is_settled
+    """A leader that was replaced acknowledges every delayed produce."""
+    real = Partition.has_reached
 
-    def is_settled(self: Partition, wait: AckWait) -> bool:
-        return self.leader_epoch != wait.leader_epoch or real(self, wait)
+    def has_reached(self: Partition, required: RequiredOffset) -> bool:
+        return self.leader_epoch != required.leader_epoch or real(self, required)
 
-    return [(Partition, "is_settled", is_settled)]
+    return [(Partition, "has_reached", has_reached)]
 
 
 @bug
 def commit_all_that_a_new_leader_has() -> list[Patch]:
-    """Whoever is elected takes its whole log for committed."""
-    real = Partition.take_role
+    """A new leader takes its whole log for committed."""
+    real = Partition.make_leader_or_follower
 
-    def take_role(self: Partition, state: PartitionImage, now_ms: int) -> list[Effect]:
+    def make_leader_or_follower(
+        self: Partition, state: PartitionImage, now_ms: int
+    ) -> list[Effect]:
         epoch = self.leader_epoch
         effects = real(self, state, now_ms)
         if self.is_leader and self.leader_epoch != epoch:
             effects += self.move_high_watermark(self.log.log_end_offset)
         return effects
 
-    return [(Partition, "take_role", take_role)]
+    return [(Partition, "make_leader_or_follower", make_leader_or_follower)]
 
 
 @bug
 def tell_the_latest_offset_too_early() -> list[Patch]:
-    """A new leader tells its high watermark before that has caught up (KIP-207)."""
+    """A new leader answers "latest" before its high watermark has caught up (KIP-207)."""
     return [(Replica, "_require_known_end", lambda self: None)]
 
 
 @bug
 def trust_the_fetch_offset() -> list[Patch]:
-    """Nobody looks whether a follower's log is the leader's, only whether it is long enough."""
+    """The leader does not check whether a follower's log diverges, only where it ends."""
     return [(replica_module, "find_divergence", lambda *_: None)]
 
 
 @bug
 def forget_an_epoch() -> list[Patch]:
-    """A log does not note where a leader epoch began, but at every third."""
+    """A log notes only every third leader epoch in its history."""
     real = EpochCache.assign
 
     def assign(self: EpochCache, epoch: int, start_offset: int) -> None:
@@ -148,7 +150,7 @@ def forget_an_epoch() -> list[Patch]:
 
 @bug
 def reopen_a_lost_log_in_the_isr() -> list[Patch]:
-    """A log whose files are gone begins again empty, and nobody is told."""
+    """A log whose files are gone begins again empty, and the controller is not told."""
 
     def may_copy(self: FailedLogs, topic_partition: TopicPartition, state: PartitionImage) -> bool:
         del state
@@ -162,7 +164,7 @@ def reopen_a_lost_log_in_the_isr() -> list[Patch]:
 
 @bug
 def copy_a_lost_log_under_the_same_leader_epoch() -> list[Patch]:
-    """What a leader knows of a follower outlives the follower's log."""
+    """A leader keeps its state of a follower whose log was lost, in the same leader epoch."""
     real = FailedLogs.may_copy
 
     def may_copy(self: FailedLogs, topic_partition: TopicPartition, state: PartitionImage) -> bool:
@@ -173,9 +175,9 @@ def copy_a_lost_log_under_the_same_leader_epoch() -> list[Patch]:
 
     def same_epoch(
         before: PartitionImage, broker_id: int, rules: Rules, *, is_newly_lost: bool = False
-    ) -> Settled:
+    ) -> Transition:
         del is_newly_lost
-        return elections.replica_lost(before, broker_id, rules)
+        return transitions.replica_lost(before, broker_id, rules)
 
     return [
         (FailedLogs, "may_copy", may_copy),
@@ -188,10 +190,10 @@ def copy_a_lost_log_under_the_same_leader_epoch() -> list[Patch]:
 
 @bug
 def truncate_by_the_high_watermark() -> list[Patch]:
-    """A follower cuts what it does not know to be committed (before KIP-101)."""
-    real = FollowerRole.begin
+    """A follower truncates to its high watermark (before KIP-101)."""
+    real = FollowerRole.make_follower
 
-    def begin(self: FollowerRole) -> None:
+    def make_follower(self: FollowerRole) -> None:
         real(self)
         replica = self._replica
         replica.log.begin_truncation(replica.high_watermark)
@@ -199,12 +201,12 @@ def truncate_by_the_high_watermark() -> list[Patch]:
         replica.log.end_truncation()
         replica.truncated()
 
-    return [(FollowerRole, "begin", begin)]
+    return [(FollowerRole, "make_follower", make_follower)]
 
 
 @bug
 def fetch_before_the_flush() -> list[Patch]:
-    """A follower says that it has what it has not flushed, where a flush was promised."""
+    """A follower fetches behind records that it has promised to flush and not flushed."""
     return [(Partition, "flush_pending", property(lambda self: self.is_leader and _owed(self)))]
 
 
@@ -214,7 +216,7 @@ def _owed(partition: Partition) -> bool:
 
 @bug
 def serve_what_a_follower_has() -> list[Patch]:
-    """Who reads from a follower gets its whole log."""
+    """A consumer that reads from a follower gets records above the high watermark."""
     real = Replica.readable_end
 
     def readable_end(self: Replica, isolation: Isolation) -> int:

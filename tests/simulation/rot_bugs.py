@@ -1,4 +1,4 @@
-"""Deliberate bugs of the scrub and of mending, which runs of ``bit_rot`` have to catch.
+"""Deliberate bugs of the scrub and of repairs, which runs of ``bit_rot`` have to catch.
 
 Owns: the patches.  Must not know how they are caught.
 """
@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import sparklog.executors.log.range_repair as range_repair_module
-import sparklog.executors.replication.range_mender as range_mender_module
+import sparklog.executors.replication.range_repairer as range_repairer_module
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.range_repair import Piece, RangeRepair
 from sparklog.executors.log.scan import ScanWindow
@@ -35,7 +35,7 @@ def planted_rot(name: str | None) -> Iterator[None]:
 
 
 @_bug
-def mend_with_what_is_damaged_too() -> list[Patch]:
+def repair_with_damaged_bytes_too() -> list[Patch]:
     """What another replica sends is taken without a look at its checksum."""
 
     def take(self: RangeRepair, records: Buffer) -> bool:
@@ -52,14 +52,18 @@ def mend_with_what_is_damaged_too() -> list[Patch]:
 
 
 @_bug
-def mend_more_than_the_range() -> list[Patch]:
+def repair_more_than_the_range() -> list[Patch]:
     """The write goes on behind the damaged range."""
     real = range_repair_module.write_pieces
 
     def write_pieces(
-        files: SegmentFiles, pieces: Sequence[Piece], epochs: Sequence[EpochEntry]
+        files: SegmentFiles,
+        pieces: Sequence[Piece],
+        epochs: Sequence[EpochEntry],
+        *,
+        compacted: bool = False,
     ) -> int:
-        replaced = real(files, pieces, epochs)
+        replaced = real(files, pieces, epochs, compacted=compacted)
         end = pieces[-1].position + len(pieces[-1].data)
         handle = files.half.open(files.log_path)
         size = min(30, handle.size() - end)
@@ -67,7 +71,7 @@ def mend_more_than_the_range() -> list[Patch]:
         handle.close()
         return replaced
 
-    return [(range_mender_module, "write_pieces", write_pieces)]
+    return [(range_repairer_module, "write_pieces", write_pieces)]
 
 
 @_bug

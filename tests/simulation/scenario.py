@@ -25,10 +25,14 @@ from tests.simulation.workloads import (
     closest,
     collect,
     commits,
+    compacted,
+    compaction_sight,
     consume,
     delete_records,
     ending,
     follow,
+    group_requests,
+    groups,
     idempotent,
     library,
     losing,
@@ -40,6 +44,7 @@ from tests.simulation.workloads import (
     settings,
     stranding,
     topics,
+    transactions,
 )
 from tests.simulation.workloads.scene import Scene
 from tests.simulation.world import World
@@ -68,11 +73,22 @@ RARE: Mapping[str, nemesis.Fault] = {
     "rejoining": rejoining.run,
     "losing": losing.run,
 }
+#: There where topics are compacted, in place of those that are there often.
+COMPACTED: Mapping[str, Workload] = {
+    "keyed": compacted.write,
+    "keyed-idempotent": compacted.write_idempotently,
+    "transactions": transactions.run,
+    "tables": compacted.read_tables,
+}
 #: A topic that would rather lose records than wait, for others and for replicas in sync.
 UNCLEAN: Mapping[str, str] = {
     "unclean.leader.election.enable": "true",
     "min.insync.replicas": "1",
 }
+#: How many of the seeds have consumer groups; a stream of their own leaves the others as they were.
+GROUPS_SHARE = 0.3
+#: How many have compacted topics, likewise.
+COMPACTED_SHARE = 0.1
 #: Virtual seconds of trouble.
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
@@ -89,18 +105,32 @@ class Verdict:
     trace: tuple[str, ...]
 
 
+def has_compacted_topics(seed: int) -> bool:
+    return random.Random(f"{seed}/compacted").random() < COMPACTED_SHARE
+
+
 def run(seed: int, *, bug: str | None = None) -> Verdict:
     """Everything that follows from a seed."""
     chance = random.Random(f"{seed}/scenario")
-    world = World(
-        seed, brokers=chance.choice((1, 2, 3, 3, 3, 4, 5)), settings=_settings(chance), bug=bug
-    )
+    brokers, settings = chance.choice((1, 2, 3, 3, 3, 4, 5)), _settings(chance)
+    group_chance = random.Random(f"{seed}/groups")
+    with_groups = group_chance.random() < GROUPS_SHARE
+    if with_groups:
+        settings |= groups.settings(group_chance)
+    with_compacted = has_compacted_topics(seed)
+    if with_compacted:
+        settings |= compacted.settings(random.Random(f"{seed}/compacted settings"))
+    world = World(seed, brokers=brokers, settings=settings, bug=bug)
     history = world.history = History(world.now_ms)
     scene = Scene(world=world, history=history)
     found: list[str]
     with planted(bug), _remembered(scene):
         try:
-            final = world.run(lambda world: _play(scene, chance))
+            final = world.run(
+                lambda world: _play(
+                    scene, chance, with_groups=with_groups, with_compacted=with_compacted
+                )
+            )
             found = violations(history, final)
         except Exception as error:
             found = [f"the run: {type(error).__name__}: {error}"]
@@ -129,7 +159,9 @@ def _settings(chance: random.Random) -> dict[str, str]:
     }
 
 
-async def _play(scene: Scene, chance: random.Random) -> FinalState:
+async def _play(
+    scene: Scene, chance: random.Random, *, with_groups: bool, with_compacted: bool
+) -> FinalState:
     world = scene.world
     recovery_ms = int(world.settings["unclean.recovery.timeout.ms"])
     scene.history.record(ClusterBegun(unclean_recovery_ms=recovery_ms))
@@ -138,6 +170,9 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
     scene.later = tuple(brokers[1:][-chance.choice((1, 2)) :]) if chance.random() < 0.3 else ()
     await world.start(later=scene.later)
     await world.client("setup").run(_create_topics(scene, chance))
+    if with_compacted:
+        creating = compacted.create_topics(scene, world.stream("compacted"))
+        await world.client("setup").run(creating)
     workloads = {**STEADY, **{name: w for name, w in OFTEN.items() if chance.random() < 0.8}}
     rare = world.stream("rare")
     rare_troubles = ["scaling"] * (rare.random() < 0.3 and len(brokers) > 1)
@@ -146,6 +181,11 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
         workloads["follower"] = closest.run
     rare_troubles += ["rejoining"] * (rare.random() < 0.25 and len(brokers) > 1)
     rare_troubles += ["losing"] * (rare.random() < 0.35 and len(brokers) > 1)
+    if with_groups:
+        workloads["groups"] = groups.run
+        workloads["commits"] = groups.commit_alone
+    if with_compacted:
+        workloads = {n: w for n, w in workloads.items() if n not in OFTEN} | COMPACTED
     scene.client_hosts += [f"client-{name}" for name in workloads]
     clients = [
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))
@@ -159,17 +199,25 @@ async def _play(scene: Scene, chance: random.Random) -> FinalState:
         world.loop.create_task(every_trouble[name](scene, world.stream(f"nemesis {name}")))
         for name in troubles
     ]
-    looking = world.loop.create_task(observe.run(scene))
+    looking = [world.loop.create_task(observe.run(scene))]
+    if with_compacted:
+        looking.append(world.loop.create_task(compaction_sight.run(scene)))
     world.note(f"clients {', '.join(workloads)}; troubles {', '.join(troubles)}")
     await world.sleep(chance.uniform(*LENGTH_S))
     scene.over = True
     world.note("winding up")
-    await _ended([*faults, *clients, looking, growth])
+    await _ended([*faults, *clients, *looking, growth])
     await ending.heal(scene)
+    await transactions.finish(scene)
     await world.client("prober").run(ending.probe(scene, "prober"))
-    await scaling.settle(scene)
+    await groups.drain(scene)
+    await scaling.finish_drains(scene)
     await ending.await_in_sync(scene)
     await ending.last_crash(scene, chance)
+    await groups.read_offsets(scene)
+    if with_compacted:
+        await world.client("tables").run(compacted.read_last(scene, "tables"))
+        compaction_sight.look(scene)
     return await world.client("last").run(collect.collect(scene, "last"))
 
 
@@ -227,10 +275,13 @@ def _remembered(scene: Scene) -> Iterator[None]:
         patch("tests.simulation.hosts.ControlPlane", RememberedControlPlane),
         patch("tests.simulation.hosts.Broker", RememberedBroker),
         commits.noted(scene),
+        transactions.confirmed(),
         observe.high_watermarks(scene),
+        compaction_sight.committed(scene),
         observe.stops(scene),
         observe.offline_replicas(scene),
         observe.images(scene),
+        group_requests.watched(scene),
     ):
         yield
 
@@ -241,6 +292,11 @@ def _count(scene: Scene) -> None:
         counters["duplicates_refused"] += broker.counters.duplicates
         counters["recoveries_with_truncation"] += broker.counters.bytes_truncated > 0
         counters["truncations"] += broker.counters.truncations
+        counters["coordinator_loads"] += sum(c.metrics.loads for c in broker.coordinators)
         counters["scrub_passes"] += broker.counters.scrub_passes
+        counters["cleanings"] += broker.counters.logs_cleaned
+        cleaned = broker.counters.cleaner_bytes_read - broker.counters.cleaner_bytes_written
+        counters["bytes_compacted"] += max(0, cleaned)
+        counters["cleanings_failed"] += broker.counters.cleanings_failed
     counters["fenced_controllers"] += counters["controllers_replaced"]
     counters.update(count_journal(scene.history))

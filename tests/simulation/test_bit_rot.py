@@ -12,7 +12,7 @@ BUG_SEEDS = range(1, 9)
 
 
 @pytest.mark.timeout(600)
-def test_damage_on_fewer_than_all_replicas_is_mended_and_nothing_is_lost() -> None:
+def test_damage_on_fewer_than_all_replicas_is_repaired_and_nothing_is_lost() -> None:
     counters: Counter[str] = Counter()
     found = {}
     for seed in SEEDS:
@@ -22,13 +22,13 @@ def test_damage_on_fewer_than_all_replicas_is_mended_and_nothing_is_lost() -> No
             found[seed] = verdict.found
     assert found == {}
     exercised = ("acked_writes", "reads", "crashes", "batches_rotted", "rotted_twice")
-    exercised = (*exercised, "ranges_found", "ranges_mended", "damaged_reads")
+    exercised = (*exercised, "ranges_found", "ranges_repaired", "damaged_reads")
     assert [name for name in exercised if not counters[name]] == [], counters
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", ROT_BUGS)
-def test_every_deliberate_bug_of_mending_is_caught(bug: str) -> None:
+def test_every_deliberate_bug_of_repairs_is_caught(bug: str) -> None:
     for seed in BUG_SEEDS:
         found = [text for text in run_rot(seed, bug=bug).found if not text.startswith("the run")]
         if found:

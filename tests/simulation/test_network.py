@@ -8,7 +8,14 @@ import pytest
 
 from sparklog.errors import ConnectError
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.transport import ClientConnection, Reply, Server, ServerConnection, connect, serve
+from sparklog.transport import (
+    ClientConnection,
+    EncodedResponse,
+    Server,
+    ServerConnection,
+    connect,
+    serve,
+)
 from sparklog.types import Endpoint
 from tests.simulation.world import World
 
@@ -29,7 +36,7 @@ class Pair:
     async def open(self) -> None:
         self.server = await self.server_node.run(serve("client-server", PORT, self.handle))
 
-    def handle(self, _connection: ServerConnection, frames: Any) -> list[Reply]:
+    def handle(self, _connection: ServerConnection, frames: Any) -> list[EncodedResponse]:
         asked = [bytes(frame) for frame in frames]
         frames.clear()
         self.asked += asked
@@ -182,7 +189,7 @@ def test_a_slow_reader_meets_back_pressure(seed: int) -> None:
     handle_source.writev([data])
 
     async def test(pair: Pair) -> None:
-        def send_region(_connection: ServerConnection, frames: Any) -> list[Reply]:
+        def send_region(_connection: ServerConnection, frames: Any) -> list[EncodedResponse]:
             frames.clear()
             return [[b"<", handle_source.region(0, len(data)), b">"]]
 

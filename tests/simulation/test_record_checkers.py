@@ -325,8 +325,8 @@ def test_only_what_was_asked_for_is_deleted() -> None:
     ]
 
 
-def test_folders_of_unknown_topics_are_left_behind() -> None:
-    state = FinalState(folders={1: {"t-0": TOPIC_ID}})
+def test_directories_of_unknown_topics_are_left_behind() -> None:
+    state = FinalState(partition_dirs={1: {"t-0": TOPIC_ID}})
     assert deletions.check(History(), state) == [
         f"broker 1 holds t-0 of topic {TOPIC_ID}, which does not exist"
     ]

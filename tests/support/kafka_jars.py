@@ -81,6 +81,13 @@ KAFKA = JarSet(
     artifacts=("org.apache.kafka:kafka_2.13:4.3.1", "org.apache.kafka:kafka-tools:4.3.1"),
     whole=True,
 )
+#: Beside ``KAFKA``, which has what they depend on; only RocksDB is missing.
+KAFKA_APPLICATIONS = JarSet(
+    name="kafka-applications-4.3.1",
+    folder="applications",
+    artifacts=("org.apache.kafka:kafka-streams:4.3.1", "org.apache.kafka:connect-file:4.3.1"),
+    whole=False,
+)
 #: The newest package that resolves; it runs on PySpark 4.2 and 4.3.  Spark brings the rest along.
 SPARK_PACKAGE = JarSet(
     name="spark-kafka-4.2.0",

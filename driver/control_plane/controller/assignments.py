@@ -7,7 +7,13 @@ not know which request the assignments come from.
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from sparklog.driver.control_plane.placement import Candidate, Replicas, place, substitute
+from sparklog.driver.control_plane.placement import (
+    Candidate,
+    Replicas,
+    extend,
+    place,
+    substitute,
+)
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from sparklog.metadata.replica_index import second_replica
@@ -79,6 +85,19 @@ class PlacementDraft:
         if chosen is not None:
             self._count(replicas, -1)
             self._count(chosen)
+        return chosen
+
+    def extend(self, replicas: Replicas, factor: int, others: Sequence[Replicas]) -> Replicas:
+        """Add replicas to a partition, on alive brokers, of which there must be enough.
+
+        Args:
+            factor: the number of replicas that the partition gets.
+            others: the replicas of the topic's other partitions.
+        """
+        self._count(replicas, -1)
+        brokers = [broker for broker in self._image.brokers.values() if broker.registered]
+        chosen = extend(replicas, factor, map(self._candidate, brokers), others)
+        self._count(chosen)
         return chosen
 
     def _candidates(self, factor: int) -> list[Candidate]:

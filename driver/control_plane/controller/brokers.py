@@ -16,8 +16,8 @@ from sparklog.driver.control_plane.controller.decision import (
     Effect,
     WarnOperator,
 )
-from sparklog.driver.control_plane.controller.elections import Loss
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges, named
+from sparklog.driver.control_plane.controller.partition_transitions import LogSurvival
 from sparklog.driver.control_plane.controller.sessions import Sessions, apply_failures
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
@@ -102,20 +102,22 @@ def register_broker(
         rack=request.rack,
         draining=former.draining,
     )
-    loss = Loss.ALL if new_directory else Loss.NONE if clean else Loss.TAIL
+    survival = (
+        LogSurvival.NOTHING if new_directory else LogSurvival.WHOLE if clean else LogSurvival.HEAD
+    )
     sessions.begin(broker.broker_id, now_ms)
     newly_lost = sessions.set_offline_replicas(broker.broker_id, request.offline)
     partitions = PartitionChanges(
         image,
         config,
         also_alive=broker.broker_id,
-        stopping=sessions.stopping,
+        in_controlled_shutdown=sessions.in_controlled_shutdown,
         failed_on=sessions.failed_on,
     )
     if continued:
         partitions.broker_returned(broker.broker_id)
     else:
-        partitions.brokers_left((broker.broker_id,), loss)
+        partitions.brokers_left((broker.broker_id,), survival)
     apply_failures(image, partitions, broker.broker_id, request.offline, newly_lost)
     return Decision(
         records=(
@@ -126,7 +128,7 @@ def register_broker(
         response=RegisterBrokerResponse(
             broker_epoch=broker.broker_epoch, controller_epoch=image.controller_epoch
         ),
-        effects=tuple(_registration_effects(broker.broker_id, loss, partitions)),
+        effects=tuple(_registration_effects(broker.broker_id, survival, partitions)),
     )
 
 
@@ -180,7 +182,7 @@ def _check_registration(
 
 
 def _registration_effects(
-    broker_id: int, loss: Loss, partitions: "PartitionChanges"
+    broker_id: int, survival: LogSurvival, partitions: "PartitionChanges"
 ) -> Iterator[Effect]:
     yield from partitions.warnings_of_losses()
     if partitions.unclean:
@@ -191,7 +193,7 @@ def _registration_effects(
         )
         yield CountUncleanRecoveries(partitions=len(partitions.unclean))
     gone = [tp for tp in partitions.offline if not partitions.state(tp).last_known]
-    if loss is Loss.ALL and gone:
+    if survival is LogSurvival.NOTHING and gone:
         yield WarnOperator(
             message=f"broker {broker_id} came back with a new directory; offline for good, because "
             f"only the former one held them: {named(gone)}; delete and create the topics again"

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.decision import Decision
-from sparklog.driver.control_plane.controller.elections import settle
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.partition_transitions import complete_transition
 from sparklog.driver.control_plane.controller.sessions import Sessions
 from sparklog.metadata import ClusterImage, ConfigChanged, Record
 from sparklog.types import ResourceType, TopicPartition
@@ -31,10 +31,13 @@ def apply_config_effects(
     if not changed:
         return Decision()
     changes = PartitionChanges(
-        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        image,
+        config,
+        in_controlled_shutdown=sessions.in_controlled_shutdown,
+        failed_on=sessions.failed_on,
     )
     for tp in list(_partitions_of(image, changed)):
-        changes.change(tp, settle)
+        changes.change(tp, complete_transition)
     return Decision(records=changes.records(), effects=changes.effects())
 
 

@@ -22,7 +22,7 @@ from sparklog.config import (
 from sparklog.driver.control_plane.controller.decision import Decision
 from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
-from sparklog.metadata.topic_names import check_topic_name
+from sparklog.metadata.topic_names import check_not_internal, check_topic_name
 from sparklog.service.error_responses import AnyAlterConfigsRequest, answer_alter_configs
 from sparklog.types import CONTROLLER_NODE_ID, ResourceType
 from sparklog.wire.protocol.messages import alter_configs, incremental_alter_configs
@@ -70,6 +70,14 @@ def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
         name: _canonical(_setting(TOPIC_SETTING_BY_NAME, name, "topic"), text)
         for name, text in values.items()
     }
+
+
+def check_topic_rules(overrides: Mapping[str, str], defaults: BrokerConfig) -> None:
+    """Check the rules between a topic's settings.  Raises KafkaError(INVALID_CONFIG)."""
+    try:
+        TopicConfig.resolve(overrides, defaults).check()
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def change_configs(
@@ -123,6 +131,9 @@ def _alter_resource(
         _check_rules_between(
             image, config, request.resource_name, _merged(resource.overrides, values)
         )
+    else:
+        defaults = config.overlay(image.broker_overrides(None))
+        check_topic_rules(_merged(resource.overrides, values), defaults)
     return [
         ConfigChanged(
             resource_type=int(request.resource_type),
@@ -194,6 +205,7 @@ def _find_resource(image: ClusterImage, config: BrokerConfig, request: _Request)
         check_topic_name(name)
         if image.topic(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        check_not_internal(name, "change its settings")
         return _Resource(
             kind="topic",
             settings=TOPIC_SETTING_BY_NAME,

@@ -21,6 +21,11 @@ from sparklog.driver.control_plane.controller.draining import (
     drain_brokers,
     unregister_broker,
 )
+from sparklog.driver.control_plane.controller.internal_topics import (
+    BrokersAwaited,
+    create_internal_topic,
+    raise_replication_factors,
+)
 from sparklog.driver.control_plane.controller.isr_changes import alter_partitions
 from sparklog.driver.control_plane.controller.leader_elections import LeaderBalance, elect_leaders
 from sparklog.driver.control_plane.controller.producer_ids import (
@@ -29,17 +34,21 @@ from sparklog.driver.control_plane.controller.producer_ids import (
     init_producer_id,
 )
 from sparklog.driver.control_plane.controller.reassignments import alter_reassignments
-from sparklog.driver.control_plane.controller.recoveries import Recoveries, recover, report_log_ends
 from sparklog.driver.control_plane.controller.sessions import (
     Sessions,
     fence_expired,
     heartbeat,
-    report_loss,
+    report_broker_deaths,
 )
 from sparklog.driver.control_plane.controller.topics import (
     create_partitions,
     create_topics,
     delete_topics,
+)
+from sparklog.driver.control_plane.controller.unclean_recoveries import (
+    UncleanRecoveries,
+    recover,
+    report_log_ends,
 )
 from sparklog.metadata import ClusterImage, Record
 from sparklog.service.settings import changed_config
@@ -59,6 +68,7 @@ from sparklog.wire.protocol.private import (
     AllocateProducerIdsRequest,
     AssignBrokersRequest,
     BrokerHeartbeatRequest,
+    CreateInternalTopicRequest,
     DrainBrokersRequest,
     RegisterBrokerRequest,
     ReportLogEndsRequest,
@@ -84,6 +94,7 @@ Event = (
     | BrokerHeartbeatRequest
     | AllocateProducerIdsRequest
     | AssignBrokersRequest
+    | CreateInternalTopicRequest
     | DrainBrokersRequest
     | UnregisterBrokerRequest
     | ReportLossRequest
@@ -122,12 +133,13 @@ class Controller:
         self._new_id = new_id
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.start_grace_period(image, now_ms)
-        self._recoveries = Recoveries(self._sessions)
+        self._recoveries = UncleanRecoveries(self._sessions)
         self._fenced_brokers = FencedBrokers()
         self._balance = LeaderBalance(
             due_ms=now_ms + config.leader_imbalance_check_interval_seconds * 1000
         )
         self._own_producer_ids = OwnProducerIds()
+        self._brokers_awaited = BrokersAwaited()
 
     def handle(self, event: Event, now_ms: int) -> Decision:
         """Decide on an event, and apply the decision to the speculative image.
@@ -167,7 +179,7 @@ class Controller:
         alive = {broker.broker_id for broker in self.image.alive_brokers()}
         assert self._sessions.last_contact_ms.keys() == alive
         assert self._sessions.contacted <= alive
-        assert self._sessions.stopping <= alive
+        assert self._sessions.in_controlled_shutdown <= alive
         assert self._sessions.failed.keys() <= alive
         for tp, state in self.image.partitions():
             assert alive.issuperset(state.isr), (str(tp), state)
@@ -183,7 +195,7 @@ class Controller:
             case RegisterBrokerRequest():
                 return register_broker(image, sessions, config, event, now_ms)
             case ReportLossRequest():
-                return report_loss(image, sessions, config, event)
+                return report_broker_deaths(image, sessions, config, event)
             case AlterPartitionRequest():
                 return alter_partitions(image, sessions, config, event)
             case ElectLeadersRequest():
@@ -198,6 +210,10 @@ class Controller:
                 return assign_brokers(image, event)
             case CreateTopicsRequest():
                 return create_topics(image, config, event, self._new_id)
+            case CreateInternalTopicRequest():
+                return create_internal_topic(
+                    image, config, self._brokers_awaited, event, self._new_id, now_ms
+                )
             case DeleteTopicsRequest():
                 return delete_topics(image, config, event)
             case CreatePartitionsRequest():
@@ -223,6 +239,9 @@ class Controller:
         if not decision.records:
             moved_on = continue_draining(image, sessions, self._fenced_brokers, config, now_ms)
             decision = replace(decision, records=moved_on)
+        if not decision.records:
+            raised = raise_replication_factors(image, sessions, config)
+            decision = replace(decision, records=raised)
         if not decision.records:
             moved = self._balance.rebalance(image, sessions, config, now_ms)
             decision = replace(moved, effects=(*decision.effects, *moved.effects))

@@ -10,6 +10,10 @@ the client that asked for it has gone, and after a restart of the controller.
 A broker that is fenced for ``broker.replacement.delay.ms`` is not waited for any longer: replicas
 that were to move there go to another broker, unless the broker holds records that others lack.  A
 fenced broker that keeps its replica delays no move while enough other replicas are in sync.
+
+If fewer brokers stay than a partition has replicas, the drain is refused.  An internal topic, whose
+replication factor nobody has asked for, gives up replicas instead, and gets them back when brokers
+are added (``internal_topics``).
 """
 
 from collections.abc import Collection
@@ -25,11 +29,14 @@ from sparklog.driver.control_plane.controller.sessions import Sessions, require_
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
     BrokerDraining,
+    BrokerImage,
     BrokerRemoved,
     ClusterImage,
-    PartitionChanged,
     PartitionImage,
+    Record,
+    ReplicationFactorDeferred,
 )
+from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
@@ -93,7 +100,7 @@ def continue_draining(
     fenced_brokers: FencedBrokers,
     config: BrokerConfig,
     now_ms: int,
-) -> tuple[PartitionChanged, ...]:
+) -> tuple[Record, ...]:
     """Begin the next moves, of all draining brokers."""
     leaving = _draining(image)
     if not leaving:
@@ -101,7 +108,11 @@ def continue_draining(
     moves = _Moves(image, sessions, config, leaving)
     gone = fenced_brokers.fenced_for(config.broker_replacement_delay_ms, now_ms)
     moves.begin(gone | (leaving & fenced_brokers.since_ms.keys()))
-    return moves.changes.records()
+    deferred = (
+        ReplicationFactorDeferred(topic=name, deferred=True)
+        for name in sorted(moves.reduced - image.deferred_factors)
+    )
+    return (*moves.changes.records(), *deferred)
 
 
 class _Moves:
@@ -115,10 +126,16 @@ class _Moves:
         leaving: frozenset[int],
     ) -> None:
         self.changes = PartitionChanges(
-            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+            image,
+            config,
+            in_controlled_shutdown=sessions.in_controlled_shutdown,
+            failed_on=sessions.failed_on,
         )
+        #: Topics that give up replicas, because too few brokers stay.
+        self.reduced: set[str] = set()
         self._image = image
         self._leaving = leaving
+        self._staying = len(_staying(image, leaving))
         self._alive = frozenset(broker.broker_id for broker in image.alive_brokers())
 
     def progress(self, broker_id: int) -> DrainedBroker:
@@ -150,9 +167,21 @@ class _Moves:
                 continue
             draft = draft or PlacementDraft(self._image)
             away = gone.intersection(state.adding)
-            chosen = draft.substitute(targets(state), self._leaving | away)
-            if chosen is not None:
-                moving += self._move(tp, chosen)
+            kept = self._without_surplus(tp, targets(state))
+            chosen = draft.substitute(kept, self._leaving | away)
+            if chosen is not None and self._move(tp, chosen):
+                moving += 1
+                self.reduced |= {tp.topic} if len(kept) < len(targets(state)) else set()
+
+    def _surplus(self, tp: TopicPartition, replicas: tuple[int, ...]) -> int:
+        """How many of the replicas of an internal topic have no broker to go to."""
+        return max(len(replicas) - self._staying, 0) if tp.topic in INTERNAL_TOPICS else 0
+
+    def _without_surplus(self, tp: TopicPartition, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        """The replicas that the partition keeps; the last ones on leaving brokers go first."""
+        leaving = [broker_id for broker_id in replicas if broker_id in self._leaving]
+        given_up = leaving[max(len(leaving) - self._surplus(tp, replicas), 0) :]
+        return tuple(broker_id for broker_id in replicas if broker_id not in given_up)
 
     def _move(self, tp: TopicPartition, chosen: tuple[int, ...]) -> bool:
         """Begin one move.  Returns False if the former move's replicas are still needed."""
@@ -171,7 +200,8 @@ class _Moves:
             too_few = len(self._alive.intersection(wanted)) < required
             return too_few or not self._alive.issuperset(state.adding)
         free = len(self._alive.difference(self._leaving, state.replicas))
-        return free < sum(broker_id in self._leaving for broker_id in state.replicas)
+        needed = sum(broker_id in self._leaving for broker_id in state.replicas)
+        return free < needed - self._surplus(tp, state.replicas)
 
 
 def unregister_broker(image: ClusterImage, request: UnregisterBrokerRequest) -> Decision:
@@ -199,21 +229,26 @@ def unregister_broker(image: ClusterImage, request: UnregisterBrokerRequest) -> 
 
 
 def _check_others_suffice(image: ClusterImage, leaving: Collection[int]) -> None:
-    staying = [
-        broker
-        for broker in image.brokers.values()
-        if broker.registered and not broker.draining and broker.broker_id not in leaving
-    ]
+    staying = _staying(image, leaving)
     if not staying:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "no broker would be left to take the replicas")
     for broker_id in leaving:
         for tp, state in image.partitions_of(broker_id).items():
-            if len(targets(state)) > len(staying):
+            if len(targets(state)) > len(staying) and tp.topic not in INTERNAL_TOPICS:
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICATION_FACTOR,
                     f"{tp} has {len(targets(state))} replicas, and {len(staying)} brokers would be "
                     "left to hold them",
                 )
+
+
+def _staying(image: ClusterImage, leaving: Collection[int]) -> list[BrokerImage]:
+    """The registered brokers that keep their replicas."""
+    return [
+        broker
+        for broker in image.brokers.values()
+        if broker.registered and not broker.draining and broker.broker_id not in leaving
+    ]
 
 
 def _is_moving(state: PartitionImage) -> bool:

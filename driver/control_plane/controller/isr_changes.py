@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.decision import Decision
-from sparklog.driver.control_plane.controller.elections import isr_changed
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.partition_transitions import isr_changed
 from sparklog.driver.control_plane.controller.sessions import Sessions, check_broker_epoch
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicImage
@@ -36,7 +36,10 @@ def alter_partitions(
 ) -> Decision:
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     changes = PartitionChanges(
-        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        image,
+        config,
+        in_controlled_shutdown=sessions.in_controlled_shutdown,
+        failed_on=sessions.failed_on,
     )
     proposals = _Proposals(image, sessions, changes, request.broker_id)
     topics = tuple(

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.decision import Decision
-from sparklog.driver.control_plane.controller.elections import elect_preferred, elect_unclean
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
-from sparklog.driver.control_plane.controller.recoveries import Recoveries
+from sparklog.driver.control_plane.controller.partition_transitions import (
+    elect_preferred,
+    elect_unclean,
+)
 from sparklog.driver.control_plane.controller.sessions import Sessions
+from sparklog.driver.control_plane.controller.unclean_recoveries import UncleanRecoveries
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage
 from sparklog.types import ElectionType, TopicPartition
@@ -27,7 +30,7 @@ from sparklog.wire.protocol.messages.elect_leaders import (
 def elect_leaders(
     image: ClusterImage,
     sessions: Sessions,
-    recoveries: Recoveries,
+    recoveries: UncleanRecoveries,
     config: BrokerConfig,
     request: ElectLeadersRequest,
 ) -> Decision:
@@ -88,12 +91,15 @@ class _Elections:
         self,
         image: ClusterImage,
         sessions: Sessions,
-        recoveries: Recoveries,
+        recoveries: UncleanRecoveries,
         config: BrokerConfig,
         election_type: ElectionType,
     ) -> None:
         self.changes = PartitionChanges(
-            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+            image,
+            config,
+            in_controlled_shutdown=sessions.in_controlled_shutdown,
+            failed_on=sessions.failed_on,
         )
         self._image = image
         self._sessions = sessions
@@ -168,7 +174,10 @@ class LeaderBalance:
             return Decision()
         self.due_ms = now_ms + config.leader_imbalance_check_interval_seconds * 1000
         changes = PartitionChanges(
-            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+            image,
+            config,
+            in_controlled_shutdown=sessions.in_controlled_shutdown,
+            failed_on=sessions.failed_on,
         )
         for broker in image.alive_brokers():
             hosted = image.partitions_of(broker.broker_id).items()

@@ -14,15 +14,15 @@ from sparklog.driver.control_plane.controller.decision import (
     Effect,
     WarnOperator,
 )
-from sparklog.driver.control_plane.controller.elections import (
-    Loss,
+from sparklog.driver.control_plane.controller.partition_transitions import (
+    LogSurvival,
     Rules,
-    Settled,
+    Transition,
     broker_stops,
     brokers_left,
+    complete_transition,
     replica_failed,
     replica_lost,
-    settle,
 )
 from sparklog.metadata import ClusterImage, PartitionChanged, PartitionImage
 from sparklog.types import TopicPartition
@@ -32,8 +32,8 @@ _NAMED_MAX = 10
 
 #: Topic id and partition -> the alive brokers whose replica of it is offline.
 FailedOn = Callable[[UUID, int], Collection[int]]
-#: A transition: a partition's state and its topic's rules -> the next state.
-Step = Callable[[PartitionImage, Rules], Settled]
+#: A partition's state and its topic's rules -> the transition to the next state.
+Step = Callable[[PartitionImage, Rules], Transition]
 
 
 class PartitionChanges:
@@ -44,7 +44,7 @@ class PartitionChanges:
         config: the settings of all brokers.
         also_alive: a broker that this event unfences.
         also_gone: brokers that this event fences.
-        stopping: brokers that are about to stop.
+        in_controlled_shutdown: brokers that are about to stop.
         failed_on: returns the alive brokers whose replica of a partition is offline.
     """
 
@@ -55,14 +55,14 @@ class PartitionChanges:
         *,
         also_alive: int | None = None,
         also_gone: Collection[int] = (),
-        stopping: Collection[int],
+        in_controlled_shutdown: Collection[int],
         failed_on: FailedOn = lambda _topic_id, _partition: frozenset(),
     ) -> None:
         self._image = image
         self._config = config
         self._also_alive = also_alive
         self._also_gone = also_gone
-        self._stopping = stopping
+        self._in_controlled_shutdown = in_controlled_shutdown
         self._failed_on = failed_on
         self._states: dict[TopicPartition, PartitionImage] = {}
         self._rules: dict[str, Rules] = {}
@@ -72,16 +72,16 @@ class PartitionChanges:
         #: Partitions whose leader has just lost its log while no other replica can lead.
         self.unservable: dict[TopicPartition, int] = {}
 
-    def brokers_left(self, brokers: Collection[int], loss: Loss) -> None:
+    def brokers_left(self, brokers: Collection[int], survival: LogSurvival) -> None:
         """The former processes of these brokers have ended."""
         touched = dict.fromkeys(tp for b in brokers for tp in self._image.partitions_of(b))
         for tp in touched:
-            self.change(tp, lambda state, rules: brokers_left(state, brokers, loss, rules))
+            self.change(tp, lambda state, rules: brokers_left(state, brokers, survival, rules))
 
     def broker_returned(self, broker_id: int) -> None:
         """The broker is alive again, with all of its logs."""
         for tp in self._image.partitions_of(broker_id):
-            self.change(tp, settle)
+            self.change(tp, complete_transition)
 
     def replicas_failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         """The broker is alive, but its replicas of these partitions are offline."""
@@ -118,14 +118,14 @@ class PartitionChanges:
     def change(self, tp: TopicPartition, step: Step) -> PartitionImage:
         """Apply one transition.  Returns the state after it."""
         before = self.state(tp)
-        settled = step(before, self._rules_of(tp))
-        if settled.state != before:
-            self._states[tp] = settled.state
-        if settled.unclean:
+        transition = step(before, self._rules_of(tp))
+        if transition.state != before:
+            self._states[tp] = transition.state
+        if transition.unclean:
             self.unclean[tp] = None
-        if settled.state.offline:
+        if transition.state.offline:
             self.offline[tp] = None
-        return settled.state
+        return transition.state
 
     def state(self, tp: TopicPartition) -> PartitionImage:
         """The partition's state after the steps so far; the partition must exist."""
@@ -178,7 +178,7 @@ class PartitionChanges:
             rules = self._rules[topic] = Rules(
                 min_isr=config.min_insync_replicas,
                 is_alive=self._is_alive,
-                stopping=self._stopping,
+                in_controlled_shutdown=self._in_controlled_shutdown,
                 unclean=config.unclean_leader_election_enable,
             )
         return rules

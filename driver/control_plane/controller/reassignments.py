@@ -3,8 +3,8 @@
 Owns: which reassignments are granted, partition by partition, and the transitions that begin and
 cancel one.  Must not know how replicas catch up, nor how reassignments are planned.
 
-During a reassignment a partition has both the old and the new replicas.  ``elections.settle``
-completes the reassignment once the ISR allows it.  A new reassignment of the same partition
+During a reassignment a partition has both the old and the new replicas.  The reassignment is
+completed by ``complete_transition`` once the ISR allows it.  A new one of the same partition
 replaces the former one; replicas that were still being added are dropped at once.  Deviation:
 suppose that the dropped replicas are among those that hold every acknowledged record.  Then neither
 a cancellation nor a new reassignment may leave fewer in-sync replicas than min.insync.replicas
@@ -17,8 +17,12 @@ from dataclasses import replace
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.assignments import check_replicas
 from sparklog.driver.control_plane.controller.decision import Decision
-from sparklog.driver.control_plane.controller.elections import Rules, Settled, settle
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.partition_transitions import (
+    Rules,
+    Transition,
+    complete_transition,
+)
 from sparklog.driver.control_plane.controller.sessions import Sessions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage
@@ -54,7 +58,9 @@ def alter_reassignments(
     )
 
 
-def begin_reassignment(before: PartitionImage, targets: tuple[int, ...], rules: Rules) -> Settled:
+def begin_reassignment(
+    before: PartitionImage, targets: tuple[int, ...], rules: Rules
+) -> Transition:
     """Begin to move the partition to the replicas ``targets``; the first is the preferred leader.
 
     Raises:
@@ -70,10 +76,10 @@ def begin_reassignment(before: PartitionImage, targets: tuple[int, ...], rules: 
         adding=tuple(broker_id for broker_id in targets if broker_id not in originals),
         removing=removing,
     )
-    return settle(moving, rules, before=before)
+    return complete_transition(moving, rules, before=before)
 
 
-def cancel_reassignment(before: PartitionImage, rules: Rules) -> Settled:
+def cancel_reassignment(before: PartitionImage, rules: Rules) -> Transition:
     """Cancel the reassignment: the partition keeps its original replicas.
 
     Raises:
@@ -83,7 +89,7 @@ def cancel_reassignment(before: PartitionImage, rules: Rules) -> Settled:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replicas of it are moving")
     after = _without(before, frozenset(before.adding), rules)
     kept = replace(after, replicas=original_replicas(before), adding=(), removing=())
-    return settle(kept, rules, before=before)
+    return complete_transition(kept, rules, before=before)
 
 
 def original_replicas(state: PartitionImage) -> tuple[int, ...]:
@@ -124,7 +130,10 @@ class _Moves:
         request: AlterPartitionReassignmentsRequest,
     ) -> None:
         self.changes = PartitionChanges(
-            image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+            image,
+            config,
+            in_controlled_shutdown=sessions.in_controlled_shutdown,
+            failed_on=sessions.failed_on,
         )
         self._image = image
         self._other_factors = request.allow_replication_factor_change

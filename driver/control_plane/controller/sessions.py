@@ -1,4 +1,4 @@
-"""Broker sessions: heartbeats, and the fencing of brokers that are silent, lost or stopped.
+"""Broker sessions: heartbeats, and the fencing of brokers that are silent, dead or stopped.
 
 Owns: the last contact with each broker, and the effects of an expired session.  Must not know how a
 broker is reached.
@@ -10,8 +10,11 @@ from uuid import UUID
 
 from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller.decision import Decision, WarnOperator
-from sparklog.driver.control_plane.controller.elections import Loss, could_hand_over
 from sparklog.driver.control_plane.controller.partition_changes import PartitionChanges
+from sparklog.driver.control_plane.controller.partition_transitions import (
+    LogSurvival,
+    could_hand_over,
+)
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import BrokerFenced, BrokerImage, BrokerUnfenced, ClusterImage
 from sparklog.types import TopicPartition
@@ -30,15 +33,15 @@ class Sessions:
 
     ``last_contact_ms`` is the time of the last contact.  A controller that has just started gives
     the alive brokers of its journal one session timeout; ``contacted`` are those that it has heard
-    from itself.  ``stopping`` are the brokers in a controlled shutdown.  ``failed`` are the offline
-    replicas of alive brokers, by topic id and partition; ``lost`` are those of them whose logs are
-    gone.
+    from itself.  ``in_controlled_shutdown`` are the brokers that have asked to stop, and still run.
+    ``failed`` are the offline replicas of alive brokers, by topic id and partition; ``lost`` are
+    those of them whose logs are gone.
     """
 
     timeout_ms: int
     last_contact_ms: dict[int, int] = field(default_factory=dict)
     contacted: set[int] = field(default_factory=set)
-    stopping: set[int] = field(default_factory=set)
+    in_controlled_shutdown: set[int] = field(default_factory=set)
     failed: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
     lost: dict[int, frozenset[tuple[UUID | None, int]]] = field(default_factory=dict)
     last_tick_ms: int | None = None
@@ -52,14 +55,14 @@ class Sessions:
 
     def begin(self, broker_id: int, now_ms: int) -> None:
         """Begin the session of a broker process that has just registered."""
-        self.stopping.discard(broker_id)
+        self.in_controlled_shutdown.discard(broker_id)
         self.set_offline_replicas(broker_id, ())
         self.record_contact(broker_id, now_ms)
 
     def end(self, broker_id: int) -> None:
         self.last_contact_ms.pop(broker_id, None)
         self.contacted.discard(broker_id)
-        self.stopping.discard(broker_id)
+        self.in_controlled_shutdown.discard(broker_id)
         self.set_offline_replicas(broker_id, ())
 
     def set_offline_replicas(
@@ -79,7 +82,7 @@ class Sessions:
     def may_join(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
         """Whether an alive broker may join the partition's ISR."""
         works = not self.has_failed(broker_id, topic_id, partition)
-        return works and broker_id not in self.stopping
+        return works and broker_id not in self.in_controlled_shutdown
 
     def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
         """Whether an alive broker's replica of the partition is offline."""
@@ -117,7 +120,7 @@ def heartbeat(
     now_ms: int,
 ) -> Decision:
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
-    if request.stopping:
+    if request.has_stopped:
         stopped = () if broker.fenced else (broker,)
         fencing = _fence(image, sessions, config, stopped, "stopped cleanly")
         return Decision(records=fencing.records, response=BrokerHeartbeatResponse(fenced=True))
@@ -131,7 +134,7 @@ def heartbeat(
         image,
         config,
         also_alive=broker.broker_id,
-        stopping=sessions.stopping,
+        in_controlled_shutdown=sessions.in_controlled_shutdown,
         failed_on=sessions.failed_on,
     )
     unfenced: tuple[BrokerUnfenced, ...] = ()
@@ -182,9 +185,12 @@ def _prepare_stop(
     if broker.fenced:  # a fenced broker leads no partition
         return Decision(response=BrokerHeartbeatResponse(fenced=True, may_stop=True))
     sessions.record_contact(broker.broker_id, now_ms)
-    sessions.stopping.add(broker.broker_id)
+    sessions.in_controlled_shutdown.add(broker.broker_id)
     partitions = PartitionChanges(
-        image, config, stopping=sessions.stopping, failed_on=sessions.failed_on
+        image,
+        config,
+        in_controlled_shutdown=sessions.in_controlled_shutdown,
+        failed_on=sessions.failed_on,
     )
     partitions.broker_stops(broker.broker_id)
     may_stop = not any(
@@ -198,18 +204,18 @@ def _prepare_stop(
     )
 
 
-def report_loss(
+def report_broker_deaths(
     image: ClusterImage, sessions: Sessions, config: BrokerConfig, request: ReportLossRequest
 ) -> Decision:
     """Fence brokers whose death was observed, unless another incarnation has registered since."""
-    lost: list[BrokerImage] = []
+    dead: list[BrokerImage] = []
     for report in request.brokers:
         broker = image.broker(report.broker_id)
-        if broker is None or broker.fenced or broker in lost:
+        if broker is None or broker.fenced or broker in dead:
             continue
         if report.incarnation is None or report.incarnation == broker.incarnation:
-            lost.append(broker)
-    decision = _fence(image, sessions, config, lost, "reported lost")
+            dead.append(broker)
+    decision = _fence(image, sessions, config, dead, "reported lost")
     return replace(decision, response=ReportLossResponse())
 
 
@@ -262,9 +268,13 @@ def _fence(
     """Fence brokers together, so that none of them is elected in the place of another."""
     gone = frozenset(broker.broker_id for broker in brokers)
     partitions = PartitionChanges(
-        image, config, also_gone=gone, stopping=sessions.stopping, failed_on=sessions.failed_on
+        image,
+        config,
+        also_gone=gone,
+        in_controlled_shutdown=sessions.in_controlled_shutdown,
+        failed_on=sessions.failed_on,
     )
-    partitions.brokers_left(gone, Loss.NONE)
+    partitions.brokers_left(gone, LogSurvival.WHOLE)
     fenced: list[BrokerFenced] = []
     for broker in brokers:
         sessions.end(broker.broker_id)

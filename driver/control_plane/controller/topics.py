@@ -16,10 +16,14 @@ from sparklog.driver.control_plane.controller.assignments import (
     shared_warning,
     targets,
 )
-from sparklog.driver.control_plane.controller.configs import check_topic_configs, unique_names
+from sparklog.driver.control_plane.controller.configs import (
+    check_topic_configs,
+    check_topic_rules,
+    unique_names,
+)
 from sparklog.driver.control_plane.controller.decision import Decision, WarnOperator
-from sparklog.driver.control_plane.controller.elections import new_partition
 from sparklog.driver.control_plane.controller.name_collisions import TakenNames
+from sparklog.driver.control_plane.controller.partition_transitions import new_partition
 from sparklog.driver.control_plane.placement import Replicas
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
@@ -32,7 +36,7 @@ from sparklog.metadata import (
     TopicDeleted,
     TopicImage,
 )
-from sparklog.metadata.topic_names import check_topic_name
+from sparklog.metadata.topic_names import check_not_internal, check_topic_name
 from sparklog.types import ConfigSource, ResourceType
 from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -106,6 +110,7 @@ def create_topics(
 
 def _check_name_is_free(image: ClusterImage, name: str, taken: TakenNames) -> None:
     check_topic_name(name)
+    check_not_internal(name, "create it")
     if image.topic(name) is not None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     other = taken.find_collision(name)
@@ -124,6 +129,7 @@ def _create_topic(
     new_id: Callable[[], UUID],
 ) -> _Creation:
     overrides = check_topic_configs(unique_names((c.name, c.value) for c in topic.configs))
+    check_topic_rules(overrides, config)
     replicas = _replicas_of_new_topic(config, draft, topic)
     topic_id = new_id()
     created = TopicCreated(
@@ -261,6 +267,7 @@ def delete_topics(
             answered.add(topic.topic_id)
             if times[topic.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+            check_not_internal(topic.name, "delete it")
             records.append(TopicDeleted(topic=topic.name, topic_id=topic.topic_id))
             responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
         except KafkaError as error:
@@ -315,7 +322,9 @@ def create_partitions(image: ClusterImage, request: CreatePartitionsRequest) -> 
         try:
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
-            replicas = _replicas_of_added(_require_topic(image, wanted.name), draft, wanted)
+            topic = _require_topic(image, wanted.name)
+            check_not_internal(topic.name, "add partitions to it")
+            replicas = _replicas_of_added(topic, draft, wanted)
             partitions = _new_partitions(image, replicas)
             records.append(PartitionsAdded(topic=wanted.name, partitions=partitions))
         except KafkaError as refusal:

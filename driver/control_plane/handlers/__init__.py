@@ -11,6 +11,7 @@ from sparklog.driver.control_plane.handlers import (
     assign_brokers,
     await_work,
     broker_heartbeat,
+    create_internal_topic,
     create_partitions,
     create_topics,
     delete_topics,
@@ -22,6 +23,7 @@ from sparklog.driver.control_plane.handlers import (
     incremental_alter_configs,
     init_producer_id,
     list_partition_reassignments,
+    not_coordinator,
     not_leader,
     register_broker,
     report_log_ends,
@@ -31,6 +33,7 @@ from sparklog.driver.control_plane.handlers import (
     watch_metadata,
 )
 from sparklog.driver.control_plane.handlers.auto_create import topic_creator
+from sparklog.driver.control_plane.handlers.create_internal_topic import internal_topic_creator
 from sparklog.driver.control_plane.handlers.node import Node
 from sparklog.service import (
     describe_cluster,
@@ -62,6 +65,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         register_broker,
         allocate_producer_ids,
         assign_brokers,
+        create_internal_topic,
         report_loss,
         alter_partition,
         report_log_ends,
@@ -79,8 +83,9 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
             lambda: node.image, node_id=CONTROLLER_NODE_ID, settings=node.settings
         ),
         list_partition_reassignments.handler(lambda: node.image),
-        find_coordinator.handler(),
+        find_coordinator.handler(lambda: node.image, internal_topic_creator(node.decide)),
         *not_leader.handlers(),
+        *not_coordinator.handlers(),
         *(module.handler(node.decide) for module in decided),
         elect_leaders.handler(node.decide, lambda: node.image),
         *members.handlers(node.secret, node.runtime.random_bytes),

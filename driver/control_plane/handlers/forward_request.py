@@ -13,7 +13,14 @@ from sparklog.driver.control_plane.handlers.node import member_handler
 from sparklog.errors import DecodeError, ErrorCode, FrameError, KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.slices import Slices
-from sparklog.transport import Answer, LongAnswer, Parked, PendingResponse, Reply, ServerConnection
+from sparklog.transport import (
+    EncodedResponse,
+    HandlerResult,
+    ParkedResponse,
+    PendingResponse,
+    ServerConnection,
+    SlicedResponse,
+)
 from sparklog.wire.protocol.codec import decode_request_header
 from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest
 from sparklog.wire.protocol.messages.alter_partition_reassignments import (
@@ -30,7 +37,7 @@ from sparklog.wire.protocol.messages.list_partition_reassignments import (
 from sparklog.wire.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from sparklog.wire.protocol.private import ForwardRequestRequest, ForwardRequestResponse
 
-Redispatch = Callable[[ServerConnection, memoryview], Answer]
+Redispatch = Callable[[ServerConnection, memoryview], HandlerResult]
 
 FORWARDED: Final = frozenset(
     request.API_KEY
@@ -58,14 +65,14 @@ def handler(redispatch: Redispatch) -> ApiHandler:
             result = redispatch(context.connection, frame)
         except (DecodeError, FrameError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the inner request: {error}") from error
-        if isinstance(result, LongAnswer):
+        if isinstance(result, SlicedResponse):
             return _forward_slices(result)
         return _forwarded(result)
 
     return member_handler(ForwardRequestRequest, handle)
 
 
-def _forward_slices(answer: LongAnswer) -> Slices[Handled]:
+def _forward_slices(answer: SlicedResponse) -> Slices[Handled]:
     try:
         result = yield from answer.slices
     except (DecodeError, FrameError) as error:
@@ -73,30 +80,30 @@ def _forward_slices(answer: LongAnswer) -> Slices[Handled]:
     return _forwarded(result)
 
 
-def _forwarded(result: Answer) -> Handled:
+def _forwarded(result: HandlerResult) -> Handled:
     assert not isinstance(result, PendingResponse), "only brokers give answers that way"
-    if isinstance(result, Parked):
+    if isinstance(result, ParkedResponse):
         return _finish(result)
-    assert not isinstance(result, LongAnswer), "slices end with an answer"
+    assert not isinstance(result, SlicedResponse), "slices end with an answer"
     return _wrap(result)
 
 
-async def _finish(parked: Parked) -> Slices[ForwardRequestResponse]:
+async def _finish(parked: ParkedResponse) -> Slices[ForwardRequestResponse]:
     future = asyncio.ensure_future(parked.awaitable)
     await asyncio.wait((future,))
     return _finished(parked.finish(future))
 
 
-def _finished(answer: Reply | LongAnswer | None) -> Slices[ForwardRequestResponse]:
-    reply: Reply | None
-    if isinstance(answer, LongAnswer):
+def _finished(answer: EncodedResponse | SlicedResponse | None) -> Slices[ForwardRequestResponse]:
+    reply: EncodedResponse | None
+    if isinstance(answer, SlicedResponse):
         reply = yield from answer.slices
     else:
         reply = answer
     return _wrap(reply)
 
 
-def _wrap(reply: Reply | None) -> ForwardRequestResponse:
+def _wrap(reply: EncodedResponse | None) -> ForwardRequestResponse:
     parts = reply or ()
     buffers = [part for part in parts if isinstance(part, (bytes, bytearray, memoryview))]
     assert len(buffers) == len(parts), "answers of the controller hold no file regions"

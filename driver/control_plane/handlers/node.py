@@ -16,7 +16,7 @@ from sparklog.metadata import ClusterImage
 from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.service.handler import MANY_ITEMS, ApiHandler
 from sparklog.service.suspected_brokers import SuspectedBrokers
-from sparklog.transport import Answer, ServerConnection
+from sparklog.transport import HandlerResult, ServerConnection
 from sparklog.wire.protocol.schema import Request, Response
 
 #: Decides on a request.  The result is an awaitable while the decision is not durable.
@@ -61,7 +61,7 @@ class Node(Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
-    def redispatch(self, connection: ServerConnection, frame: memoryview) -> Answer: ...
+    def redispatch(self, connection: ServerConnection, frame: memoryview) -> HandlerResult: ...
 
 
 def member_handler(request_type: type[Request], handle: Callable[..., Any]) -> ApiHandler:

@@ -1,4 +1,7 @@
-"""ReportLoss (key 20007): fences brokers at once whose death was observed."""
+"""ReportLoss (key 20007): fences brokers at once whose death was observed.
+
+"Loss" is the death of a broker's process here, as in the name of the message.
+"""
 
 from sparklog.driver.control_plane.handlers.node import Decide, member_handler
 from sparklog.service.handler import ApiHandler, Handled, RequestContext

@@ -10,7 +10,7 @@ A start from the last good commit must not fall behind what brokers have seen:
 * Brokers get higher epochs, so that each of them counts as stopped uncleanly.
 * Every partition gets a higher leader epoch and an empty ISR: the lost commits may have changed
   which replicas have every acknowledged record.  All replicas are "last known", so the brokers
-  report the ends of their logs, and the replica with the best log leads (``recoveries``).
+  report the ends of their logs, and the replica with the best log leads (``unclean_recoveries``).
 
 The skipped ranges of numbers are generous, because numbers cost nothing.
 """
@@ -32,6 +32,7 @@ from sparklog.metadata import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ReplicationFactorDeferred,
     TopicCreated,
     TopicDeleted,
 )
@@ -158,6 +159,8 @@ class _Draft:
         match record:
             case TopicCreated() | TopicDeleted() | ConfigChanged() | PartitionsAdded():
                 return record
+            case ReplicationFactorDeferred():
+                return record
             case BrokerIdAssigned() | BrokerRegistered():
                 broker_id = (
                     record.broker_id
@@ -206,6 +209,8 @@ class _Draft:
                 return self.image.partition(TopicPartition(record.topic, record.partition)) is not (
                     None
                 )
+            case ReplicationFactorDeferred():
+                return record.topic in topics
             case ConfigChanged():
                 return self._has_resource(record) and _is_setting(record)
             case BrokerIdAssigned():

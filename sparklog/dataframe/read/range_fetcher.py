@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 
-from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.blocking_data_client import BlockingDataClient
 from sparklog.client.damaged_ranges import end_of_answer, find_readable
 from sparklog.client.deadline import Backoff, Deadline
 from sparklog.client.fetch_api import Fetched
@@ -104,10 +104,10 @@ class RangeFetcher:
         """The next readable offset behind ``offset``, if the options allow skipping."""
         tp, isolation = self._range.topic_partition, self._options.isolation
         if self._corrupt.fail:
-            self._corrupt.meet(offset, offset, error)
+            self._corrupt.skip_or_raise(offset, offset, error)
         find = find_readable(self._client.data_client, tp, offset, isolation=isolation)
         found = min(self._client.run(find), self._range.end)
-        self._corrupt.meet(offset, found - 1, error)
+        self._corrupt.skip_or_raise(offset, found - 1, error)
         return found
 
     def _look_again(self, offset: int, fetched: Fetched | None, waiting: Backoff) -> int:

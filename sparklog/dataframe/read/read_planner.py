@@ -77,7 +77,7 @@ class _ReadPlanner:
             held = PartitionOffsets(earliest=first, latest=max(first, last))
             found = FoundByTime(start=starts.get(tp), end=ends.get(tp))
             ranges.append(replace(resolve(options, tp, held, found), topic_id=self._topic_id(tp)))
-        self._tell_losses(ranges)
+        self._warn_of_lost_records(ranges)
         lower_ms = narrowing.lower_ms
         firsts: Mapping[TopicPartition, int | None] = {}
         if lower_ms is not None and lower_ms >= 0:
@@ -144,7 +144,7 @@ class _ReadPlanner:
         topic = self._client.cluster.view.topics.get(tp.topic)
         return topic.topic_id if topic else None
 
-    def _tell_losses(self, ranges: Sequence[OffsetRange]) -> None:
+    def _warn_of_lost_records(self, ranges: Sequence[OffsetRange]) -> None:
         offsets = self._options.starting.offsets or {}
         for item in ranges:
             wanted = offsets.get(item.topic_partition, item.start)

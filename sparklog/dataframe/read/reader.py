@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.blocking_data_client import BlockingDataClient
 from sparklog.dataframe.clients import borrowed_client
 from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.jvm import BOUNDS, GIVE_BATCHES, GIVE_ROWS
@@ -24,7 +24,7 @@ from sparklog.dataframe.read.plan import OffsetRange
 from sparklog.dataframe.read.pushdown import Narrowing, narrowing
 from sparklog.dataframe.read.range_fetcher import RangeFetcher
 from sparklog.dataframe.read.read_planner import plan_read
-from sparklog.dataframe.worker_process import plain_errors, settle_process
+from sparklog.dataframe.worker_process import freeze_imported_objects, plain_errors
 from sparklog.wire.records.batch import Buffer, read_header
 from sparklog.wire.records.columns import decode_columns
 from sparklog.wire.records.plain_batches import plain_batches
@@ -51,13 +51,13 @@ class TopicReader(DataSourceReader):
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        settle_process()
+        freeze_imported_objects()
         with plain_errors(), _client(self.options) as client:
             ranges = client.run(plan_read(client.data_client, self.options, self.narrowing))
         return [RangePartition(item) for item in ranges or (None,)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        settle_process()
+        freeze_imported_objects()
         item: OffsetRange | None = partition.value
         if item is None:
             return
@@ -80,11 +80,11 @@ class TopicReader(DataSourceReader):
                     columns=columns,
                     aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
-                    on_fault=corrupt.meet,
+                    on_fault=corrupt.skip_or_raise,
                     believe_counts=corrupt.fail,
                 ):
                     yield shape.apply(batch)
-        corrupt.tell()
+        corrupt.log_skipped()
 
     def _batches(self, item: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Record batches for ``record_unpacker``, in a column of bytes; other columns are null."""
@@ -102,7 +102,7 @@ class TopicReader(DataSourceReader):
                     end_offset=item.end,
                     aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
-                    on_fault=corrupt.meet,
+                    on_fault=corrupt.skip_or_raise,
                 ):
                     yield carrier.carry(pieces.data, pieces.edges)
 

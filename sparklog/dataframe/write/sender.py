@@ -17,7 +17,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from sparklog.client.blocking_data import BlockingDataClient
+from sparklog.client.blocking_data_client import BlockingDataClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.partition_results import value_or_raise
 from sparklog.client.produce_api import Produced

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.schema import LOG_COLUMNS
-from sparklog.dataframe.worker_process import plain_errors, settle_process
+from sparklog.dataframe.worker_process import freeze_imported_objects, plain_errors
 from sparklog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TopicWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        settle_process()
+        freeze_imported_objects()
         waiting = groups(iterator)
         first = next(waiting, None)
         if first is None:
@@ -59,7 +59,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """No effect: every row was acknowledged when its task ended."""
-        settle_process()
+        freeze_imported_objects()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """No effect: without transactions, rows written before the failure stay in the log."""
@@ -74,7 +74,7 @@ class PackedTopicWriter(TopicWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from sparklog.dataframe.write.packed_records import packed_batch
 
-        settle_process()
+        freeze_imported_objects()
         records = 0
         with plain_errors(), ExitStack() as ending:
             sending: Sender | None = None

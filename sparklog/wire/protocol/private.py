@@ -14,6 +14,10 @@ from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
+from sparklog.wire.protocol.private_replicas import (
+    ReadCleanOffsetRequest,
+    ReadCleanOffsetResponse,
+)
 from sparklog.wire.protocol.schema import Request, Response, Struct, many, message, one
 
 FIRST_PRIVATE_KEY: Final = 20000
@@ -128,7 +132,7 @@ class BrokerHeartbeatRequest(Request):
     """Keeps a broker's session alive, and tells the image version that the broker has reached.
 
     ``wants_stop``: move the broker's leaderships to other brokers (KIP-631's controlled shutdown).
-    ``stopping``: the broker has stopped cleanly.  ``offline``: replicas for which the controller
+    ``has_stopped``: the broker has stopped cleanly.  ``offline``: replicas for which the controller
     elects other leaders, if possible (KIP-112).
     """
 
@@ -138,7 +142,7 @@ class BrokerHeartbeatRequest(Request):
     broker_epoch: int = field(default=-1, metadata=one("int64"))
     metadata_version: int = field(default=-1, metadata=one("int64"))
     wants_stop: bool = field(default=False, metadata=one("bool"))
-    stopping: bool = field(default=False, metadata=one("bool"))
+    has_stopped: bool = field(default=False, metadata=one("bool"))
     offline: tuple[OfflineReplica, ...] = field(default=(), metadata=many(OfflineReplica))
 
 
@@ -228,7 +232,7 @@ class AssignBrokersResponse(Response):
 
 @message
 class LostBroker(Struct):
-    """A broker that died; without an incarnation, any process with that id."""
+    """A broker that has died; without an incarnation, any process with that id."""
 
     broker_id: int = field(default=-1, metadata=one("int32"))
     incarnation: UUID | None = field(default=None, metadata=one("uuid"))
@@ -236,7 +240,11 @@ class LostBroker(Struct):
 
 @message
 class ReportLossRequest(Request):
-    """The launcher saw these brokers die."""
+    """These brokers were seen to die.
+
+    The name of the message says "loss" for the death of a broker's process.  In all other names a
+    log is *lost*, when its files are gone.
+    """
 
     API_KEY: ClassVar[int] = 20007
 
@@ -432,6 +440,25 @@ class ReportDamageResponse(Response):
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
 
 
+@message
+class CreateInternalTopicRequest(Request):
+    """A broker asks for an internal topic; repeating the request is harmless."""
+
+    API_KEY: ClassVar[int] = 20014
+
+    name: str = field(default="", metadata=one("string"))
+
+
+@message
+class CreateInternalTopicResponse(Response):
+    """The topic exists."""
+
+    API_KEY: ClassVar[int] = 20014
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+
+
 #: Request and response classes by api key.
 PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
     request.API_KEY: (request, response)
@@ -450,6 +477,8 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (ReportLogEndsRequest, ReportLogEndsResponse),
         (DrainBrokersRequest, DrainBrokersResponse),
         (ReportDamageRequest, ReportDamageResponse),
+        (ReadCleanOffsetRequest, ReadCleanOffsetResponse),
+        (CreateInternalTopicRequest, CreateInternalTopicResponse),
         (AwaitWorkRequest, AwaitWorkResponse),
         (GiveWorkRequest, GiveWorkResponse),
     )

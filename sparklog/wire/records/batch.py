@@ -35,7 +35,7 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 COMPRESSION_MASK: Final = 0x07
-_NOT_FROM_CLIENTS: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
+_NOT_FROM_CLIENTS: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 _EPOCH: Final = struct.Struct(">i")
@@ -213,6 +213,8 @@ def check_client_batch(header: BatchHeader) -> None:
     if header.attributes & _NOT_FROM_CLIENTS:
         if header.is_control:
             raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+        if header.attributes & DELETE_HORIZON_BIT:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not set a delete horizon")
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "producers may not set the timestamp type LogAppendTime"
         )

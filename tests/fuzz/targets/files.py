@@ -1,4 +1,4 @@
-"""Targets: the files of a broker's folder, and of the journal."""
+"""Targets: the files of a log directory, and of the journal."""
 
 import struct
 from collections.abc import Iterator

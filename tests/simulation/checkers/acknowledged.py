@@ -1,6 +1,6 @@
 """No acknowledged record is lost, and each is where its acknowledgement said.
 
-See ``promises`` for what an acknowledgement promises.
+See ``promises`` for what an acknowledgement promises, and ``compaction`` for compacted topics.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def check(history: History, final: FinalState) -> list[str]:
     found: list[str] = []
     for write in history.writes():
         base_offset, log = write.acked_at, write.log
-        if base_offset is None or log.topic_id in deleted:
+        if base_offset is None or log.topic_id in deleted or log in final.compacted_logs:
             continue
         state = final.logs.get(log)
         if state is None:

@@ -5,10 +5,10 @@ Owns: the story of each partition as the journal tells it.  Must not know record
 A partition's *holders* are its in-sync and its eligible replicas, and those that were so since the
 ISR last had min.insync.replicas members: while it has fewer, nothing new is acknowledged.  A holder
 is *damaged* when its disk is lost, or when its machine loses power and the topic does not promise a
-flush, or when its folder vanishes or a file of it is cut; it is sound again when it joins the ISR
-anew.  While one holder is sound, nothing may be lost
-that all in-sync replicas acknowledged.  An *unclean recovery* elects a replica that is neither in
-sync nor eligible.  What was acknowledged may be gone with it if
+flush, or when its directory vanishes or a file of it is cut; it is sound again when it joins the
+ISR anew.  While one holder is sound, nothing may be lost that all in-sync replicas acknowledged.
+An *unclean recovery* elects a replica that is neither in sync nor eligible.  What was acknowledged
+may be gone with it if
 
 * no holder was sound, or
 * one that was not was elected, and
@@ -218,7 +218,7 @@ class _Walk:
         """A process may tell it with its registration, of which the journal hears later.
 
         A log that was cut and works again in the same process begins anew: what was left of it is
-        put aside, and counts as little as a folder that vanished.
+        put aside, and counts as little as a directory that vanished.
         """
         before = self._told.get((event.broker, event.incarnation), frozenset())
         self._told[event.broker, event.incarnation] = frozenset(event.logs)

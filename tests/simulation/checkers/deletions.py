@@ -60,10 +60,10 @@ def _kept(history: History, final: FinalState, promises: Promises) -> Iterator[s
 
 
 def _left_behind(final: FinalState) -> Iterator[str]:
-    """Folders of partitions that the cluster does not know."""
+    """Partition directories that the cluster does not know."""
     image = final.image_at(len(final.journal))
     topics: dict[UUID | None, str] = {id_: topic.name for id_, topic in image.topics_by_id.items()}
-    for broker, folders in final.folders.items():
-        for name, topic_id in folders.items():
+    for broker, partition_dirs in final.partition_dirs.items():
+        for name, topic_id in partition_dirs.items():
             if topic_id not in topics:
                 yield f"broker {broker} holds {name} of topic {topic_id}, which does not exist"

@@ -2,7 +2,7 @@
 its replicas are in sync again.  What is drained has left, where there is room for it.
 """
 
-from tests.simulation.events import Drained, Healed, InSync, Probed
+from tests.simulation.events import Drained, GroupDrained, Healed, InSync, Probed
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import History
 
@@ -30,6 +30,12 @@ def check(history: History, final: FinalState) -> list[str]:
             found.append(
                 f"broker {drained.broker} has {drained.left} partitions {drained.took_ms} ms after "
                 f"healing, and is to lose all but {drained.stuck}"
+            )
+    for _, drain in history.each(GroupDrained):
+        if drain.error:
+            found.append(
+                f"group {drain.group} has not drained {drain.took_ms} ms after healing: "
+                f"{drain.error}"
             )
     healed = any(True for _ in history.each(Healed))
     probed = {probe.log for probe in probes}

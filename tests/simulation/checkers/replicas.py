@@ -19,6 +19,8 @@ def check(history: History, final: FinalState) -> list[str]:
     known: dict[LogId, Known] = {}
     found: list[str] = []
     for at, seen in history.each(ReplicaSeen):
+        if seen.log in final.compacted_logs:
+            continue  # see ``compaction``
         copies = promises.copies[seen.log]
         # After a legal loss one that has not heard of it may hold what was there before.
         if not promises.may_be_lost(seen.log, 0, at) and not copies.is_lost(seen.broker, at):

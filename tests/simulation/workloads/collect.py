@@ -25,10 +25,13 @@ async def collect(scene: Scene, name: str) -> FinalState:
         logs = {log: await read_log(cluster, log) for log in scene.logs}
     return FinalState(
         logs=logs,
+        compacted_logs=tuple(scene.compacted_logs),
         replicas=tuple(seen for seen in observe.replicas(scene) if seen.log in logs),
         journal=_journal(scene),
         images=tuple(_images(scene)),
-        folders={id_: _folders(host.disk, id_) for id_, host in scene.world.brokers.items()},
+        partition_dirs={
+            id_: _partition_dirs(host.disk, id_) for id_, host in scene.world.brokers.items()
+        },
     )
 
 
@@ -58,8 +61,8 @@ def _images(scene: Scene) -> Iterator[NodeImage]:
         yield NodeImage(node=name, image=broker._lifecycle.image)
 
 
-def _folders(disk: HostDisk, broker_id: int) -> dict[str, UUID | None]:
-    """Folders of partitions, and the topic that each says it belongs to."""
+def _partition_dirs(disk: HostDisk, broker_id: int) -> dict[str, UUID | None]:
+    """Partition directories, and the topic that each says it belongs to."""
     backend, root = disk.backend, f"broker-{broker_id}"
     found: dict[str, UUID | None] = {}
     for name in backend.list(root):

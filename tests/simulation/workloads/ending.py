@@ -55,7 +55,7 @@ async def heal(scene: Scene) -> None:
 async def revive(scene: Scene, name: str) -> None:
     """What only an operator can: give up the records of a partition of which no disk is left."""
     async with await scene.world.cluster_client(name) as cluster:
-        for log in scene.logs:
+        for log in scene.kept_logs:
             while _is_gone(scene, log):
                 scene.history.record(UncleanElectionAsked(log=log))
                 with suppress(SparklogError):
@@ -74,7 +74,7 @@ def _is_gone(scene: Scene, log: LogId) -> bool:
 async def probe(scene: Scene, name: str) -> None:
     """One record into every partition, and out of it again."""
     async with await scene.world.cluster_client(name) as cluster:
-        for log in scene.logs:
+        for log in scene.logs + scene.compacted_logs:
             began = scene.now_ms
             try:
                 await _probe(scene, cluster, log, name)
@@ -86,13 +86,14 @@ async def probe(scene: Scene, name: str) -> None:
 
 async def _probe(scene: Scene, cluster: ClusterClient, log: LogId, name: str) -> None:
     op = scene.history.new_op()
-    value = f"{name}/{op}".encode()
+    keyed = scene.compacts(log)
+    value = f"probe={name}/{op}".encode() if keyed else f"{name}/{op}".encode()
     scene.history.record(
         ProduceInvoked(op=op, log=log, producer=name, values=(value,), resent=True)
     )
     data_client, tp = DataClient(cluster), tp_of(log)
     try:
-        batch = encoded((value,), scene.wall_ms)
+        batch = encoded((value,), scene.wall_ms, keyed=keyed)
         produced = await data_client.produce(tp, [batch], timeout_s=PROBE_TIMEOUT_S)
     except SparklogError as error:
         scene.history.record(ProduceUnknown(op=op, reason=str(error)))

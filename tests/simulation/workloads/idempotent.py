@@ -44,27 +44,35 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Sequence:
+class Sequence:
+    """Where a producer is in one log."""
+
     identity: ProducerIdentity
     next: int = 0
 
 
 async def run(scene: Scene, name: str, chance: random.Random) -> None:
-    values = Values(name, chance)
-    sequences: dict[LogId, _Sequence] = {}
+    await send(scene, name, Values(name, chance), scene.logs, chance)
+
+
+async def send(
+    scene: Scene, name: str, values: Values, to: list[LogId], chance: random.Random
+) -> None:
+    """Send to these partitions until the run is over."""
+    sequences: dict[LogId, Sequence] = {}
     async with await scene.world.cluster_client(name) as cluster:
         while not scene.over:
-            log = chance.choice(scene.logs)
+            log = chance.choice(to)
             try:
                 sequence = sequences.get(log)
                 if sequence is None:
                     identity = await DataClient(cluster).init_producer_id(timeout_s=TIMEOUT_S)
-                    sequence = sequences[log] = _Sequence(identity)
+                    sequence = sequences[log] = Sequence(identity)
             except SparklogError:
                 continue
             count = chance.randint(1, IN_FLIGHT_MAX)
-            batches = [_begin(scene, log, name, values.some(), sequence) for _ in range(count)]
-            acknowledged = await _send_until_known(scene, cluster, log, name, batches, chance)
+            batches = [begin(scene, log, name, values.some(), sequence) for _ in range(count)]
+            acknowledged = await send_until_known(scene, cluster, log, name, batches, chance)
             if not acknowledged:
                 del sequences[log]
             await scene.pause(chance, 400)
@@ -72,8 +80,14 @@ async def run(scene: Scene, name: str, chance: random.Random) -> None:
                 await _send_again(cluster, log, name, batches)
 
 
-def _begin(
-    scene: Scene, log: LogId, name: str, values: tuple[bytes, ...], sequence: _Sequence
+def begin(
+    scene: Scene,
+    log: LogId,
+    name: str,
+    values: tuple[bytes, ...],
+    sequence: Sequence,
+    *,
+    transactional: bool = False,
 ) -> _Batch:
     op = scene.history.new_op()
     scene.history.record(
@@ -85,12 +99,14 @@ def _begin(
         producer_id=sequence.identity.producer_id,
         producer_epoch=sequence.identity.producer_epoch,
         base_sequence=sequence.next,
+        keyed=scene.compacts(log),
+        transactional=transactional,
     )
     sequence.next += len(values)
     return _Batch(op, data)
 
 
-async def _send_until_known(
+async def send_until_known(
     scene: Scene,
     cluster: ClusterClient,
     log: LogId,
@@ -114,7 +130,7 @@ async def _send_until_known(
         pending = [
             batch
             for batch, answer in zip(pending, answers, strict=True)
-            if not _settle(scene, batch, answer)
+            if not _take_answer(scene, batch, answer)
         ]
         if not pending:
             return True
@@ -136,8 +152,10 @@ async def _send_again(cluster: ClusterClient, log: LogId, name: str, batches: li
             await produce_once(log, batch.data, acks=-1, timeout_s=TIMEOUT_S, connection=connection)
 
 
-def _settle(scene: Scene, batch: _Batch, answer: tuple[ErrorCode, int] | BaseException) -> bool:
-    """Whether the batch is known to be in the log."""
+def _take_answer(
+    scene: Scene, batch: _Batch, answer: tuple[ErrorCode, int] | BaseException
+) -> bool:
+    """Take the answer to a batch; return whether the batch is known to be in the log."""
     if isinstance(answer, NotSentError):
         return False
     if isinstance(answer, NoAnswerError):

@@ -1,4 +1,4 @@
-"""Partition folders that vanish from disks, and newest log files that become shorter.
+"""Partition directories that vanish from disks, and newest log files that become shorter.
 
 Owns: the faults, while another replica holds what was acknowledged.  Must not know what a broker
 makes of them.
@@ -19,7 +19,7 @@ from tests.simulation.workloads.scene import Scene
 #: Longest pause between two losses, in milliseconds of virtual time.
 CALM_MS = 4000
 #: Seconds that a message takes between brokers that are slow to hear of each other, and how long
-#: this goes on: what a follower asked before the loss arrives after the controller has settled it.
+#: this goes on: a fetch from before the loss arrives after the controller has elected a leader.
 LATE_S = (0.5, 3.0)
 LATE_FOR_S = 4.0
 
@@ -47,14 +47,14 @@ def _hit(scene: Scene, copies: Copies, broker_id: int, chance: random.Random) ->
     whole = chance.random() < 0.6
     if _lose(scene, copies, broker_id, chance, whole=whole):
         scene.history.record(LogLost(broker=broker_id, log=copies.log, whole=whole))
-        scene.count("lost_folders" if whole else "cut_files")
+        scene.count("lost_partition_dirs" if whole else "cut_files")
 
 
 @contextmanager
 def _late_messages(scene: Scene, copies: Copies, broker_id: int) -> Iterator[None]:
     """Meanwhile this broker and the other replicas hear late of each other, the controller hears
     of all of them as fast as ever: the leader gets what a follower asked when it had its log after
-    the controller has settled the loss."""
+    the controller has dealt with the loss."""
     network = scene.world.network
     own, *others = (scene.world.brokers[b].name for b in (broker_id, *copies.state.replicas))
     links = [(own, other) for other in others if other != own]
@@ -74,10 +74,22 @@ def _candidates(scene: Scene) -> list[tuple[Copies, int]]:
     for copies in follow(scene.history).values():
         if copies.deleted_at != NEVER:
             continue
-        sound = copies.holders - copies.damaged
-        up = {broker_id for broker_id in sound if scene.world.is_up(broker_id)}
+        # A broker that is no replica any more may still hold a copy, which cannot lead.
+        sound = (copies.holders - copies.damaged) & set(copies.state.replicas)
+        # A drain takes away the replica of its broker before the leader knows that its log is gone.
+        staying = sound - scene.draining
+        up = {broker_id for broker_id in staying if scene.world.is_up(broker_id)}
         found += [(copies, b) for b in copies.state.isr if up - {b}]
     return found
+
+
+def is_loss_open(scene: Scene) -> bool:
+    """Whether an in-sync replica has lost its log and nothing has come of it yet: who takes another
+    replica away meanwhile may take the last copy."""
+    return any(
+        copies.deleted_at == NEVER and set(copies.state.isr) & copies.lost_in.keys()
+        for copies in follow(scene.history).values()
+    )
 
 
 def _lose(
@@ -87,14 +99,14 @@ def _lose(
     root = scene.world.brokers[broker_id].disk.backend.disk.root
     home = root.live.get(f"broker-{broker_id}")
     name = f"{copies.log.topic}-{copies.log.partition}"
-    folder = home.live.get(name) if isinstance(home, FolderNode) else None
-    if not isinstance(home, FolderNode) or not isinstance(folder, FolderNode):
+    partition_dir = home.live.get(name) if isinstance(home, FolderNode) else None
+    if not isinstance(home, FolderNode) or not isinstance(partition_dir, FolderNode):
         return False
     if whole:
         del home.live[name]
         home.durable.pop(name, None)
         return True
-    logs = [node for file, node in sorted(folder.live.items()) if file.endswith(".log")]
+    logs = [node for file, node in sorted(partition_dir.live.items()) if file.endswith(".log")]
     if not logs or not isinstance(logs[-1], FileNode) or not logs[-1].data:
         return False
     size = chance.randrange(len(logs[-1].data))

@@ -25,7 +25,7 @@ async def _move(scene: Scene, chance: random.Random) -> None:
         admin = Admin(cluster, timeout_s=TIMEOUT_S)
         while not scene.over:
             await scene.pause(chance, CALM_MS)
-            log = chance.choice(scene.logs)
+            log = chance.choice(scene.logs + scene.compacted_logs)
             try:
                 await _do(scene, admin, log, chance)
             except SparklogError:
@@ -40,7 +40,8 @@ async def _do(scene: Scene, admin: Admin, log: LogId, chance: random.Random) -> 
         await admin.replicas.reassign({tp: None})
     else:
         brokers = list(scene.world.brokers)
-        (topic,) = [topic for topic in scene.topics if topic.topic_id == log.topic_id]
+        topics = scene.topics + scene.compacted
+        (topic,) = [topic for topic in topics if topic.topic_id == log.topic_id]
         count = topic.replication_factor if chance.random() < 0.8 else chance.choice((1, 2, 3))
         await admin.replicas.reassign({tp: tuple(chance.sample(brokers, min(count, len(brokers))))})
     scene.count("moves_asked")

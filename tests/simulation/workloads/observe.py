@@ -105,9 +105,9 @@ def offline_replicas(scene: Scene) -> Iterator[None]:
                 ReplicasOffline(broker=self._identity.broker_id, logs=logs, incarnation=incarnation)
             )
 
-    async def beat(self: BrokerLifecycle, *, stopping: bool = False) -> BrokerHeartbeatResponse:
+    async def beat(self: BrokerLifecycle, *, has_stopped: bool = False) -> BrokerHeartbeatResponse:
         tell(self)
-        return await real(self, stopping=stopping)
+        return await real(self, has_stopped=has_stopped)
 
     async def register(self: BrokerLifecycle) -> None:
         tell(self)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from sparklog.storage_backends.memory_disk import MemoryDisk
 from sparklog.storage_backends.memory_nodes import FileNode, FolderNode
 from sparklog.types import TopicPartition
+from sparklog.wire.records.batch import BatchHeader, iter_batches
 from tests.simulation.events import SeenBatch
 
 #: Of a batch: its base offset, its length behind these two, and its last offset delta.
@@ -34,6 +35,20 @@ def batches(disk: MemoryDisk, broker_id: int, tp: TopicPartition) -> Iterator[Se
         yield from _walk(file.node.data, len(file.node.data))
 
 
+def whole_batches(
+    disk: MemoryDisk, broker_id: int, tp: TopicPartition, begin: int
+) -> Iterator[tuple[bytes, BatchHeader]]:
+    """The bytes of all whole batches that end above an offset."""
+    files = list(_files(disk, broker_id, tp))
+    for number, file in enumerate(files):
+        if number + 1 < len(files) and files[number + 1].base_offset <= begin:
+            continue
+        data = bytes(file.node.data)
+        for header, start in iter_batches(data, partial_tail=True):
+            if header.next_offset > begin:
+                yield data[start : start + header.size], header
+
+
 def safe_end(disk: MemoryDisk, broker_id: int, tp: TopicPartition, log_end: int) -> int:
     """Up to where a loss of power takes nothing; ``log_end`` when it takes nothing at all."""
     for file in _files(disk, broker_id, tp):
@@ -51,16 +66,18 @@ def safe_end(disk: MemoryDisk, broker_id: int, tp: TopicPartition, log_end: int)
 def _files(disk: MemoryDisk, broker_id: int, tp: TopicPartition) -> Iterator[_LogFile]:
     """By base offset."""
     home, name = disk.root.live.get(f"broker-{broker_id}"), f"{tp.topic}-{tp.partition}"
-    folder = home.live.get(name) if isinstance(home, FolderNode) else None
-    if not isinstance(home, FolderNode) or not isinstance(folder, FolderNode):
+    partition_dir = home.live.get(name) if isinstance(home, FolderNode) else None
+    if not isinstance(home, FolderNode) or not isinstance(partition_dir, FolderNode):
         return
-    is_named = home.durable.get(name) is folder
-    for file_name, node in sorted(folder.live.items()):
+    is_named = home.durable.get(name) is partition_dir
+    for file_name, node in sorted(partition_dir.live.items()):
         if isinstance(node, FileNode) and file_name.endswith(_SUFFIX):
             yield _LogFile(
                 base_offset=int(file_name.removesuffix(_SUFFIX)),
                 node=node,
-                is_named=is_named and folder.durable.get(file_name) is node,
+                # A start finishes a swap.
+                is_named=is_named
+                and any(partition_dir.durable.get(file_name + s) is node for s in ("", ".swap")),
             )
 
 

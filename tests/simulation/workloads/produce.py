@@ -42,13 +42,19 @@ CODECS = (Compression.NONE, Compression.NONE, Compression.LZ4, Compression.ZSTD)
 
 
 async def run(scene: Scene, name: str, chance: random.Random) -> None:
-    values = Values(name, chance)
+    await send(scene, name, Values(name, chance), scene.logs, chance)
+
+
+async def send(
+    scene: Scene, name: str, values: Values, to: list[LogId], chance: random.Random
+) -> None:
+    """Send to these partitions until the run is over."""
     async with await scene.world.cluster_client(name) as cluster:
         while not scene.over:
-            log = chance.choice(scene.logs)
+            log = chance.choice(to)
             logs = [log]
             if chance.random() < 0.3:
-                logs += [other for other in scene.logs if other != log and _same_topic(other, log)]
+                logs += [other for other in to if other != log and _same_topic(other, log)]
             requests = [
                 {each: values.some() for each in logs} for _ in range(chance.choice((1, 2, 4)))
             ]
@@ -101,7 +107,10 @@ async def _send(
                 stream=stream,
             )
         )
-    batches = {log: encoded(each, scene.wall_ms, codec) for log, each in values.items()}
+    batches = {
+        log: encoded(each, scene.wall_ms, codec, keyed=scene.compacts(log))
+        for log, each in values.items()
+    }
     try:
         answers = await produce_several(
             batches, acks=acks, timeout_s=TIMEOUT_S, connection=connection

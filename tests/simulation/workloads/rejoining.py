@@ -16,7 +16,7 @@ from tests.simulation.events import LogId
 from tests.simulation.hosts import Loss
 from tests.simulation.workloads.consume import tp_of
 from tests.simulation.workloads.nemesis import bring_back
-from tests.simulation.workloads.scaling import report_loss
+from tests.simulation.workloads.scaling import report_broker_death
 from tests.simulation.workloads.scene import Scene
 
 CALM_MS = 2000
@@ -48,7 +48,7 @@ async def _rejoin(scene: Scene, log: LogId, leader: int, follower: int) -> None:
     one, another = world.brokers[leader].name, world.brokers[follower].name
     await _kill(scene, follower, Loss.NOTHING)
     with suppress(SparklogError):
-        await report_loss(scene, follower)
+        await report_broker_death(scene, follower)
     world.slow_network(one, "control", *SLOW_S)
     await bring_back(scene, follower)
     for _ in range(int(PATIENCE_S / LOOK_S)):

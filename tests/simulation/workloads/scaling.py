@@ -25,6 +25,7 @@ from sparklog.wire.protocol.private import (
 from sparklog.wire.protocol.schema import Request
 from tests.simulation.events import Drained
 from tests.simulation.hosts import Loss
+from tests.simulation.workloads.losing import is_loss_open
 from tests.simulation.workloads.nemesis import bring_back, stop
 from tests.simulation.workloads.scene import Scene
 
@@ -43,7 +44,7 @@ async def run(scene: Scene, chance: random.Random) -> None:
     while not scene.over:
         await scene.pause(chance, CALM_MS)
         broker_id = chance.choice([b for b in scene.world.brokers if b not in later])
-        if scene.over or not await _drain(scene, broker_id, chance):
+        if scene.over or is_loss_open(scene) or not await _drain(scene, broker_id, chance):
             continue
         scene.draining.discard(broker_id)
         if not await _forget(scene, broker_id, chance):
@@ -59,8 +60,8 @@ async def run(scene: Scene, chance: random.Random) -> None:
                 await _as_member(scene, _rebalance)
 
 
-async def settle(scene: Scene) -> None:
-    """All is healed: what is being drained leaves, as far as there is room; then it stays."""
+async def finish_drains(scene: Scene) -> None:
+    """After the last fault: finish the drains, as far as other brokers have room for replicas."""
     for broker_id in sorted(scene.draining):
         began = scene.now_ms
         try:
@@ -114,14 +115,14 @@ async def _forget(scene: Scene, broker_id: int, chance: random.Random) -> bool:
             await stop(scene, broker_id, chance)
         elif not host.is_supervised:
             with suppress(SparklogError):
-                await report_loss(scene, broker_id)
+                await report_broker_death(scene, broker_id)
                 await _ask(scene, UnregisterBrokerRequest(broker_id=broker_id))
                 return True
         await asyncio.sleep(LOOK_S)
     return False
 
 
-async def report_loss(scene: Scene, broker_id: int) -> None:
+async def report_broker_death(scene: Scene, broker_id: int) -> None:
     """As the launcher does for what an executor took with it.  Raises SparklogError."""
     await _ask(scene, ReportLossRequest(brokers=(LostBroker(broker_id=broker_id),)))
 

@@ -8,15 +8,18 @@ import asyncio
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from sparklog.driver.control_plane.control_plane import ControlPlane
 from sparklog.executors.broker import Broker
 from sparklog.metadata import PartitionImage
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.types import NO_NODE, Compression
 from sparklog.wire.records.builder import Record, encode_batch
 from tests.simulation.events import LogId
 from tests.simulation.history import History
+from tests.simulation.keyed_records import record_of, tombstone_text, value_text
 from tests.simulation.world import EPOCH_MS, World
 
 
@@ -47,6 +50,8 @@ class Scene:
     world: World
     history: History
     topics: list[Topic] = field(default_factory=list)
+    #: Compacted topics, which are there all the time too.
+    compacted: list[Topic] = field(default_factory=list)
     #: Topics that come and go, while they are known to be there.
     passing: dict[str, Topic] = field(default_factory=dict)
     #: Brokers that are not there from the beginning.
@@ -60,6 +65,10 @@ class Scene:
     brokers: list[Broker] = field(default_factory=list)
     #: Hosts of the clients.
     client_hosts: list[str] = field(default_factory=list)
+    #: Consumer groups, and the topics that each subscribes to.
+    groups: dict[str, tuple[Topic, ...]] = field(default_factory=dict)
+    #: Decided, but not ended for sure (``transactions``).
+    open_transactions: list[Any] = field(default_factory=list)
     over: bool = False
     #: Some partition has not come back to its replicas for so long that no more is waited.
     stuck: bool = False
@@ -67,6 +76,23 @@ class Scene:
     @property
     def logs(self) -> list[LogId]:
         return [log for topic in self.topics for log in topic.logs]
+
+    @property
+    def compacted_logs(self) -> list[LogId]:
+        return [log for topic in self.compacted for log in topic.logs]
+
+    def compacts(self, log: LogId) -> bool:
+        return any(topic.topic_id == log.topic_id for topic in self.compacted)
+
+    @property
+    def kept_logs(self) -> list[LogId]:
+        """``logs``, those that are compacted, and those of the coordinators of groups."""
+        control = self.world.control.control_plane
+        topic = control.image.topic(CONSUMER_OFFSETS) if control is not None else None
+        if topic is None:
+            return self.logs + self.compacted_logs
+        logs = [LogId(topic.name, topic.topic_id, number) for number in topic.partitions]
+        return self.logs + self.compacted_logs + logs
 
     @property
     def now_ms(self) -> int:
@@ -80,7 +106,7 @@ class Scene:
     def missing_in_sync(self) -> Iterator[tuple[LogId, tuple[int, ...]]]:
         """Of every partition that is there for the whole run: which replicas are not in sync, as
         far as the controller knows; -1 when it has no leader, or is being moved."""
-        for log in self.logs:
+        for log in self.kept_logs:
             state = self._state(log)
             if state is None or state.offline or state.adding or state.removing:
                 yield log, (NO_NODE,)
@@ -127,9 +153,30 @@ class Values:
         return tuple(self.next() for _ in range(self._chance.choice((1, 1, 2, 5))))
 
 
+class KeyedValues(Values):
+    """Texts of keyed records: some keys come often and some seldom, and many are deleted."""
+
+    KEYS = 40
+
+    def next(self) -> bytes:
+        value = super().next()
+        key = b"k%d" % int(self._chance.random() ** 3 * self.KEYS)
+        if self._chance.random() < 0.35:
+            return tombstone_text(key, value.rstrip(b"."))
+        return value_text(key, value)
+
+
 def encoded(
-    values: Iterable[bytes], now_ms: int, compression: Compression = Compression.NONE, **more: int
+    values: Iterable[bytes],
+    now_ms: int,
+    compression: Compression = Compression.NONE,
+    *,
+    keyed: bool = False,
+    **more: int,
 ) -> bytes:
-    """A batch of records without keys."""
-    records = [Record(value=value, timestamp=now_ms) for value in values]
+    """A batch of records without keys; ``keyed``: of those that the texts name."""
+    records = [
+        record_of(value, now_ms) if keyed else Record(value=value, timestamp=now_ms)
+        for value in values
+    ]
     return encode_batch(records, compression=compression, **more)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from sparklog.errors import SparklogError
 from sparklog.types import NO_NODE
 from tests.simulation.hosts import Loss
 from tests.simulation.workloads.nemesis import bring_back
-from tests.simulation.workloads.scaling import report_loss
+from tests.simulation.workloads.scaling import report_broker_death
 from tests.simulation.workloads.scene import Scene
 
 CALM_MS = 2500
@@ -34,7 +34,7 @@ async def run(scene: Scene, chance: random.Random) -> None:
         await scene.world.kill_broker(leader, chance.choice((Loss.NOTHING, Loss.UNFLUSHED)))
         scene.count("crashes")
         with suppress(SparklogError):
-            await report_loss(scene, leader)
+            await report_broker_death(scene, leader)
         await scene.pause(chance, TROUBLE_MS)
         scene.world.heal_network()
         await bring_back(scene, leader)

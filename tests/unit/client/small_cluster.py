@@ -127,7 +127,10 @@ class SmallCluster:
 
     @property
     def bootstrap(self) -> str:
-        return f"{HOST}:{self._servers[1].port}"
+        return f"{HOST}:{self.port(1)}"
+
+    def port(self, node_id: int) -> int:
+        return self._servers[node_id].port
 
     def refuse(self, api_key: int, *codes: ErrorCode | None) -> None:
         """Let the next requests fail; None closes the connection after handling the request."""
@@ -191,30 +194,35 @@ class SmallCluster:
         ]
         if node_id == 0:
             own = [
-                self._api(node_id, 19, 7, self._create_topics),
-                self._api(node_id, 20, 6, self._delete_topics),
-                self._api(node_id, 37, 3, self._create_partitions),
-                self._api(node_id, 44, 1, self._alter_configs),
+                self.api(node_id, 19, 7, self._create_topics),
+                self.api(node_id, 20, 6, self._delete_topics),
+                self.api(node_id, 37, 3, self._create_partitions),
+                self.api(node_id, 44, 1, self._alter_configs),
             ]
         else:
             own = [
                 replace(
-                    self._api(node_id, 0, 13, self._produce),
+                    self.api(node_id, 0, 13, self._produce),
                     encode=lambda h, r: (
                         encode_produce_response(h.api_version, h.correlation_id, r),
                     ),
                 ),
                 replace(
-                    self._api(node_id, 1, 18, self._fetch),
+                    self.api(node_id, 1, 18, self._fetch),
                     encode=lambda h, r: encode_fetch_response(h.api_version, h.correlation_id, r),
                 ),
-                self._api(node_id, 2, 11, self._list_offsets),
-                self._api(node_id, 21, 2, self._delete_records),
-                self._api(node_id, 22, 4, self._init_producer_id),
+                self.api(node_id, 2, 11, self._list_offsets),
+                self.api(node_id, 21, 2, self._delete_records),
+                self.api(node_id, 22, 4, self._init_producer_id),
             ]
-        return Dispatcher([*shared, *own])
+        return Dispatcher([*shared, *own, *self.further_apis(node_id)])
 
-    def _api(
+    def further_apis(self, node_id: int) -> list[ApiHandler]:
+        """What a larger cluster serves besides."""
+        del node_id
+        return []
+
+    def api(
         self, node_id: int, api_key: int, max_version: int, handle: Callable[..., Any]
     ) -> ApiHandler:
         def counted(context: RequestContext, request: Any) -> Handled:
@@ -451,16 +459,17 @@ def _state(leader: int) -> PartitionImage:
 
 
 def run_cluster(
-    test: Callable[[SmallCluster, ClusterClient], Awaitable[None]],
+    test: Callable[[Any, ClusterClient], Awaitable[None]],
     *,
     brokers: int = 2,
     auto_create: bool = True,
     max_versions: dict[int, int] | None = None,
+    kind: type[SmallCluster] = SmallCluster,
 ) -> None:
     """Run a test with a cluster and a client of it."""
 
     async def main() -> None:
-        cluster = SmallCluster(brokers, auto_create=auto_create)
+        cluster = kind(brokers, auto_create=auto_create)
         cluster.max_versions |= max_versions or {}
         await cluster.start()
         client = ClusterClient([Endpoint.parse(cluster.bootstrap)])

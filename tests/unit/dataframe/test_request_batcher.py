@@ -37,13 +37,13 @@ class Broker:
             self._answers[number].set_result(None)
         else:
             self._answers[number].set_exception(error)
-        await settled()
+        await run_callbacks()
 
     def is_cancelled(self, number: int) -> bool:
         return self._answers[number].cancelled()
 
 
-async def settled() -> None:
+async def run_callbacks() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -53,7 +53,7 @@ async def delivering(
 ) -> Future[None]:
     done: Future[None] = Future()
     made.deliver(batches, done)
-    await settled()
+    await run_callbacks()
     return done
 
 
@@ -157,7 +157,7 @@ def test_who_gives_up_ends_what_is_under_way() -> None:
         sending = made(broker, by_number)
         await delivering(sending, (ZERO, [batch("a"), batch("b")]))
         sending.cancel()
-        await settled()
+        await run_callbacks()
         assert broker.is_cancelled(0)
         done = await delivering(sending, (ONE, [batch("c")]))
         assert done.result(0) is None

@@ -6,6 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from sparklog.dataframe.jvm import own_scans, packed_reads, packed_writes
+from tests.support.logged import messages_of
 
 WITHOUT = {
     own_scans: "filters on topics are not pushed down",
@@ -31,6 +32,6 @@ def test_a_spark_that_lacks_what_it_needs_is_told(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert extension.install(SimpleNamespace(sparkContext=Context())) is False
-    assert [record.message for record in caplog.records] == [
+    assert messages_of(caplog, extension) == [
         f"{WITHOUT[extension]}: 'Context' object has no attribute '_jvm'"
     ]

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
+
 from sparklog.metadata import (
     BrokerFenced,
     BrokerIdAssigned,
@@ -19,6 +21,7 @@ from sparklog.metadata import (
     PartitionImage,
     PartitionsAdded,
     ProducerIdsAllocated,
+    ReplicationFactorDeferred,
     TopicCreated,
     TopicDeleted,
     TopicImage,
@@ -121,6 +124,20 @@ def test_later_records_change_it() -> None:
         },
     )
     image.check_invariants()
+
+
+def test_a_deferred_replication_factor_lasts_until_it_is_reached_or_the_topic_deleted() -> None:
+    image = an_image()
+    for name in ("flights", "other"):
+        image.replay(ReplicationFactorDeferred(topic=name, deferred=True))
+    assert image.deferred_factors == {"flights", "other"}
+    assert image.copy() == image
+    image.replay(ReplicationFactorDeferred(topic="flights", deferred=False))
+    image.replay(TopicDeleted(topic="other", topic_id=OTHER))
+    assert image.deferred_factors == set()
+    image.check_invariants()
+    with pytest.raises(LookupError):
+        image.replay(ReplicationFactorDeferred(topic="other", deferred=True))
 
 
 def test_a_copy_is_equal_and_changes_on_its_own() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.client.connection import Connection
 from sparklog.errors import ConnectError, ErrorCode, KafkaError, ProtocolError
+from sparklog.metadata import ClusterImage
 from sparklog.service import find_coordinator, members, status
 from sparklog.service.dispatch import ApiHandler, Dispatcher, RequestContext
 from sparklog.service.handler import Handled
@@ -21,7 +22,6 @@ from sparklog.wire.protocol.messages.api_versions import (
     ApiVersionsResponse,
 )
 from sparklog.wire.protocol.messages.find_coordinator import (
-    Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
@@ -36,6 +36,11 @@ from tests.unit.service.small_node import HOST, ask, ask_once, run_node
 
 SECRET = b"s" * 32
 NAMED = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0-rc.1")
+
+
+async def not_created(name: str) -> None:
+    """No internal topic can be created."""
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, name)
 
 
 def ids(handle: object) -> ApiHandler:
@@ -70,7 +75,7 @@ async def exchange(server: Server, payload: bytes) -> bytes:
 def test_what_is_advertised_is_what_is_served_except_private_and_old_produce() -> None:
     handlers = [
         produce(lambda context, request: None),
-        find_coordinator.handler(),
+        find_coordinator.handler(ClusterImage, not_created),
         *members.handlers(SECRET),
     ]
     for version in range(5):
@@ -222,28 +227,8 @@ def test_no_answer_is_sent_when_none_is_owed_not_even_to_a_refusal() -> None:
     run_node([produce(handle)], test)
 
 
-def test_every_group_is_told_to_try_later() -> None:
-    handlers = [find_coordinator.handler()]
-    old = ask_once(handlers, FindCoordinatorRequest(key="g"), 2)
-    assert isinstance(old, FindCoordinatorResponse)
-    assert (old.error_code, old.node_id, old.port) == (
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        -1,
-        -1,
-    )
-    new = ask_once(handlers, FindCoordinatorRequest(coordinator_keys=("a", "b")), 6)
-    assert isinstance(new, FindCoordinatorResponse)
-    expected = Coordinator(
-        node_id=-1,
-        port=-1,
-        error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        error_message=old.error_message,
-    )
-    assert new.coordinators == (replace(expected, key="a"), replace(expected, key="b"))
-
-
 def test_every_transactional_id_is_refused_for_good() -> None:
-    handlers = [find_coordinator.handler()]
+    handlers = [find_coordinator.handler(ClusterImage, not_created)]
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     old = ask_once(handlers, FindCoordinatorRequest(key="t", key_type=1), 2)
     assert isinstance(old, FindCoordinatorResponse)

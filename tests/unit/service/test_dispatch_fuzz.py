@@ -3,11 +3,14 @@
 import asyncio
 import struct
 from collections import deque
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DecodeError, FrameError
+from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.service import (
     describe_cluster,
     describe_configs,
@@ -17,7 +20,13 @@ from sparklog.service import (
 )
 from sparklog.service.dispatch import Dispatcher
 from sparklog.slices import run_through
-from sparklog.transport import LongAnswer, Parked, Server, ServerConnection, ServerLimits
+from sparklog.transport import (
+    ParkedResponse,
+    Server,
+    ServerConnection,
+    ServerLimits,
+    SlicedResponse,
+)
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
 from sparklog.wire.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -51,6 +60,20 @@ HEADERS = st.builds(
 )
 
 
+NOT_LED = PartitionImage(replicas=(3,), isr=(), last_known=(3,), leader=-1, leader_epoch=2)
+
+
+def image_with_groups() -> ClusterImage:
+    """An image that has the topic of the group coordinators, so that nobody waits for it."""
+    found = image()
+    found.replay(TopicCreated(topic=CONSUMER_OFFSETS, topic_id=UUID(int=99), partitions=(NOT_LED,)))
+    return found
+
+
+async def not_asked(name: str) -> None:
+    raise AssertionError(f"{name} exists")
+
+
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A valid request with some of its bytes changed or removed."""
@@ -74,7 +97,7 @@ def test_whatever_comes_in_is_answered_or_refused(frames: list[bytes]) -> None:
                 metadata.handler(image),
                 describe_cluster.handler(image),
                 describe_configs.handler(image, node_id=1, settings={}),
-                find_coordinator.handler(),
+                find_coordinator.handler(image_with_groups, not_asked),
                 *members.handlers(b"secret"),
             ]
         )
@@ -82,12 +105,12 @@ def test_whatever_comes_in_is_answered_or_refused(frames: list[bytes]) -> None:
         for frame in frames:
             try:
                 (reply,) = dispatcher(connection, deque([memoryview(frame)]))
-                if isinstance(reply, LongAnswer):
+                if isinstance(reply, SlicedResponse):
                     reply = run_through(reply.slices)
             except (DecodeError, FrameError):
                 continue
             assert reply is not None
-            assert not isinstance(reply, Parked)
+            assert not isinstance(reply, ParkedResponse)
             assert all(isinstance(part, bytes | bytearray) for part in reply)
         assert dispatcher.errors == 0
         assert not connection.member

@@ -8,11 +8,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from sparklog.transport import Answer, Server, ServerConnection, ServerLimits, serve
+from sparklog.transport import HandlerResult, Server, ServerConnection, ServerLimits, serve
 
 HOST = "127.0.0.1"
 
-Handler = Callable[[ServerConnection, deque[memoryview]], Sequence[Answer]]
+Handler = Callable[[ServerConnection, deque[memoryview]], Sequence[HandlerResult]]
 
 
 def run_with_server(

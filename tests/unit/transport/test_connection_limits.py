@@ -11,13 +11,14 @@ import pytest
 
 from sparklog.errors import ConnectError, FrameError
 from sparklog.transport import (
-    Answer,
     ClientConnection,
-    Parked,
+    HandlerResult,
+    ParkedResponse,
     Server,
     ServerConnection,
     ServerLimits,
     connect,
+    over_limit,
     serve,
 )
 from sparklog.transport import server as server_module
@@ -25,13 +26,14 @@ from sparklog.transport.channel import UNSENT_BYTES_MAX
 from sparklog.transport.idle import IDLE_CHECKS
 from sparklog.transport.over_limit import OverLimitConnections
 from sparklog.types import Endpoint
+from tests.support.logged import messages_of
 from tests.unit.transport.running_server import HOST, Handler, run_with_server
 
 #: Long enough that no timer fires during a test.
 NEVER_MS = 3_600_000
 
 
-def echo(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+def echo(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
     return ((bytes(frames.popleft()),),)
 
 
@@ -148,7 +150,7 @@ def test_refusals_are_said_ever_more_seldom(caplog: pytest.LogCaptureFixture) ->
             assert not await is_served(server)
 
     run(test, ServerLimits(connections_max=0))
-    said = [record.message.partition("refused: ")[2] for record in caplog.records]
+    said = [text.partition("refused: ")[2] for text in messages_of(caplog, over_limit)]
     assert said == [
         f"0 are open, max.connections is 0 ({count} refused so far)" for count in (1, 2, 4, 8)
     ]
@@ -157,7 +159,7 @@ def test_refusals_are_said_ever_more_seldom(caplog: pytest.LogCaptureFixture) ->
 # -- connections over a limit
 
 
-def proving(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+def proving(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
     """An over_limit_handler that takes ``m`` for a member's proof."""
     if frames[0] != b"m":
         raise FrameError("only members")
@@ -234,10 +236,12 @@ def test_a_connection_is_closed_after_so_many_quiet_looks_and_not_before() -> No
 def test_a_client_that_waits_for_our_answer_is_not_idle() -> None:
     futures: list[asyncio.Future[bytes]] = []
 
-    def parking(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def parking(
+        _connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[HandlerResult]:
         frames.popleft()
         futures.append(asyncio.get_running_loop().create_future())
-        return (Parked(futures[-1], lambda done: (done.result(),)),)
+        return (ParkedResponse(futures[-1], lambda done: (done.result(),)),)
 
     async def test(server: Server) -> None:
         client = await client_of(server)
@@ -270,7 +274,7 @@ def test_the_idle_limit_can_be_taken_away_and_given_back() -> None:
 BIG = bytes(256 * 1024)
 
 
-def big(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+def big(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
     frames.popleft()
     return ((BIG,),)
 

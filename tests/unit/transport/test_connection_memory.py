@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import pytest
 
 from sparklog.transport import (
-    Answer,
     ClientConnection,
-    Parked,
+    HandlerResult,
+    ParkedResponse,
     Server,
     ServerConnection,
     ServerLimits,
@@ -32,7 +32,7 @@ MIB = 2**20
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def size_of(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+def size_of(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
     """Answers how long the request was and what its bytes were."""
     frame = frames.popleft()
     return ((b"%d %r" % (len(frame), bytes(set(frame))),),)
@@ -79,14 +79,18 @@ def no_gc() -> Iterator[None]:
 
 
 def parking(futures: list[asyncio.Future[bytes]]) -> Handler:
-    def handle(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def handle(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
         body = bytes(frames.popleft())
         if not body.startswith(b"p"):
             return ((body,),)
         connection.state["asked by"] = connection  # like a handler that keeps a context
         connection.call_on_close(lambda: connection.state.get("asked by"))
         futures.append(asyncio.get_running_loop().create_future())
-        return (Parked(futures[-1], lambda done: None if done.cancelled() else (done.result(),)),)
+        return (
+            ParkedResponse(
+                futures[-1], lambda done: None if done.cancelled() else (done.result(),)
+            ),
+        )
 
     return handle
 
@@ -205,7 +209,9 @@ def test_requests_that_must_wait_stay_as_they_were_sent() -> None:
     seen: list[bytes] = []
     handle = parking(futures)
 
-    def remembering(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def remembering(
+        connection: ServerConnection, frames: deque[memoryview]
+    ) -> Sequence[HandlerResult]:
         seen.append(bytes(frames[0][-1:]))
         return handle(connection, frames)
 
@@ -302,7 +308,7 @@ def test_a_client_that_waits_for_memory_is_not_idle() -> None:
 
 
 def test_members_do_not_wait_behind_strangers() -> None:
-    def proving(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def proving(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
         connection.member = connection.member or frames[0] == b"m"
         return size_of(connection, frames)
 
@@ -337,7 +343,7 @@ def test_many_connections_of_a_few_bytes_each_hold_next_to_nothing() -> None:
 ANSWER = bytes(MIB)
 
 
-def large(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+def large(_connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
     frames.popleft()
     return ((ANSWER,),)
 

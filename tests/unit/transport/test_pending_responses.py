@@ -5,7 +5,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 
-from sparklog.transport import Answer, PendingResponse, ServerConnection, serve
+from sparklog.transport import HandlerResult, PendingResponse, ServerConnection, serve
 
 HOST = "127.0.0.1"
 
@@ -22,7 +22,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 def test_they_leave_in_request_order_and_none_is_no_answer() -> None:
     responses: list[PendingResponse] = []
 
-    def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
         responses.append(PendingResponse())
         if bytes(frames.popleft()) == b"known":
             responses[-1].complete((b"at once",))

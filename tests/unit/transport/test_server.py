@@ -14,9 +14,9 @@ from sparklog.errors import ConnectError, DecodeError, StartError
 from sparklog.storage_backends.base import file_half
 from sparklog.storage_backends.registry import open_backend
 from sparklog.transport import (
-    Answer,
-    Parked,
-    Reply,
+    EncodedResponse,
+    HandlerResult,
+    ParkedResponse,
     Server,
     ServerConnection,
     ServerLimits,
@@ -33,11 +33,11 @@ def frame(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-def echo(_connection: ServerConnection, payload: memoryview) -> Reply:
+def echo(_connection: ServerConnection, payload: memoryview) -> EncodedResponse:
     return (bytes(payload),)
 
 
-Handler = Callable[[ServerConnection, memoryview], Answer]
+Handler = Callable[[ServerConnection, memoryview], HandlerResult]
 
 
 def run_with(
@@ -48,12 +48,12 @@ def run_with(
 ) -> None:
     """``handler`` and ``over_limit_handler`` take one frame at a time."""
 
-    def take_one(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
-        return (handler(connection, frames.popleft()),)
+    def take_one(peer: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
+        return (handler(peer, frames.popleft()),)
 
-    def take(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def take(peer: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
         assert over_limit_handler is not None
-        return (over_limit_handler(connection, frames.popleft()),)
+        return (over_limit_handler(peer, frames.popleft()),)
 
     async def main() -> None:
         over_limit = take if over_limit_handler else None
@@ -84,7 +84,7 @@ class Pausing:
         self.parked: dict[bytes, asyncio.Future[bytes]] = {}
         self.seen: list[bytes] = []
 
-    def __call__(self, _connection: ServerConnection, payload: memoryview) -> Reply | Parked | None:
+    def __call__(self, _connection: ServerConnection, payload: memoryview) -> HandlerResult:
         body = bytes(payload)
         self.seen.append(body)
         if body.startswith(b"n"):
@@ -93,7 +93,7 @@ class Pausing:
             return (body,)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.parked[body] = future
-        return Parked(future, lambda done: (done.result(),))
+        return ParkedResponse(future, lambda done: (done.result(),))
 
 
 def test_answers_leave_in_request_order_although_later_ones_are_known_first() -> None:
@@ -138,8 +138,8 @@ def test_a_coroutine_may_answer() -> None:
         await asyncio.sleep(0)
         return body.upper()
 
-    def handler(_connection: ServerConnection, payload: memoryview) -> Parked:
-        return Parked(later(bytes(payload)), lambda done: (done.result(),))
+    def handler(_connection: ServerConnection, payload: memoryview) -> ParkedResponse:
+        return ParkedResponse(later(bytes(payload)), lambda done: (done.result(),))
 
     async def test(server: Server) -> None:
         client = await connect(endpoint(server), 30)
@@ -166,7 +166,7 @@ def test_regions_and_buffers_of_many_sizes_arrive_whole(url: str, tmp_path: Path
     data = os.urandom(3 * 1024 * 1024 + 17)
     handle.writev([data])
 
-    def handler(_connection: ServerConnection, payload: memoryview) -> Reply:
+    def handler(_connection: ServerConnection, payload: memoryview) -> EncodedResponse:
         start, size = struct.unpack(">ii", payload)
         return (b"<", b"", handle.region(start, size), handle.region(5, 7), b">")
 
@@ -189,7 +189,7 @@ def test_a_region_that_lost_its_bytes_costs_the_connection(tmp_path: Path) -> No
     handle = half.open("data", create=True)
     handle.writev([bytes(1000)])
 
-    def handler(_connection: ServerConnection, _payload: memoryview) -> Reply:
+    def handler(_connection: ServerConnection, _payload: memoryview) -> EncodedResponse:
         region = handle.region(0, 1000)
         handle.truncate(10)
         return (region,)
@@ -207,7 +207,7 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
     big = bytes(256 * 1024)
     handled = 0
 
-    def handler(_connection: ServerConnection, _payload: memoryview) -> Reply:
+    def handler(_connection: ServerConnection, _payload: memoryview) -> EncodedResponse:
         nonlocal handled
         handled += 1
         return (big,)
@@ -276,7 +276,7 @@ def test_a_half_closed_peer_still_gets_what_it_asked_for() -> None:
 def test_a_connection_that_finishes_takes_no_more_of_what_arrived_with_the_last_request() -> None:
     seen: list[bytes] = []
 
-    def handler(connection: ServerConnection, payload: memoryview) -> Answer:
+    def handler(connection: ServerConnection, payload: memoryview) -> HandlerResult:
         seen.append(bytes(payload))
         if seen[-1] == b"last":
             connection.finish()
@@ -297,7 +297,7 @@ def test_a_reset_peer_is_forgotten_and_its_callbacks_run() -> None:
     closed: list[str] = []
     handler = Pausing()
 
-    def noting(connection: ServerConnection, payload: memoryview) -> Reply | Parked | None:
+    def noting(connection: ServerConnection, payload: memoryview) -> HandlerResult:
         connection.call_on_close(lambda: closed.append(connection.peer))
         return handler(connection, payload)
 
@@ -340,7 +340,7 @@ def test_a_lying_length_costs_the_connection_only(sent: bytes) -> None:
 
 @pytest.mark.parametrize("error", [DecodeError("nonsense"), RuntimeError("a bug")])
 def test_a_request_that_cannot_be_handled_costs_the_connection_only(error: Exception) -> None:
-    def handler(_connection: ServerConnection, payload: memoryview) -> Reply:
+    def handler(_connection: ServerConnection, payload: memoryview) -> EncodedResponse:
         if payload == b"bad":
             raise error
         return (bytes(payload),)
@@ -357,7 +357,7 @@ def test_a_request_that_cannot_be_handled_costs_the_connection_only(error: Excep
 
 
 def test_what_was_asked_before_a_bad_request_is_answered() -> None:
-    def handler(_connection: ServerConnection, payload: memoryview) -> Reply:
+    def handler(_connection: ServerConnection, payload: memoryview) -> EncodedResponse:
         if payload == b"bad":
             raise DecodeError("nonsense")
         return (bytes(payload),)
@@ -482,7 +482,7 @@ def test_no_descriptor_is_left_behind(tmp_path: Path) -> None:
     handle = half.open("data", create=True)
     handle.writev([bytes(4 * 1024 * 1024)])
 
-    def handler(_connection: ServerConnection, _payload: memoryview) -> Reply:
+    def handler(_connection: ServerConnection, _payload: memoryview) -> EncodedResponse:
         return (handle.region(0, 4 * 1024 * 1024),)
 
     async def test(server: Server) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from sparklog.slices import Slices
-from sparklog.transport import Answer, LongAnswer, ServerConnection, connect, serve
+from sparklog.transport import HandlerResult, ServerConnection, SlicedResponse, connect, serve
 from sparklog.transport.slice_scheduler import SLICED_REQUESTS_MAX, TURN_UNITS, SliceScheduler, Work
 from sparklog.types import Endpoint
 
 SLICES = 5
 
 
-def long_answer(seen: list[bytes], name: bytes) -> Slices[Answer]:
+def long_answer(seen: list[bytes], name: bytes) -> Slices[HandlerResult]:
     for _ in range(SLICES):
         seen.append(name)
         yield TURN_UNITS
@@ -23,9 +23,9 @@ def long_answer(seen: list[bytes], name: bytes) -> Slices[Answer]:
 def test_long_answers_are_made_by_turns_and_leave_in_the_order_of_requests() -> None:
     seen: list[bytes] = []
 
-    def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
         name = bytes(frames.popleft())
-        return (LongAnswer(long_answer(seen, name)) if name.isupper() else (name,),)
+        return (SlicedResponse(long_answer(seen, name)) if name.isupper() else (name,),)
 
     async def test() -> None:
         server = await serve("127.0.0.1", 0, handle)
@@ -71,7 +71,7 @@ def test_members_and_a_few_clients_share_the_turns() -> None:
 def test_a_client_that_sends_many_requests_lets_others_go_on_between() -> None:
     handled: list[str] = []
 
-    def handle(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def handle(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
         handled.append(connection.peer)
         connection.units_spent += TURN_UNITS // 2
         return ((bytes(frames.popleft()),),)
@@ -101,7 +101,7 @@ def test_work_of_a_connection_that_is_gone_stops() -> None:
     seen: list[bytes] = []
     begun = asyncio.Event()
 
-    def endless() -> Slices[Answer]:
+    def endless() -> Slices[HandlerResult]:
         try:
             while True:
                 begun.set()
@@ -109,9 +109,9 @@ def test_work_of_a_connection_that_is_gone_stops() -> None:
         finally:
             seen.append(b"closed")
 
-    def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[Answer]:
+    def handle(_: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
         frames.clear()
-        return (LongAnswer(endless()),)
+        return (SlicedResponse(endless()),)
 
     async def test() -> None:
         server = await serve("127.0.0.1", 0, handle)

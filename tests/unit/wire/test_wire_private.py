@@ -31,6 +31,8 @@ from sparklog.wire.protocol.private import (
     AwaitWorkResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    CreateInternalTopicRequest,
+    CreateInternalTopicResponse,
     DrainBrokersRequest,
     DrainBrokersResponse,
     DrainedBroker,
@@ -62,6 +64,7 @@ from sparklog.wire.protocol.private import (
     is_member_proof,
     member_proof,
 )
+from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, ReadCleanOffsetResponse
 
 A, B = UUID(int=1), UUID(int=2**127 + 5)
 
@@ -84,7 +87,7 @@ REQUESTS = [
         broker_id=3,
         broker_epoch=2**40,
         metadata_version=9,
-        stopping=True,
+        has_stopped=True,
         offline=(OfflineReplica(topic_id=A, partition=2),),
     ),
     WatchMetadataRequest(since=2**40, max_wait_ms=500),
@@ -109,6 +112,8 @@ REQUESTS = [
     ),
     DrainBrokersRequest(broker_ids=(3, 4), cancel=True),
     ReportDamageRequest(topic_id=UUID(int=5), partition=3, offset=1 << 40),
+    ReadCleanOffsetRequest(topic_id=UUID(int=6), partition=4),
+    CreateInternalTopicRequest(name="__consumer_offsets"),
     AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
     GiveWorkRequest(spare="spare-1", work=b'{"broker": {}}'),
 ]
@@ -137,6 +142,8 @@ RESPONSES = [
         brokers=(DrainedBroker(broker_id=3, partitions_left=7, partitions_stuck=1),)
     ),
     ReportDamageResponse(error_code=1, error_message="no such offset"),
+    ReadCleanOffsetResponse(clean_offset=1 << 41, partition_epoch=12),
+    CreateInternalTopicResponse(error_code=15, error_message="no brokers yet"),
     AwaitWorkResponse(work=b'{"broker": {}}'),
     GiveWorkResponse(asking=True),
 ]

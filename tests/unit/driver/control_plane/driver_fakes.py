@@ -93,13 +93,13 @@ class ControllerUnderTest:
         return broker.broker_epoch
 
     def heartbeat(
-        self, broker_id: int, *, stopping: bool = False, wants_stop: bool = False
+        self, broker_id: int, *, has_stopped: bool = False, wants_stop: bool = False
     ) -> Decision:
         return self.handle(
             BrokerHeartbeatRequest(
                 broker_id=broker_id,
                 broker_epoch=self.epoch_of(broker_id),
-                stopping=stopping,
+                has_stopped=has_stopped,
                 wants_stop=wants_stop,
             )
         )

@@ -11,9 +11,11 @@ from sparklog.driver.control_plane.control_plane import (
     ControlPlaneOptions,
     ForeignClusterError,
 )
+from sparklog.driver.control_plane.handlers.create_internal_topic import internal_topic_creator
 from sparklog.driver.control_plane.journal import JournalConflict, commit_name
-from sparklog.errors import ConfigError, ErrorCode, StartError, StorageError
+from sparklog.errors import ConfigError, ErrorCode, KafkaError, StartError, StorageError
 from sparklog.metadata import ClusterImage, decode_records
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.wire.protocol.codec import decode_response, encode_request
@@ -52,6 +54,8 @@ from sparklog.wire.protocol.private import (
     AllocateProducerIdsRequest,
     AssignBrokersRequest,
     BrokerHeartbeatRequest,
+    CreateInternalTopicRequest,
+    CreateInternalTopicResponse,
     ForwardRequestRequest,
     NodeStatusRequest,
     ReportDamageRequest,
@@ -59,6 +63,7 @@ from sparklog.wire.protocol.private import (
     StopNodeRequest,
     WatchMetadataRequest,
 )
+from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest
 from tests.unit.driver.control_plane.control_plane_fakes import UnderTest, options_of, run
 
 TOPIC = CreatableTopic(name="flights", num_partitions=6, replication_factor=1)
@@ -162,6 +167,37 @@ def test_metadata_creates_topics_when_that_is_allowed(
     run(request, story, auto_create_topics_enable=setting)
 
 
+def test_a_member_has_an_internal_topic_created(request: pytest.FixtureRequest) -> None:
+    async def story(under_test: UnderTest) -> None:
+        await under_test.tell(AssignBrokersRequest(count=2))
+        wanted = CreateInternalTopicRequest(name=CONSUMER_OFFSETS)
+        await under_test.register(1)
+        refused = await under_test.tell(wanted)
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await under_test.register(2)
+        assert await under_test.tell(wanted) == CreateInternalTopicResponse()
+        assert await under_test.tell(wanted) == CreateInternalTopicResponse()
+        assert len(under_test.control_plane.image.topics[CONSUMER_OFFSETS].partitions) == 50
+
+    run(request, story)
+
+
+def test_the_control_plane_creates_internal_topics_for_its_own_requests(
+    request: pytest.FixtureRequest,
+) -> None:
+    async def story(under_test: UnderTest) -> None:
+        create = internal_topic_creator(under_test.control_plane.decide)
+        with pytest.raises(KafkaError, match="of 0 brokers, 0 have registered") as caught:
+            await create(CONSUMER_OFFSETS)
+        assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await under_test.register()
+        for _ in range(2):
+            await create(CONSUMER_OFFSETS)
+            assert under_test.control_plane.image.topic(CONSUMER_OFFSETS) is not None
+
+    run(request, story)
+
+
 def test_idempotent_producers_get_ids_and_transactional_ones_are_refused(
     request: pytest.FixtureRequest,
 ) -> None:
@@ -178,11 +214,12 @@ def test_idempotent_producers_get_ids_and_transactional_ones_are_refused(
 def test_private_messages_are_for_members_only(request: pytest.FixtureRequest) -> None:
     async def story(under_test: UnderTest) -> None:
         codes = {}
+        served_by_brokers = (ReportDamageRequest, ReadCleanOffsetRequest)
         for key, (message, _) in PRIVATE_MESSAGES.items():
-            if key > 20001 and message is not ReportDamageRequest:  # brokers alone serve that one
+            if key > 20001 and message not in served_by_brokers:
                 codes[message] = (await under_test.ask(message())).error_code
         assert set(codes.values()) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-        assert len(codes) == len(PRIVATE_MESSAGES) - 3
+        assert len(codes) == len(PRIVATE_MESSAGES) - 4
         assert all(key < 20000 for key in under_test.client.versions)
 
     run(request, story)
@@ -216,7 +253,7 @@ def test_a_brokers_life(request: pytest.FixtureRequest) -> None:
         assert not (await under_test.tell(beat)).fenced
         block = await under_test.tell(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
         assert (block.first_producer_id, block.count) == (0, 1000)
-        assert (await under_test.tell(replace(beat, stopping=True))).fenced
+        assert (await under_test.tell(replace(beat, has_stopped=True))).fenced
         assert under_test.control_plane.image.alive_brokers() == []
         stale = await under_test.tell(replace(beat, broker_epoch=9))
         assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH

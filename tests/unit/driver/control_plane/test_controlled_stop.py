@@ -53,7 +53,7 @@ def test_one_commit_moves_everything_that_others_can_lead() -> None:
     )
     assert under_test.heartbeat(1, wants_stop=True) == Decision(response=MAY_STOP)
     offline = replace(alone, isr=(), eligible=(1,), leader=-1, leader_epoch=1, partition_epoch=1)
-    assert under_test.heartbeat(1, stopping=True) == Decision(
+    assert under_test.heartbeat(1, has_stopped=True) == Decision(
         records=(
             BrokerFenced(broker_id=1, reason="stopped cleanly"),
             changed("a", offline, number=2),
@@ -113,6 +113,6 @@ def test_it_is_elected_again_only_in_need_and_its_next_process_freely() -> None:
     under_test.heartbeat(1, wants_stop=True)
     under_test.lose(2)
     assert under_test.leaders() == {"a-0": 3, "a-1": 3}
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     under_test.register(1, incarnation=incarnation(9), clean_stop=True)
     assert under_test.heartbeat(3, wants_stop=True).response == NOT_YET

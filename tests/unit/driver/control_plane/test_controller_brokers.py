@@ -124,7 +124,7 @@ def test_a_first_registration_is_unfenced_at_once() -> None:
 
 def test_after_a_clean_stop_the_broker_leads_again() -> None:
     under_test = with_topic()
-    assert under_test.heartbeat(1, stopping=True) == Decision(
+    assert under_test.heartbeat(1, has_stopped=True) == Decision(
         records=(BrokerFenced(broker_id=1, reason="stopped cleanly"), changed(OFFLINE)),
         response=BrokerHeartbeatResponse(fenced=True),
     )
@@ -179,7 +179,7 @@ def test_a_directory_that_was_put_back_from_a_copy_did_not_stop_cleanly() -> Non
         (8, copied_at, (1,)),
         (9, copied_at, ()),
     ):
-        under_test.heartbeat(1, stopping=True)
+        under_test.heartbeat(1, has_stopped=True)
         under_test.register(
             1, incarnation=incarnation(process), clean_stop=True, clean_epoch=clean_epoch
         )
@@ -213,13 +213,13 @@ def test_a_new_directory_never_leads_what_the_old_one_held() -> None:
             ),
         ),
     )
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     under_test.register(1, directory_id=directory(7), incarnation=incarnation(10), clean_stop=True)
     assert under_test.leaders() == {"a-0": -1}
     under_test.create("b")
     assert under_test.leaders() == {"a-0": -1, "b-0": 1}
     # The old directory has missed the later decisions, so it is not accepted either.
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     under_test.register(1, incarnation=incarnation(11), clean_stop=True)
     assert under_test.leaders() == {"a-0": -1, "b-0": -1}
 
@@ -355,7 +355,7 @@ def test_brokers_that_are_reported_lost_are_fenced_in_one_decision() -> None:
 
 def test_the_state_of_an_offline_partition_names_who_has_its_records() -> None:
     under_test = with_topic()
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     assert under_test.image.partition(TopicPartition("a", 0)) == OFFLINE
 
 

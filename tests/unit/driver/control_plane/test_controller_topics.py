@@ -151,7 +151,7 @@ def test_many_small_topics_spread_over_the_brokers() -> None:
 
 def test_fenced_brokers_get_nothing() -> None:
     under_test = three_brokers()
-    under_test.heartbeat(2, stopping=True)
+    under_test.heartbeat(2, has_stopped=True)
     under_test.create("a", partitions=4)
     assert sorted(under_test.leaders().values()) == [1, 1, 3, 3]
 
@@ -278,7 +278,7 @@ def test_a_manual_assignment_is_followed() -> None:
 )
 def test_a_wrong_assignment_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
     under_test = three_brokers()
-    under_test.heartbeat(3, stopping=True)
+    under_test.heartbeat(3, has_stopped=True)
     assert refusal(under_test, topic)[0] == code
 
 
@@ -314,7 +314,7 @@ def test_the_default_may_be_several_replicas() -> None:
 
 def test_a_fenced_broker_takes_a_replica_only_when_the_others_are_not_enough() -> None:
     under_test = three_brokers()
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     two = under_test.handle(CreateTopicsRequest(topics=(replace(ONE, replication_factor=2),)))
     assert created(two) == (replicated(2, 3),)
     topic = replace(ONE, name="b", replication_factor=3)
@@ -334,7 +334,7 @@ def test_added_partitions_have_as_many_replicas_as_the_others() -> None:
 
 def test_an_assignment_of_replicas_is_followed_in_its_order() -> None:
     under_test = three_brokers()
-    under_test.heartbeat(3, stopping=True)
+    under_test.heartbeat(3, has_stopped=True)
     topic = assigned((0, (3, 1)), (1, (2, 1)))
     decision = under_test.handle(CreateTopicsRequest(topics=(topic,)))
     assert created(decision) == (replicated(3, 1, isr=(1,)), replicated(2, 1))

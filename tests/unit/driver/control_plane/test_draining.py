@@ -159,7 +159,7 @@ def test_a_draining_broker_gets_no_new_replicas_even_after_a_restart() -> None:
 
 def test_a_dead_broker_is_drained_too_where_others_lead() -> None:
     under_test = brokers(3, on(1, 2), on(1))
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     drain(under_test, 1)
     under_test.handle(TimePassed())
     catch_up(under_test)
@@ -169,14 +169,14 @@ def test_a_dead_broker_is_drained_too_where_others_lead() -> None:
 
 def test_without_enough_living_brokers_a_partition_stays() -> None:
     under_test = brokers(3, on(1, 2))
-    under_test.heartbeat(3, stopping=True)
+    under_test.heartbeat(3, has_stopped=True)
     drain(under_test, 1)
     assert under_test.handle(TimePassed()).records == ()
     assert progress(under_test, 1) == [(1, 1, 1)]
     under_test.register(3, clean_stop=True)
     under_test.handle(TimePassed())
     assert progress(under_test, 1) == [(1, 1, 0)]
-    under_test.heartbeat(3, stopping=True)
+    under_test.heartbeat(3, has_stopped=True)
     assert progress(under_test, 1) == [(1, 1, 1)]
 
 
@@ -185,7 +185,7 @@ def moving_to_a_dead_broker(**settings: str) -> ControllerUnderTest:
     under_test = brokers(3)
     under_test.place("a", on(1, 2), **settings)
     under_test.register(4)
-    under_test.heartbeat(4, stopping=True)
+    under_test.heartbeat(4, has_stopped=True)
     drain(under_test, 1)
     under_test.tick(0)
     assert replicas(under_test) == [(3, 2, 1)]
@@ -299,7 +299,7 @@ def test_brokers_that_cannot_be_drained(
 
 def test_a_stopped_broker_without_replicas_is_forgotten() -> None:
     under_test = brokers(2)
-    under_test.heartbeat(2, stopping=True)
+    under_test.heartbeat(2, has_stopped=True)
     assert under_test.handle(UnregisterBrokerRequest(broker_id=2)) == Decision(
         records=(BrokerRemoved(broker_id=2),), response=UnregisterBrokerResponse()
     )
@@ -319,4 +319,4 @@ def test_a_broker_that_lives_or_has_replicas_is_not_forgotten() -> None:
             under_test.handle(UnregisterBrokerRequest(broker_id=2))
         assert (caught.value.code, caught.value.message) == (ErrorCode.INVALID_REQUEST, message)
         if under_test.image.is_alive(2):
-            under_test.heartbeat(2, stopping=True)
+            under_test.heartbeat(2, has_stopped=True)

@@ -66,13 +66,13 @@ class UnderTest:
         """Add records.  Returns a future of the image's version when they are durable."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        def settle(error: StorageError | None) -> None:
+        def on_outcome(error: StorageError | None) -> None:
             if error is None:
                 future.set_result(self.committer.image.version)
             else:
                 future.set_exception(error)
 
-        self.committer.add(records, settle)
+        self.committer.add(records, on_outcome)
         return future
 
 

@@ -338,7 +338,7 @@ def decided_history(choices: list[int]) -> list[tuple[Record, ...]]:
                 fresh = incarnation(100 + number)
                 decision = under_test.register(broker_id, incarnation=fresh)
             case 2 if under_test.image.broker(broker_id):
-                decision = under_test.heartbeat(broker_id, stopping=bool(choice % 2))
+                decision = under_test.heartbeat(broker_id, has_stopped=bool(choice % 2))
             case 3 | 4:
                 decision = under_test.create(name, partitions=1 + choice % 4)
             case 5:

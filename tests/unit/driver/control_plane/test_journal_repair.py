@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.cli.journal_report import record_text
 from sparklog.driver.control_plane.journal import (
     Journal,
     JournalError,
@@ -28,6 +29,7 @@ from sparklog.metadata import (
     PartitionChanged,
     PartitionImage,
     ProducerIdsAllocated,
+    ReplicationFactorDeferred,
 )
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import NO_NODE, ResourceType, TopicPartition
@@ -219,6 +221,19 @@ def test_settings_of_a_topic_that_is_lost_are_not_those_of_the_next_one_of_its_n
     assert plan is not None
     assert Journal(backend).load().configs == {}
     assert plan.left_out == (setting("retention.ms", "1", "x"),)
+
+
+def test_a_deferred_replication_factor_is_kept_with_its_topic_only() -> None:
+    of_t = ReplicationFactorDeferred(topic="t", deferred=True)
+    of_x = ReplicationFactorDeferred(topic="x", deferred=True)
+    backend = journal_of([*HISTORY[:6], (2, (topic("x", 3, state(1)),)), (2, (of_t, of_x))])
+    backend.put(commit_name(7), b"damage")
+    _, plan, _ = repair(backend, keep_readable=True)
+    assert plan is not None
+    assert Journal(backend).load().deferred_factors == {"t"}
+    assert [record_text(record) for record in plan.left_out] == [
+        "topic x waits for brokers to reach its replication factor"
+    ]
 
 
 def test_numbers_that_are_damage_themselves_raise_no_epoch() -> None:

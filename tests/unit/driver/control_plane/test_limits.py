@@ -34,6 +34,10 @@ from tests.unit.driver.control_plane.driver_fakes import ControllerUnderTest
 #: By the name in the list: a function that tells whether this many are accepted.
 PROBES: dict[str, Callable[[int], bool]] = {}
 ELSEWHERE = {
+    # tests/unit/executors: groups/test_joining and test_membership, coordinator/test_many_offsets
+    "members of one group that were given an id and have not joined with it yet",
+    "how much smaller the record of a group stays than message.max.bytes",
+    "committed offsets that are removed at once",
     "bytes of an unfinished request that are free",
     "bytes of answers in memory that all clients have not taken",
     "an answer, at a client of this library",

@@ -86,7 +86,7 @@ def test_the_only_one_in_sync_keeps_the_lead_until_an_operator_decides() -> None
 def test_a_replica_that_a_start_missed_is_never_elected_with_the_registration() -> None:
     """The broker stopped cleanly, so its other partitions continue as before."""
     under_test, topic_id = placed(1, 2, min_insync_replicas="2")
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     assert state_of(under_test).eligible == (1,)
     lost = (OfflineReplica(topic_id=topic_id, partition=0, lost=True),)
     under_test.crash(1, clean_stop=True, offline=lost)

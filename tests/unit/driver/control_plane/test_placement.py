@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.control_plane.placement import Candidate, Replicas, place, substitute
+from sparklog.driver.control_plane.placement import (
+    Candidate,
+    Replicas,
+    extend,
+    place,
+    substitute,
+)
 
 
 def brokers(*ids: int, **same: int) -> list[Candidate]:
@@ -138,3 +144,25 @@ def test_domains_are_shared_only_where_there_are_too_few(hosts: list[str], facto
             for replicas in place(10, factor, at(*hosts)):
                 assert len({names[broker_id - 1] for broker_id in replicas}) == factor
             break
+
+
+def test_added_replicas_stand_apart_and_the_present_ones_stay() -> None:
+    racks = at("a.1", "a.2", "b.3", "b.4")
+    assert extend((1,), 3, racks, ()) == (1, 3, 2)
+    assert extend((2, 1), 3, racks, ()) == (2, 1, 3)
+    assert extend((1, 2, 3), 3, racks, ()) == (1, 2, 3)
+
+
+def test_added_replicas_are_alive_and_go_where_the_topic_has_few() -> None:
+    fenced = [Candidate(broker_id=2, alive=False), *brokers(1, 3, 4)]
+    assert extend((1,), 2, fenced, ((1, 3), (1, 3))) == (4, 1)
+    assert extend((2,), 2, fenced, ()) == (3, 2)
+
+
+def test_the_leadership_of_a_topic_spreads_over_its_new_replicas() -> None:
+    found: list[Replicas] = [(1,)] * 6
+    for number in range(6):
+        others = found[:number] + found[number + 1 :]
+        found[number] = extend(found[number], 3, brokers(1, 2, 3), others)
+    assert sorted(map(sorted, found)) == [[1, 2, 3]] * 6
+    assert Counter(replicas[0] for replicas in found) == {1: 2, 2: 2, 3: 2}

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.control_plane.controller.elections import Loss as LogLoss
-from sparklog.driver.control_plane.controller.elections import Rules, brokers_left, isr_changed
+from sparklog.driver.control_plane.controller.partition_transitions import (
+    LogSurvival,
+    Rules,
+    brokers_left,
+    isr_changed,
+)
 from sparklog.driver.control_plane.controller.reassignments import (
     begin_reassignment,
     cancel_reassignment,
@@ -158,7 +162,7 @@ def test_where_replicas_are_already_nothing_changes() -> None:
 def test_replicas_that_hold_records_stay_until_enough_others_are_in_sync() -> None:
     one_of_two = PartitionImage(replicas=(1, 2), isr=(1, 2), last_known=(1, 2), leader=1)
     under_test = brokers(4, one_of_two, min_insync_replicas="2")
-    under_test.heartbeat(2, stopping=True)
+    under_test.heartbeat(2, has_stopped=True)
     under_test.handle(moving((0, (2, 3))))
     assert propose(under_test, 1, 3) is ErrorCode.NONE
     assert under_test.state("a").removing == (1,)
@@ -220,7 +224,7 @@ def test_a_leader_that_was_being_added_hands_back_when_its_move_is_cancelled() -
     under_test = brokers(4, ON_1_2, min_insync_replicas="1")
     under_test.handle(moving((0, (3, 4, 1, 2))))
     propose(under_test, 1, 2, 3)
-    under_test.heartbeat(1, stopping=True)
+    under_test.heartbeat(1, has_stopped=True)
     assert under_test.state("a").leader == 3
     under_test.handle(moving((0, None)))
     assert (under_test.state("a").leader, under_test.state("a").isr) == (2, (2,))
@@ -230,7 +234,7 @@ def test_a_move_is_not_given_up_when_records_could_be_lost_with_it() -> None:
     under_test = brokers(4, ON_1_2, min_insync_replicas="2")
     under_test.handle(moving((0, (3, 4))))
     propose(under_test, 1, 2, 3)
-    under_test.heartbeat(2, stopping=True)
+    under_test.heartbeat(2, has_stopped=True)
     assert under_test.state("a").isr == (3, 1)
     message = (
         "without [3] only [1] would be in sync, and acknowledged records could be lost; wait until "
@@ -306,7 +310,7 @@ def test_a_move_that_cannot_be(request_: Any, code: ErrorCode, message: str) -> 
 
 def test_a_move_to_a_broker_that_is_away_waits_for_it() -> None:
     under_test = brokers()
-    under_test.heartbeat(3, stopping=True)
+    under_test.heartbeat(3, has_stopped=True)
     assert answers(under_test, moving((0, (1, 3)))) == [(0, None)]
     assert under_test.state("a").adding == (3,)
 
@@ -331,10 +335,10 @@ def test_no_move_ever_gives_up_the_records(data: st.DataObject) -> None:
                 state = cancel_reassignment(state, rules).state
             elif step == "leave":
                 living.discard(broker_id)
-                state = brokers_left(state, {broker_id}, LogLoss.NONE, rules).state
+                state = brokers_left(state, {broker_id}, LogSurvival.WHOLE, rules).state
             elif step == "return":
                 living.add(broker_id)
-                state = brokers_left(state, {broker_id}, LogLoss.NONE, rules).state
+                state = brokers_left(state, {broker_id}, LogSurvival.WHOLE, rules).state
             elif not state.offline:
                 others = data.draw(st.sets(st.sampled_from(state.replicas)))
                 state = isr_changed(state, (others & living) | {state.leader}, rules).state

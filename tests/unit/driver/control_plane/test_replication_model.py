@@ -159,9 +159,9 @@ class ReplicatedPartition(RuleBasedStateMachine):
             return
         host.stop(clean=end == "stop")
         if told and end == "stop":
-            self.heartbeat(host, stopping=True)
+            self.heartbeat(host, has_stopped=True)
         elif told:
-            self.report_loss({broker})
+            self.report_broker_death({broker})
 
     @rule(broker=brokers, lost=st.integers(0, 3), emptied=st.booleans())
     def start(self, broker: int, lost: int, emptied: bool) -> None:
@@ -175,8 +175,8 @@ class ReplicatedPartition(RuleBasedStateMachine):
             assert broker not in {*state.isr, *state.eligible, *state.last_known}
 
     @rule(lost=few_brokers)
-    def report_loss(self, lost: set[int]) -> None:
-        """The launcher reports a loss, possibly a wrong one."""
+    def report_broker_death(self, lost: set[int]) -> None:
+        """The launcher reports deaths, possibly a wrong one."""
         named = tuple(LostBroker(broker_id=broker_id) for broker_id in sorted(lost))
         self.ask(ReportLossRequest(brokers=named))
 
@@ -387,7 +387,7 @@ def tell(story: ReplicatedPartition, random: Random) -> None:
         (3, lambda: story.restart(broker, end, yes, lost)),
         (2, lambda: story.end(broker, end, yes)),
         (3, lambda: story.start(broker, lost, random.random() < 0.1)),
-        (1, lambda: story.report_loss(few)),
+        (1, lambda: story.report_broker_death(few)),
         (0.7, lambda: story.fail(broker, yes)),
         (0.5, lambda: story.time_passes(few)),
         (1, lambda: story.learn(few)),

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.executors.supervisor.loss_report import LossReporter
+from sparklog.executors.supervisor.death_report import DeathReporter
 from sparklog.executors.supervisor.supervisor import Supervisor, SupervisorPayload
 from sparklog.types import Endpoint
 from tests.support.waiting import until
@@ -48,7 +48,7 @@ async def supervised(test: UnderTest, folder: Path, story: Callable[[], Awaitabl
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     try:
-        await until(lambda: supervisor._losses is not None and _has_told_its_pid(folder))
+        await until(lambda: supervisor._deaths is not None and _has_told_its_pid(folder))
         await story()
     finally:
         supervisor.stop()
@@ -78,7 +78,7 @@ def test_the_death_of_a_former_process_leaves_the_present_one_alone(
 ) -> None:
     async def story(test: UnderTest) -> None:
         endpoint = Endpoint("127.0.0.1", test.control_plane.port)
-        reporter = LossReporter(endpoint, test.control_plane.secret, 1)
+        reporter = DeathReporter(endpoint, test.control_plane.secret, 1)
         await register(test, UUID(int=8))
         reporter.report(UUID(int=7))
         await asyncio.to_thread(reporter.finish, 60)
@@ -108,7 +108,7 @@ def test_a_report_waits_for_a_control_plane_that_is_restarting(
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
-        reporter = LossReporter(endpoint, test.control_plane.secret, 1)
+        reporter = DeathReporter(endpoint, test.control_plane.secret, 1)
         reporter.report(UUID(int=8))
         await until(lambda: is_fenced(test))
         await asyncio.to_thread(reporter.finish, 60)

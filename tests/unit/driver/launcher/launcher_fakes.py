@@ -104,7 +104,7 @@ class FakeCalls:
         self.left: list[int] = []
         self.forgotten: list[int] = []
         self.partitions: list[ReplicasDescription] = []
-        self.losses: list[int] = []
+        self.reported_deaths: list[int] = []
         self.asked: list[int] = []
         self.closed = False
 
@@ -114,17 +114,17 @@ class FakeCalls:
         assert count <= len(self._brokers)
         return self._brokers[:count] if self.assigns_no_more else self._brokers
 
-    def report_losses(self, broker_ids: Iterable[int]) -> None:
+    def report_broker_deaths(self, broker_ids: Iterable[int]) -> None:
         if self.controller_is_away:
             raise ConnectError("nobody listens")
-        self.losses += broker_ids
+        self.reported_deaths += broker_ids
 
     def alive_brokers(self) -> dict[int, Endpoint]:
         if self.controller_is_away:
             raise ConnectError("nobody listens")
         names = {job.name for job in self._engine.jobs if not job.name.startswith("spare-")}
         ids = {int(name.removeprefix("broker-")) for name in names}
-        alive = (ids - self.silent) | (self.stale - set(self.losses))
+        alive = (ids - self.silent) | (self.stale - set(self.reported_deaths))
         return {broker_id: Endpoint("h", broker_id) for broker_id in alive}
 
     def give_work(self, spare: str, work: bytes) -> bool:
@@ -152,7 +152,7 @@ class FakeCalls:
         return tuple(DrainedBroker(broker_id=i, partitions_left=left) for i in wanted)
 
     def unregister_broker(self, broker_id: int) -> None:
-        if broker_id not in self.asked + self.losses:
+        if broker_id not in self.asked + self.reported_deaths:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "it is alive; stop it first")
         self.forgotten.append(broker_id)
         self.marked.discard(broker_id)

@@ -34,14 +34,14 @@ class Case:
         spares: int = 0,
     ) -> None:
         self.engine = engine
-        self.losses: list[tuple[int, str]] = []
+        self.deaths: list[tuple[int, str]] = []
         self.failures: list[str | None] = []
         self.replaceable = True
         self.asked = 0
         self.when_asked: Callable[[], object] = lambda: None
         options = KeeperOptions(
             make_payload=self.payload,
-            on_loss=lambda broker_id, reason: self.losses.append((broker_id, reason)),
+            on_death=lambda broker_id, reason: self.deaths.append((broker_id, reason)),
             on_failure=lambda: self.failures.append(self.keeper.failure),
             may_replace=self.may_replace,
             replacement_delay=delay,
@@ -93,7 +93,7 @@ def test_after_an_executor_loss_it_goes_back_to_the_same_host() -> None:
         case.keeper.mark_registered()
         case.engine.present = [executor("1", "a")]
         case.engine.end(NAME, JobLost("executor 2 died"))
-        wait_for(lambda: case.losses == [(1, "lost executor 2 died")])
+        wait_for(lambda: case.deaths == [(1, "lost executor 2 died")])
         case.engine.present.append(executor("3", "b"))
         case.submitted(2)
         assert case.engine.where(NAME) == ["2", "3"]
@@ -116,7 +116,7 @@ def test_a_task_that_woke_up_elsewhere_is_sent_again() -> None:
         case.submitted(1)
         case.engine.end(NAME, {"outcome": "elsewhere", "executor_id": "2"})
         case.submitted(2)
-        assert (case.engine.where(NAME), case.losses) == (["1", "1"], [])
+        assert (case.engine.where(NAME), case.deaths) == (["1", "1"], [])
 
 
 def test_the_directory_is_looked_for_on_every_executor() -> None:
@@ -241,7 +241,7 @@ def test_what_fails_at_the_first_start_is_not_tried_again() -> None:
         case.submitted(1)
         case.engine.end(NAME, {"outcome": "refused", "kind": "foreign_cluster", "error": "no"})
         wait_for(lambda: case.keeper.has_ended)
-        assert (case.failures, case.losses) == (["no"], [])
+        assert (case.failures, case.deaths) == (["no"], [])
 
 
 def test_the_same_later_is_reported_and_tried_again() -> None:
@@ -250,7 +250,7 @@ def test_the_same_later_is_reported_and_tried_again() -> None:
         case.keeper.mark_registered()
         case.engine.end(NAME, {"outcome": "failed", "error": "it crashes"})
         case.submitted(2)
-        assert (case.failures, case.losses) == ([], [(1, "failed it crashes")])
+        assert (case.failures, case.deaths) == ([], [(1, "failed it crashes")])
 
 
 def test_the_end_of_the_application_is_the_end() -> None:
@@ -274,7 +274,7 @@ def test_a_stop_ends_it_without_a_new_job() -> None:
     case = Case(FakeEngine(executor("1")))
     with running(case):
         case.submitted(1)
-    assert (len(case.engine.jobs), case.losses, case.failures) == (1, [], [])
+    assert (len(case.engine.jobs), case.deaths, case.failures) == (1, [], [])
 
 
 def test_an_engine_that_fails_for_a_moment_does_not_end_it() -> None:
@@ -347,7 +347,7 @@ def test_a_broker_that_lost_its_executor_goes_on_in_a_spare_of_its_host() -> Non
         wait_for(lambda: "spare-3 on 4" in spares_run(case.engine))
         assert case.engine.where(NAME) == ["1"]
         case.engine.end("spare-2", {"outcome": "lost", "error": "its executor died"})
-        wait_for(lambda: len(case.losses) == 2)
+        wait_for(lambda: len(case.deaths) == 2)
 
 
 def test_a_spare_that_does_not_ask_is_passed_by() -> None:

@@ -224,7 +224,7 @@ def test_a_lost_broker_is_reported_and_submitted_again(make: Callable[..., Case]
     case.engine.end("broker-1", JobLost("executor 1 died"))
     wait_for(lambda: len(case.engine.where("broker-1")) == 2)
     case.launcher.stop()
-    assert case.calls.losses == [1]
+    assert case.calls.reported_deaths == [1]
     assert case.nothing_is_left()
 
 
@@ -287,7 +287,7 @@ def test_registrations_of_a_former_life_do_not_count(make: Callable[..., Case]) 
     case.only_the_silent_are_missing()
     with pytest.raises(StartError, match=r"broker 2 did not register within 0.3 s"):
         case.launcher.start()
-    assert case.calls.losses == [1, 2]
+    assert case.calls.reported_deaths == [1, 2]
     assert case.nothing_is_left()
 
 
@@ -391,7 +391,7 @@ def test_a_control_plane_that_assigns_nothing_fails_the_start(make: Callable[...
 
 def test_a_control_plane_whose_answers_are_late_is_asked_again(make: Callable[..., Case]) -> None:
     case = make()
-    calls = [case.calls.assign_brokers, case.calls.report_losses]
+    calls = [case.calls.assign_brokers, case.calls.report_broker_deaths]
     late = [True, True]
 
     def slow(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -404,7 +404,7 @@ def test_a_control_plane_whose_answers_are_late_is_asked_again(make: Callable[..
 
         return answer
 
-    case.calls.assign_brokers, case.calls.report_losses = map(slow, calls)  # type: ignore
+    case.calls.assign_brokers, case.calls.report_broker_deaths = map(slow, calls)  # type: ignore
     case.launcher.start()
     assert case.launcher.broker_ids == (1, 2)
     case.launcher.stop()

@@ -82,6 +82,7 @@ class Rig:
         self.settings = {**SETTINGS, **{k.replace("_", "."): v for k, v in settings.items()}}
         self.control: ControlPlane
         self.brokers: dict[int, Broker] = {}
+        #: Further arguments of every broker.
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._control_task: asyncio.Task[None]
         self._control_port = 0
@@ -190,7 +191,7 @@ class Rig:
         replica_manager = self.brokers[broker_id].replica_manager
         await until(lambda: sum(partition.is_leader for partition in replica_manager) == count)
 
-    async def report_loss(self, broker_id: int) -> None:
+    async def report_broker_death(self, broker_id: int) -> None:
         """What a supervisor does when its broker dies."""
         link = ControllerConnection(
             Endpoint("127.0.0.1", self._control_port), self.control.secret, client_id="t"

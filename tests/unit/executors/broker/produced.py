@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sparklog.transport import Answer, Parked, PendingResponse, Reply
+from sparklog.transport import EncodedResponse, HandlerResult, ParkedResponse, PendingResponse
 from sparklog.wire.protocol.codec import decode_response
 from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
@@ -52,13 +52,13 @@ def frame_of_many(
     )
 
 
-def offsets(answer: "Answer | Reply") -> tuple[int, list[tuple[int, int, int]]]:
+def offsets(answer: "HandlerResult | EncodedResponse") -> tuple[int, list[tuple[int, int, int]]]:
     """Correlation id; partitions, codes and base offsets."""
     correlation_id, parts = results(answer)
     return correlation_id, [(part.index, part.error_code, part.base_offset) for part in parts]
 
 
-def receive(rig: Rig, frames: Iterable[memoryview]) -> list[Answer]:
+def receive(rig: Rig, frames: Iterable[memoryview]) -> list[HandlerResult]:
     """Frames that arrive together at a connection, and the answers so far."""
     broker = rig.brokers[1]
     assert broker._server is not None
@@ -71,7 +71,7 @@ def receive(rig: Rig, frames: Iterable[memoryview]) -> list[Answer]:
 
 
 def results(
-    answer: "Answer | Reply", version: int = VERSION
+    answer: "HandlerResult | EncodedResponse", version: int = VERSION
 ) -> tuple[int, tuple[PartitionProduceResponse, ...]]:
     """Correlation id and partitions of an answer."""
     assert isinstance(answer, Sequence)
@@ -81,7 +81,7 @@ def results(
     return correlation_id, found
 
 
-def result(answer: Answer, version: int = VERSION) -> tuple[int, PartitionProduceResponse]:
+def result(answer: HandlerResult, version: int = VERSION) -> tuple[int, PartitionProduceResponse]:
     """Of an answer about one partition."""
     correlation_id, (found,) = results(answer, version)
     return correlation_id, found
@@ -90,10 +90,10 @@ def result(answer: Answer, version: int = VERSION) -> tuple[int, PartitionProduc
 class Late:
     """An answer that waits: the first of its kind by a future, those behind it in their places."""
 
-    def __init__(self, answer: Parked | PendingResponse) -> None:
+    def __init__(self, answer: ParkedResponse | PendingResponse) -> None:
         self._answer = answer
         self._future = None
-        if isinstance(answer, Parked):
+        if isinstance(answer, ParkedResponse):
             self._future = asyncio.ensure_future(answer.awaitable)
 
     @property
@@ -104,15 +104,15 @@ class Late:
         return self._answer.completed
 
     @property
-    def reply(self) -> Reply | None:
+    def reply(self) -> EncodedResponse | None:
         if self._future is not None:
-            assert isinstance(self._answer, Parked)
+            assert isinstance(self._answer, ParkedResponse)
             return self._answer.finish(self._future)
         assert isinstance(self._answer, PendingResponse)
         return self._answer.reply
 
 
-def codes(answers: Iterable[Answer]) -> list[tuple[int, int, int]]:
+def codes(answers: Iterable[HandlerResult]) -> list[tuple[int, int, int]]:
     found = [result(answer) for answer in answers]
     return [(number, part.error_code, part.base_offset) for number, part in found]
 

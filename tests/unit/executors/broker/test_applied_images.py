@@ -38,7 +38,7 @@ _ids = itertools.count(1)
 
 
 def open_table(disk: MemoryBackend | None = None) -> ReplicaManager:
-    folder = BrokerDir.take(
+    log_dir = BrokerDir.take(
         disk or MemoryBackend(),
         "broker-1",
         cluster_id="c",
@@ -48,7 +48,7 @@ def open_table(disk: MemoryBackend | None = None) -> ReplicaManager:
     )
     return ReplicaManager(
         node_id=NODE,
-        log_dirs=LogDirs([folder]),
+        log_dirs=LogDirs([log_dir]),
         settings={},
         counters=BrokerMetrics(),
         now_ms=lambda: 0,
@@ -150,7 +150,7 @@ def test_whatever_happens_it_has_what_the_image_gives_it(data: st.DataObject) ->
     asyncio.run(follow())
 
 
-def test_no_role_is_taken_where_the_disk_has_failed_during_a_repair() -> None:
+def test_no_role_is_taken_where_the_disk_has_failed_during_the_truncation_of_torn_writes() -> None:
     async def follow() -> None:
         disk = MemoryBackend()
         replica_manager, image = open_table(disk), ClusterImage()
@@ -158,15 +158,15 @@ def test_no_role_is_taken_where_the_disk_has_failed_during_a_repair() -> None:
         await replica_manager.apply(image, lead=False)
         (partition,) = replica_manager
 
-        async def repair(repaired: Partition, leader_epoch: int) -> None:
-            assert (repaired, leader_epoch) == (partition, 0)
+        async def truncate(truncated: Partition, leader_epoch: int) -> None:
+            assert (truncated, leader_epoch) == (partition, 0)
             disk.faults.fail_next(FOREVER)
             replica_manager.report_error(
                 partition.topic_partition, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
             )
             await replica_manager.failures.disks_gone.wait()
 
-        with patch.object(replica_manager.truncations, "repair", repair):
+        with patch.object(replica_manager.truncations, "truncate_torn_writes", truncate):
             await replica_manager.apply(image, lead=True)
         assert list(replica_manager.offline) == [partition.topic_partition]
         assert partition.state is None
@@ -174,7 +174,24 @@ def test_no_role_is_taken_where_the_disk_has_failed_during_a_repair() -> None:
     asyncio.run(follow())
 
 
-def test_what_changes_while_a_folder_is_deleted_is_left_to_the_next_image() -> None:
+def test_only_a_storage_error_of_a_request_makes_the_broker_check_the_disk() -> None:
+    async def follow() -> None:
+        disk = MemoryBackend()
+        replica_manager, image = open_table(disk), ClusterImage()
+        commit(image, created("a", 1))
+        await replica_manager.apply(image, lead=False)
+        (partition,) = replica_manager
+        disk.faults.fail_next(FOREVER)
+        for code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
+            assert replica_manager.log_dirs.working
+            replica_manager.report_error(partition.topic_partition, KafkaError(code))
+            await replica_manager.failures.disk_watch.close()
+        assert not replica_manager.log_dirs.working
+
+    asyncio.run(follow())
+
+
+def test_what_changes_while_a_directory_is_deleted_is_left_to_the_next_image() -> None:
     async def follow() -> None:
         disk = MemoryBackend()
         replica_manager, image = open_table(disk), ClusterImage()

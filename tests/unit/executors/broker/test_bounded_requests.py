@@ -1,17 +1,14 @@
 """No request holds a node's loop: every API with the largest arrays that it admits.
 
-The measure is the CPU time of the loop's thread inside one callback, which a busy machine changes
-little.  ``HOLD_S_MAX`` is several times what a slice takes; before there were slices, requests like
-these held the loop for seconds.
+The measure is the CPU time of the loop's thread inside one callback.  ``HOLD_S_MAX`` is several
+times what a slice takes; before there were slices, requests like these held the loop for seconds.
+A busy machine or a garbage collection can only lengthen a callback.  So a request that takes too
+long is sent again, and its shortest measurement counts.
 """
 
 import asyncio
-import gc
 import os
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import pytest
@@ -32,11 +29,14 @@ from sparklog.wire.protocol.messages.produce import (
 from sparklog.wire.protocol.private import StopNodeRequest
 from sparklog.wire.protocol.schema import Request
 from tests.support.full_arrays import ITEMS, full_arrays, without_arrays
+from tests.support.loop_holds import Holds
 from tests.support.raw_wire import RawWire, framed
 from tests.unit.executors.broker.broker_rig import SETTINGS, Rig
 
 #: The longest hold of the loop that a request may cause, in seconds of CPU time.
 HOLD_S_MAX = 0.25
+#: Measurements of a request that takes too long.
+ATTEMPTS = 4
 #: Items of the walk over all APIs.  ``SPARKLOG_FULL_WALK=1`` takes the largest arrays, and every
 #: version.
 FULL_WALK = bool(os.environ.get("SPARKLOG_FULL_WALK"))
@@ -54,33 +54,6 @@ def run(test: Callable[[Rig], Awaitable[None]]) -> None:
     asyncio.run(within())
 
 
-class Holds:
-    """The longest callback of one loop, in CPU time."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self._thread = threading.get_ident()
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        run_callback: Callable[[asyncio.Handle], None] = asyncio.Handle._run  # type: ignore[attr-defined]
-
-        def run_measured(handle: asyncio.Handle) -> None:
-            before = time.thread_time()
-            run_callback(handle)
-            if threading.get_ident() == self._thread:
-                self.longest_s = max(self.longest_s, time.thread_time() - before)
-
-        asyncio.Handle._run = run_measured  # type: ignore[attr-defined]
-        gc.collect()
-        gc.freeze()  # as nodes do: what the test's process has loaded is not what a node has
-        try:
-            yield
-        finally:
-            gc.unfreeze()
-            asyncio.Handle._run = run_callback  # type: ignore[attr-defined]
-
-
 def exchanged(address: str, frame: bytes) -> bytes | None:
     """The answer to a frame; None when it costs the connection."""
     with RawWire(address) as wire:
@@ -91,9 +64,13 @@ def exchanged(address: str, frame: bytes) -> bytes | None:
 async def hold_of(holds: Holds, address: str, request: Request, version: int) -> tuple[float, int]:
     """The longest hold while a request is answered, in seconds, and the size of the answer."""
     frame = await asyncio.to_thread(encode_request, request, version, 1, "walk")
-    holds.longest_s = 0.0
-    answer = await asyncio.to_thread(exchanged, address, frame)
-    return holds.longest_s, len(answer or b"")
+    measured: list[float] = []
+    while True:
+        holds.longest_s = 0.0
+        answer = await asyncio.to_thread(exchanged, address, frame)
+        measured.append(holds.longest_s)
+        if measured[-1] <= HOLD_S_MAX or len(measured) == ATTEMPTS:
+            return min(measured), len(answer or b"")
 
 
 def nodes_of(rig: Rig) -> dict[str, tuple[str, Dispatcher]]:

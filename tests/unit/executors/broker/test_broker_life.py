@@ -122,7 +122,7 @@ def test_a_broker_that_was_fenced_leads_again_without_a_restart() -> None:
     run(test)
 
 
-def test_folders_of_topics_that_were_deleted_meanwhile_are_set_aside() -> None:
+def test_directories_of_topics_that_were_deleted_meanwhile_are_set_aside() -> None:
     async def test(rig: Rig) -> None:
         await rig.start_broker()
         client = await rig.client()
@@ -143,8 +143,8 @@ def test_folders_of_topics_that_were_deleted_meanwhile_are_set_aside() -> None:
         client = await rig.client()
         await client.create_topic("again")
         await rig.leads(2)
-        folders = [n for n in rig.disk.list("broker-1") if rig.disk.is_folder(f"broker-1/{n}")]
-        assert folders == ["again-0", "again-0.1-stray", "gone-0.1-stray", "kept-0"]
+        directories = [n for n in rig.disk.list("broker-1") if rig.disk.is_folder(f"broker-1/{n}")]
+        assert directories == ["again-0", "again-0.1-stray", "gone-0.1-stray", "kept-0"]
         assert await client.fetch("again", max_wait_ms=0) == (0, [])
 
     run(test)
@@ -190,7 +190,7 @@ def test_metadata_creates_a_missing_topic() -> None:
     run(test)
 
 
-def test_a_second_broker_on_the_folder_is_locked_out() -> None:
+def test_a_second_broker_on_the_log_directory_is_locked_out() -> None:
     async def test(rig: Rig) -> None:
         await rig.start_broker()
         with pytest.raises(LockedError):
@@ -199,7 +199,7 @@ def test_a_second_broker_on_the_folder_is_locked_out() -> None:
     run(test)
 
 
-def test_a_folder_that_is_not_here_is_not_made() -> None:
+def test_a_log_directory_that_is_not_here_is_not_made() -> None:
     async def test(rig: Rig) -> None:
         with pytest.raises(BrokerStartError) as caught:
             await Broker(rig.options(new=False)).start()
@@ -209,7 +209,7 @@ def test_a_folder_that_is_not_here_is_not_made() -> None:
     run(test)
 
 
-def test_a_folder_of_another_cluster_is_refused() -> None:
+def test_a_log_directory_of_another_cluster_is_refused() -> None:
     async def test(rig: Rig) -> None:
         await rig.start_broker()
         await rig.stop_broker()
@@ -332,7 +332,7 @@ def test_a_start_that_is_given_up_after_the_registration_is_a_clean_stop() -> No
     run(test)
 
 
-def test_a_start_that_is_given_up_while_it_takes_the_folder_leaves_it_clean() -> None:
+def test_a_start_that_is_given_up_while_it_takes_the_directory_leaves_it_clean() -> None:
     async def test(rig: Rig) -> None:
         await rig.start_broker()
         await rig.stop_broker()
@@ -360,7 +360,7 @@ def test_a_start_that_is_given_up_while_it_takes_the_folder_leaves_it_clean() ->
     run(test)
 
 
-def test_a_folder_that_the_cluster_does_not_know_is_not_the_brokers() -> None:
+def test_a_log_directory_that_the_cluster_does_not_know_is_not_the_brokers() -> None:
     async def test(rig: Rig) -> None:
         broker = await rig.start_broker()
         client = await rig.client()
@@ -378,8 +378,8 @@ def test_a_folder_that_the_cluster_does_not_know_is_not_the_brokers() -> None:
             await Broker(rig.options(new=False)).start()
         assert (caught.value.kind, str(caught.value)) == (
             "not_here",
-            f"folder broker-1 has directory id {other.directory_id}, and the cluster knows broker "
-            f"1 by {known}",
+            f"log directory broker-1 has directory id {other.directory_id}, and the cluster knows "
+            f"broker 1 by {known}",
         )
         rig.disk.put("broker-1/meta.properties", mine)
         await rig.start_broker(new=False)

@@ -116,13 +116,17 @@ def test_settings_in_force_and_where_they_come_from(capsys: pytest.CaptureFixtur
     with command_line(2, capsys) as line:
         line.json("topics", "create", "a", "-p", "1", "-c", "retention.ms=7")
         line.json("topics", "create", "b", "-p", "1")
-        rows = line.json("configs", "retention.ms")
+        rows = [
+            row
+            for row in line.json("configs", "describe", "retention.ms")
+            if "delete.retention" not in row["name"]
+        ]
         assert [(row["of"], row["name"], row["value"], row["from"]) for row in rows] == [
             ("topic a", "retention.ms", "7", "topic"),
             ("topic b", "retention.ms", "604800000", "default"),
             *((f"broker {n}", "log.retention.ms", None, "default") for n in (0, 1, 2)),
         ]
-        [row] = line.json("configs", "heartbeat.interval", "--broker", "2")
+        [row] = line.json("configs", "describe", "heartbeat.interval", "--broker", "2")
         assert row == {
             "of": "broker 2",
             "name": "broker.heartbeat.interval.ms",
@@ -131,15 +135,57 @@ def test_settings_in_force_and_where_they_come_from(capsys: pytest.CaptureFixtur
             "changes": "at start",
         }
         line.do(lambda rig: throttle(rig, 2))
-        [row] = line.json("configs", "leader.replication.throttled.rate", "--broker", "2")
+        [row] = line.json(
+            "configs", "describe", "leader.replication.throttled.rate", "--broker", "2"
+        )
         assert (row["value"], row["from"]) == ("9", "broker, while running")
-        named = line.text("configs", "--topic", "a")
+        named = line.text("configs", "describe", "--topic", "a")
         assert named[0].split() == ["of", "name", "value", "from", "changes"]
         assert {each.split()[1] for each in named[2:]} == {"a"}
-        code, out, errors = line.run("configs", "--topic", "none")
+        code, out, errors = line.run("configs", "describe", "--topic", "none")
         assert (code, out) == (1, "")
         assert "none" in errors
-        assert line.run("configs", "no-such-setting")[0] == 1
+        assert line.run("configs", "describe", "no-such-setting")[0] == 1
+
+
+def test_settings_are_altered_checked_and_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
+    def in_force(word: str, *more: str) -> dict[str, tuple[str, str]]:
+        rows = line.json("configs", "describe", word, *more)
+        return {row["name"]: (row["value"], row["from"]) for row in rows}
+
+    with command_line(1, capsys) as line:
+        line.json("topics", "create", "t", "-p", "1")
+        changes = ("--set", "max.message.bytes=77", "--set", "cleanup.policy=compact,delete")
+        of_topic = ("configs", "alter", "--topic", "t")
+        assert line.json(*of_topic, *changes, "--dry-run") == {
+            "of": "topic t",
+            "changes": {"max.message.bytes": "77", "cleanup.policy": "compact,delete"},
+            "dry_run": True,
+        }
+        default = {"max.message.bytes": ("1048588", "default")}
+        assert in_force("max.message.bytes", "-t", "t") == default
+        assert line.text(*of_topic, *changes) == [
+            "Altered topic t: max.message.bytes=77, cleanup.policy=compact,delete."
+        ]
+        assert in_force("max.message.bytes", "-t", "t") == {"max.message.bytes": ("77", "topic")}
+        for bad, said in (
+            ("retention.mss=1", "did you mean retention.ms?"),
+            ("retention.ms=soon", "retention.ms"),
+        ):
+            code, out, errors = line.run(*of_topic, "--set", bad, "--delete", "max.message.bytes")
+            assert (code, out) == (1, "")
+            assert said in errors
+        assert line.text(*of_topic, "--delete", "max.message.bytes", "-d", "cleanup.policy") == [
+            "Altered topic t: no max.message.bytes, no cleanup.policy."
+        ]
+        assert in_force("max.message.bytes", "-t", "t") == default
+        rate = "leader.replication.throttled.rate"
+        line.text("configs", "alter", "--all-brokers", "--set", f"{rate}=7")
+        line.text("configs", "alter", "--broker", "1", "--set", f"{rate}=9")
+        assert in_force(rate, "--broker", "1") == {rate: ("9", "broker, while running")}
+        line.text("configs", "alter", "--broker", "1", "--delete", rate)
+        assert in_force(rate, "--broker", "1") == {rate: ("7", "all brokers, while running")}
+        assert line.run("configs", "alter", "--topic", "none", "--set", "retention.ms=1")[0] == 1
 
 
 async def throttle(rig: Rig, broker_id: int) -> None:
@@ -191,3 +237,38 @@ def test_the_line_that_was_too_large_is_named(
             code, out, errors = line.run("produce", "t")
         assert code == 1
         assert "line 2 of the input is longer than 3 bytes" in errors
+
+
+def test_records_are_written_from_a_file_and_copied_as_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"a:1\n2\n")
+    options = ("-K", ":", "-k", "z", "-H", "h=1", "-H", "i=", "--timestamp", "77", "-p", "1")
+    with command_line(1, capsys, group_initial_rebalance_delay_ms="0") as line:
+        for topic in ("t", "copy"):
+            line.json("topics", "create", topic, "-p", "2")
+        done = line.json("produce", "t", "--file", str(lines), *options)
+        assert done == {"topic": "t", "produced": 2, "failed": 0}
+        read = ("--from-beginning", "-e", "-f", "%t-%p@%o %T %h %k=%s;")
+        assert line.run("consume", "t", *read)[1] == ("t-1@0 77 h=1,i= a=1;t-1@1 77 h=1,i= z=2;")
+        records = line.run("consume", "t", "--from-beginning", "-e", "-f", "json")[1]
+        lines.write_text(
+            f'{records}{{"value": 3}}\n{{"value": null, "key": "a", "partition": 9}}\n'
+        )
+        code, out, errors = line.run(
+            "produce", "copy", "--file", str(lines), "-f", "json", "--json"
+        )
+        assert code == 1
+        assert json.loads(out) == {
+            "topic": "copy",
+            "produced": 2,
+            "failed": 2,
+            "failed_lines": [3, 4],
+        }
+        assert errors.startswith("sparklog: line 3 of the input: value is not a text, null or")
+        assert line.run("consume", "copy", *read)[1] == (
+            "copy-1@0 77 h=1,i= a=1;copy-1@1 77 h=1,i= z=2;"
+        )
+        group = line.run("consume", "copy", "--group", "g", *read)[1]
+        assert group == line.run("consume", "copy", *read)[1]

@@ -1,4 +1,4 @@
-"""Damage on a broker's disk: a scrub, a follower or a reader meets it, another replica mends it."""
+"""Damage on a broker's disk: found by a scrub, a follower or a reader, repaired from a replica."""
 
 import asyncio
 import threading
@@ -10,9 +10,9 @@ from sparklog.executors.controller_link.connection import ControllerConnection
 from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.range_repair import UnfitBatchError
 from sparklog.executors.log.segment_scrub import SegmentScrub
-from sparklog.executors.replica_manager.log_maintenance import clean_up
+from sparklog.executors.replica_manager.log_maintenance import apply_retention
 from sparklog.executors.replication import log_scrubber
-from sparklog.executors.replication.range_mender import RangeMender
+from sparklog.executors.replication.range_repairer import RangeRepairer
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -78,7 +78,7 @@ async def read_from(client: Client, offset: int) -> int:
 
 
 @pytest.mark.parametrize("victim", ["leader", "follower"])
-def test_a_scrub_finds_damage_and_mends_it_with_the_bytes_of_another_replica(victim: str) -> None:
+def test_a_scrub_finds_damage_and_repairs_it_with_the_bytes_of_another_replica(victim: str) -> None:
     async def test(rig: Rig) -> None:
         leader, client = await filled(rig)
         broker_id = leader if victim == "leader" else next(i for i in IDS if i != leader)
@@ -127,7 +127,7 @@ def test_what_is_damaged_everywhere_is_refused_until_a_replica_has_it_again() ->
             lambda: all(replica_manager.counters.damaged_ranges_found for replica_manager in tables)
         )
         first = replica(rig, leader).log.damage.ranges[0][1].first_offset
-        await until(lambda: bool(replica(rig, leader).log.damage.tried))
+        await until(lambda: bool(replica(rig, leader).log.damage.unrepairable))
         assert await read_from(client, first) == ErrorCode.CORRUPT_MESSAGE
         assert await read_from(client, first - 1) == 0
         assert {i: files(rig, i)[name] != sound[name] for i in IDS} == dict.fromkeys(IDS, True)
@@ -162,7 +162,7 @@ def test_a_follower_tells_its_leader_of_damage_and_goes_on() -> None:
     run(test, **NEVER)
 
 
-def test_damage_in_the_active_segment_is_mended_too() -> None:
+def test_damage_in_the_active_segment_is_repaired_too() -> None:
     async def test(rig: Rig) -> None:
         leader, client = await filled(rig)
         before = files(rig, leader)
@@ -218,7 +218,7 @@ def test_a_single_replica_serves_what_is_sound_and_names_what_is_not(
         replica_manager = rig.brokers[1].replica_manager
         await until(lambda: replica_manager.counters.damaged_ranges_found == 1)
         ((_, damaged),) = replica(rig, 1).log.damage.ranges
-        await until(lambda: damaged in replica(rig, 1).log.damage.tried)
+        await until(lambda: damaged in replica(rig, 1).log.damage.unrepairable)
         offsets = range(damaged.first_offset, damaged.end_offset)
         codes = {offset: await read_from(client, offset) for offset in range(2 * COUNT)}
         bad = [offset for offset, code in codes.items() if code]
@@ -265,7 +265,7 @@ def test_an_index_that_rots_is_made_anew() -> None:
     run(test, **SCRUB)
 
 
-def test_a_disk_that_refuses_the_mended_bytes_takes_the_replica_offline_and_others_lead() -> None:
+def test_a_disk_that_refuses_the_repaired_bytes_takes_the_replica_offline_and_others_lead() -> None:
     async def test(rig: Rig) -> None:
         leader, _ = await filled(rig)
         rig.disk_of(leader).faults.fail_next(100, "overwrite")
@@ -300,7 +300,7 @@ def test_a_replica_whose_layout_is_another_is_given_up_and_copied_anew() -> None
         log.damage.suspect(segment.base_offset)
         await until(lambda: rig.control.image.partition(TP).leader_epoch > epoch)  # type: ignore[union-attr]
         sound = await in_sync(rig, IDS)
-        # The folder of the lost log is removed only after its copy is in sync.
+        # The directory of the lost log is removed only after its copy is in sync.
         await until(
             lambda: b"".join(files(rig, leader).values()) == b"".join(files(rig, sound).values())
         )
@@ -308,7 +308,7 @@ def test_a_replica_whose_layout_is_another_is_given_up_and_copied_anew() -> None
     run(test, **NEVER)
 
 
-def test_retention_may_take_a_segment_while_it_is_mended() -> None:
+def test_retention_may_take_a_segment_while_it_is_repaired() -> None:
     async def test(rig: Rig) -> None:
         leader, client = await filled(rig)
         partition = replica(rig, leader)
@@ -319,7 +319,7 @@ def test_retention_may_take_a_segment_while_it_is_mended() -> None:
             """Between the last look at the segment and the opening of its file."""
             if operation == "open" and path in where and partition.log.segments[0].damaged:
                 replica_manager = rig.brokers[leader].replica_manager
-                loop.call_soon_threadsafe(clean_up, replica_manager)
+                loop.call_soon_threadsafe(apply_retention, replica_manager)
                 loop.call_soon_threadsafe(deleted.set)
                 until_gone.wait(10)
 
@@ -333,14 +333,14 @@ def test_retention_may_take_a_segment_while_it_is_mended() -> None:
         await until(lambda: path not in files(rig, leader))
         until_gone.set()
         rig.disk_of(leader).faults.slow = None
-        await rig.brokers[leader].replica_manager.log_workers.settle(TP)
+        await rig.brokers[leader].replica_manager.log_workers.end_work(TP)
         assert (partition.log.damage.ranges, partition.log.offline) == ([], None)
         assert (await client.produce("t", batch(b"more"))).error_code == 0
 
     run(test, **NEVER)
 
 
-def test_a_damaged_batch_that_holds_the_log_start_is_mended() -> None:
+def test_a_damaged_batch_that_holds_the_log_start_is_repaired() -> None:
     """Other replicas give nothing below the log start, but the whole batch that holds it."""
 
     async def test(rig: Rig) -> None:
@@ -378,13 +378,13 @@ def test_batches_of_a_replica_that_is_not_in_sync_which_do_not_fit_leave_the_dam
         partition = replica(rig, leader)
         others, asked = [i for i in IDS if i != leader], list[int]()
 
-        async def refuse(_mender: RangeMender, broker_id: int, *_: object) -> None:
+        async def refuse(_repairer: RangeRepairer, broker_id: int, *_: object) -> None:
             asked.append(broker_id)
             raise UnfitBatchError("a test says so")
 
         for broker_id in others:
             await rig.stop_broker(broker_id)
-        monkeypatch.setattr(RangeMender, "_mend_from", refuse)
+        monkeypatch.setattr(RangeRepairer, "_repair_from", refuse)
         await until(lambda: partition.state is not None and partition.state.isr == (leader,))
         monkeypatch.setattr(
             type(rig.brokers[leader].replica_manager.image), "is_alive", lambda *_: True
@@ -392,7 +392,7 @@ def test_batches_of_a_replica_that_is_not_in_sync_which_do_not_fit_leave_the_dam
         damage(rig, leader)
         log = partition.log
         log.damage.suspect(log.segments[1].base_offset)
-        await until(lambda: bool(log.damage.tried))
+        await until(lambda: bool(log.damage.unrepairable))
         ((_, damaged),) = log.damage.ranges
         assert await read_from(client, damaged.first_offset) == ErrorCode.CORRUPT_MESSAGE
         assert sorted(asked) == others

@@ -86,7 +86,7 @@ async def replicated(rig: Rig) -> tuple[Client, Follower]:
         leader_epoch=partition.state.leader_epoch,
         partition_epoch=partition.state.partition_epoch + 1000,  # the image's does not replace it
     )
-    rig.brokers[1].replica_manager.carry_out(partition.take_role(both, 0))
+    rig.brokers[1].replica_manager.carry_out(partition.make_leader_or_follower(both, 0))
     follower = await Follower.of(rig)
     for _ in range(3):
         await client.produce("t", batch(b"a"), acks=1)
@@ -109,14 +109,14 @@ def test_it_waits_for_the_followers_log_start() -> None:
         client, follower = await replicated(rig)
         replica_manager = rig.brokers[1].replica_manager
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.deletions) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.delete_records) == 1)
         assert (await rig.status())["delayed_deletes"] == 1
         await follower.fetch(3, 1)
         assert not deleting.done()
         await follower.fetch(3, 2)
         assert await deleting == DeleteRecordsPartitionResult(partition_index=0, low_watermark=2)
         assert (
-            len(replica_manager.delayed_operations.deletions),
+            len(replica_manager.delayed_operations.delete_records),
             replica_manager.delayed_operations.timers.armed,
         ) == (0, False)
         follower.connection.close()
@@ -146,7 +146,7 @@ def test_brokers_that_are_gone_are_not_waited_for() -> None:
         client, follower = await replicated(rig)
         replica_manager = rig.brokers[1].replica_manager
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.deletions) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.delete_records) == 1)
         await rig.stop_broker(FOLLOWER)
         assert await deleting == DeleteRecordsPartitionResult(partition_index=0, low_watermark=2)
         follower.connection.close()
@@ -160,18 +160,18 @@ def test_a_leader_that_is_deposed_says_so_and_one_that_lost_its_client_forgets()
         replica_manager = rig.brokers[1].replica_manager
         gone = await rig.client()
         leaving = asyncio.create_task(delete(gone, 1, LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.deletions) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.delete_records) == 1)
         deleting = asyncio.create_task(delete(client, 2, LONG_MS))
-        await until(lambda: len(replica_manager.delayed_operations.deletions) == 2)
+        await until(lambda: len(replica_manager.delayed_operations.delete_records) == 2)
         # Cut, because whoever closed its half alone is still owed the answer.
         assert gone.connection._transport is not None
         sock = gone.connection._transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         gone.connection.abort()
         await asyncio.gather(leaving, return_exceptions=True)
-        await until(lambda: len(replica_manager.delayed_operations.deletions) == 1)
+        await until(lambda: len(replica_manager.delayed_operations.delete_records) == 1)
         (partition,) = replica_manager
-        replica_manager.carry_out(partition.resign())
+        replica_manager.carry_out(partition.drop_role())
         assert await deleting == DeleteRecordsPartitionResult(
             partition_index=0, low_watermark=-1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER
         )

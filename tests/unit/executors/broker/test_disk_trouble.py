@@ -3,7 +3,8 @@
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.replica_manager.storage_errors import PERIOD_MS, StorageErrors
+from sparklog.executors.replica_manager import storage_errors
+from sparklog.executors.replica_manager.storage_errors import PERIOD_MS, StorageErrorLogger
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -12,6 +13,7 @@ from sparklog.wire.protocol.messages.delete_records import (
 )
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.support.batches import batch
+from tests.support.logged import messages_of
 from tests.support.waiting import until
 from tests.unit.executors.broker.broker_rig import Client, Rig, run
 
@@ -47,11 +49,7 @@ def test_a_disk_that_refuses_writes_refuses_records_until_it_is_mended(
         assert (await client.produce("t", batch(b"after"))).base_offset == 1
 
     run(test)
-    said = [
-        r.getMessage()
-        for r in caplog.records
-        if r.name == "sparklog.executors.replica_manager.storage_errors"
-    ]
+    said = messages_of(caplog, storage_errors)
     assert len(said) == 1
     assert said[0].startswith("t-0: cannot ")
     assert reason in said[0]
@@ -59,18 +57,15 @@ def test_a_disk_that_refuses_writes_refuses_records_until_it_is_mended(
 
 def test_the_same_partition_complains_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     now_ms = 1_000_000
-    storage_errors = StorageErrors(lambda: now_ms)
+    logger = StorageErrorLogger(lambda: now_ms)
     full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
-    storage_errors.report_error(
-        first, KafkaError(ErrorCode.CORRUPT_MESSAGE, "the client's own fault")
-    )
-    storage_errors.report_error(first, full)
-    storage_errors.report_error(first, full)
-    storage_errors.report_error(second, full)
+    logger.log(first, full)
+    logger.log(first, full)
+    logger.log(second, full)
     now_ms += PERIOD_MS
-    storage_errors.report_error(first, full)
-    assert [r.getMessage() for r in caplog.records] == ["t-0: full", "t-1: full", "t-0: full"]
+    logger.log(first, full)
+    assert messages_of(caplog, storage_errors) == ["t-0: full", "t-1: full", "t-0: full"]
 
 
 def test_a_deletion_that_cannot_be_written_down_is_not_seen() -> None:
@@ -93,7 +88,7 @@ def test_a_deletion_that_cannot_be_written_down_is_not_seen() -> None:
     run(test)
 
 
-def test_a_topic_is_opened_once_the_folder_of_one_of_its_name_can_be_deleted(
+def test_a_topic_is_opened_once_the_directory_of_one_of_its_name_can_be_deleted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As simulated seed 111 found: nothing else changed, and it had no leader until a restart."""

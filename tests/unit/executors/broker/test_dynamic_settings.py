@@ -14,7 +14,11 @@ BROKER = ResourceType.BROKER
 #: A value of each broker-wide topic default that is not the default.
 TOPIC_DEFAULTS = {
     "compression.type": None,
-    "log.cleanup.policy": None,
+    "log.cleaner.delete.retention.ms": "21",
+    "log.cleaner.max.compaction.lag.ms": "22",
+    "log.cleaner.min.cleanable.ratio": "0.25",
+    "log.cleaner.min.compaction.lag.ms": "23",
+    "log.cleanup.policy": "compact",
     "log.flush.interval.messages": "7",
     "log.flush.interval.ms": "9",
     "log.index.interval.bytes": "100",
@@ -33,8 +37,13 @@ TOPIC_DEFAULTS = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "true",
 }
-#: What the tests below, test_moving_replicas and test_lost_folders show one by one.
+#: What the tests below, test_moving_replicas, test_lost_partition_dirs and test_log_cleaner show.
 OTHERS = {
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.threads",
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
     "lost.logs.accept",

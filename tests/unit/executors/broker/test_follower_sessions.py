@@ -130,11 +130,11 @@ def test_a_high_watermark_that_moves_while_a_follower_waits_is_told_with_the_nex
         assert state is not None
         three = (leader.partition.node_id, FOLLOWER, THIRD)
         more = replace(state, replicas=three, isr=three, partition_epoch=state.partition_epoch + 1)
-        leader.partition.take_role(more, 0)
+        leader.partition.make_leader_or_follower(more, 0)
         leader.append(b"b")
         told_in(leader.ask((session_id, 1), 1))
         waiting = leader.ask((session_id, 2), 2, max_wait_ms=WAIT_MS)
-        leader.replica_manager.carry_out(leader.partition.record_follower(THIRD, 2))
+        leader.replica_manager.carry_out(leader.partition.update_follower_fetch_state(THIRD, 2))
         assert not waiting.done()
         assert leader.partition.high_watermark == 2
         leader.append(b"c")

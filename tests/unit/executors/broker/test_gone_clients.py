@@ -88,7 +88,7 @@ def test_an_acknowledgement_does_not_outlive_its_connection_but_the_records_do()
         assert state is not None
         partition_epoch = state.partition_epoch + 1000  # the image's does not replace it
         lonely = replace(state, replicas=(1, 2), isr=(1, 2), partition_epoch=partition_epoch)
-        partition.take_role(lonely, 0)
+        partition.make_leader_or_follower(lonely, 0)
         request = produce_request("t", batch(b"a"), 0, -1, LONG_MS)
         frame = b"".join(bytes(p) for p in encode_produce_request(11, 3, "gone", request))
         sock = await send(rig, frame)

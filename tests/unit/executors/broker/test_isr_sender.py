@@ -30,7 +30,7 @@ class Leader:
 
     number: int
     epoch: int = 3
-    settled: bool = False
+    answered: bool = False
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -41,7 +41,7 @@ class Leader:
         return TOPIC_ID
 
     def isr_proposal(self) -> IsrProposal | None:
-        if self.settled:
+        if self.answered:
             return None
         return IsrProposal(leader_epoch=1, partition_epoch=self.epoch, isr=((1, 10), (2, 20)))
 
@@ -67,11 +67,11 @@ class Controller:
     ) -> None:
         assert proposal.leader_epoch == 1
         self.told.append((partition.topic_partition.partition, data.error_code))
-        cast(Leader, partition).settled = data.error_code != ErrorCode.UNKNOWN_SERVER_ERROR
+        cast(Leader, partition).answered = data.error_code != ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def propose(self, *leaders: Leader) -> None:
+    def submit(self, *leaders: Leader) -> None:
         for leader in leaders:
-            self.sender.propose(cast(Partition, leader))
+            self.sender.submit(cast(Partition, leader))
 
     async def reply(self, *codes: tuple[int, int]) -> None:
         """Answer the request under way, for these partitions."""
@@ -111,9 +111,9 @@ def wanted(*leaders: Leader) -> tuple[TopicData, ...]:
 def test_what_comes_up_while_a_request_is_under_way_goes_with_the_next_one() -> None:
     async def test(controller: Controller) -> None:
         first, second, third = Leader(0), Leader(1), Leader(2)
-        controller.propose(first)
+        controller.submit(first)
         await until(lambda: len(controller.asked) == 1)
-        controller.propose(second, third, second)
+        controller.submit(second, third, second)
         await controller.reply((0, 0))
         await until(lambda: len(controller.asked) == 2)
         await controller.reply((1, 0), (2, int(ErrorCode.INELIGIBLE_REPLICA)))
@@ -127,11 +127,11 @@ def test_what_comes_up_while_a_request_is_under_way_goes_with_the_next_one() -> 
 def test_a_request_of_unknown_outcome_is_sent_again() -> None:
     async def test(controller: Controller) -> None:
         leader, other = Leader(0), Leader(1)
-        controller.propose(leader, other)
+        controller.submit(leader, other)
         await until(lambda: len(controller.asked) == 1)
         controller.answers[0].set_exception(ConnectError("away"))
         # Of one of them the image has told meanwhile what became of it.
-        other.settled = True
+        other.answered = True
         await until(lambda: len(controller.asked) == 2)
         await controller.reply((0, 0))
         await until(lambda: controller.told == [(0, 0)])
@@ -142,7 +142,7 @@ def test_a_request_of_unknown_outcome_is_sent_again() -> None:
 
 def test_a_partition_that_the_answer_leaves_open_is_proposed_again() -> None:
     async def test(controller: Controller) -> None:
-        controller.propose(Leader(0), Leader(1))
+        controller.submit(Leader(0), Leader(1))
         await controller.reply((0, 0))
         await until(lambda: len(controller.asked) == 2)
         await controller.reply((1, 0))
@@ -153,10 +153,10 @@ def test_a_partition_that_the_answer_leaves_open_is_proposed_again() -> None:
     run(test)
 
 
-def test_what_is_settled_before_it_is_sent_is_not_sent() -> None:
+def test_a_proposal_that_is_answered_before_it_is_sent_is_not_sent() -> None:
     async def test(controller: Controller) -> None:
-        controller.propose(Leader(0, settled=True))
-        controller.propose(Leader(1))
+        controller.submit(Leader(0, answered=True))
+        controller.submit(Leader(1))
         await controller.reply((1, 0))
         await until(lambda: controller.told == [(1, 0)])
         assert controller.asked == [wanted(Leader(1))]

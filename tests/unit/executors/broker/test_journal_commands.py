@@ -213,7 +213,7 @@ def test_a_running_broker_deletes_nothing_when_the_journal_goes_back(
 
         line.do(refused)
         assert "t-0" in line.rig.disk.list("broker-1")
-        # After a restart the folder is a stray, and is kept.
+        # After a restart the directory is a stray, and is kept.
         line.do(stop_everything)
         line.do(lambda rig: start_everything(rig, 1))
         assert "t-0.1-stray" in line.rig.disk.list("broker-1")

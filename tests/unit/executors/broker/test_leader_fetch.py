@@ -11,9 +11,9 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import FetchPosition
 from sparklog.executors.replication.fetch_session_handler import (
     Diverged,
-    FellBehind,
     Fetched,
     FetchSessionHandler,
+    OffsetOutOfRange,
     Refused,
 )
 from sparklog.types import TopicPartition
@@ -68,7 +68,7 @@ class Follower:
         self.fetch: FetchSessionHandler[Replica] = FetchSessionHandler(NODE, CONFIG, self._wait_ms)
         self.now_ms = 1000
         for each in replicas:
-            self.fetch.follow(each)
+            self.fetch.add_partition(each)
 
     def ask(self, broker_epoch: int = EPOCH) -> FetchRequest | None:
         return self.fetch.next_request(broker_epoch, self.now_ms)
@@ -159,7 +159,7 @@ def test_records_are_of_the_position_that_was_asked_for() -> None:
         log_start_offset=1,
     )
     replica.grow(3)
-    follower.fetch.touch(replica.topic_partition)
+    follower.fetch.position_changed(replica.topic_partition)
     assert follower.ask() == request(0, offset=3, session_epoch=2)
 
 
@@ -168,7 +168,7 @@ def test_nobody_to_follow_asks_for_nothing() -> None:
     follower = Follower(replica)
     assert follower.ask() is None
     replica.position = HERE
-    follower.fetch.touch(replica.topic_partition)
+    follower.fetch.position_changed(replica.topic_partition)
     assert follower.ask() == opening(0)
 
 
@@ -176,7 +176,7 @@ def test_a_new_replica_overtakes_the_request_that_waits() -> None:
     follower = Follower(Replica(0))
     follower.open()
     assert follower.ask() == request()
-    follower.fetch.follow(Replica(1))
+    follower.fetch.add_partition(Replica(1))
     assert follower.ask() == request(1, session_epoch=2)
     assert follower.ask() is None
     # The leader keeps only the second; the first ends without a loss.
@@ -189,7 +189,7 @@ def test_a_new_replica_overtakes_the_request_that_waits() -> None:
 def test_nothing_overtakes_a_request_that_opens_a_session() -> None:
     follower = Follower(Replica(0))
     assert follower.ask() == opening(0)
-    follower.fetch.follow(Replica(1))
+    follower.fetch.add_partition(Replica(1))
     assert follower.ask() is None
     assert follower.hear() == []
     assert follower.ask() == request(1)
@@ -200,7 +200,7 @@ def test_a_replica_that_left_is_taken_back_with_the_next_request() -> None:
     follower = Follower(Replica(0), one)
     follower.open()
     assert follower.ask() == request()
-    follower.fetch.leave(one.topic_partition)
+    follower.fetch.remove_partition(one.topic_partition)
     assert follower.ask() is None
     assert follower.hear(PartitionData(partition_index=1, records=b"a")) == []
     assert follower.ask() == request(session_epoch=2, forgotten_topics_data=forgotten(1))
@@ -210,7 +210,7 @@ def test_a_topic_that_was_made_anew_is_another_one() -> None:
     follower = Follower(Replica(0), Replica(1))
     follower.open()
     other = UUID(int=8)
-    follower.fetch.follow(Replica(1, topic_id=other))
+    follower.fetch.add_partition(Replica(1, topic_id=other))
     (topic,) = request(1).topics
     assert follower.ask() == request(
         topics=(replace(topic, topic_id=other),), forgotten_topics_data=forgotten(1)
@@ -223,7 +223,7 @@ def test_a_session_of_nothing_ends() -> None:
     follower = Follower(replica)
     follower.open()
     replica.position = None
-    follower.fetch.touch(replica.topic_partition)
+    follower.fetch.position_changed(replica.topic_partition)
     assert follower.ask() is None
     replica.position = HERE
     # The leader is told to forget the one that it still has.
@@ -247,10 +247,10 @@ def test_an_answer_to_what_was_overtaken_is_dropped_even_if_the_log_came_back() 
     follower = Follower(replica)
     follower.open()
     replica.grow(3)
-    follower.fetch.touch(replica.topic_partition)
+    follower.fetch.position_changed(replica.topic_partition)
     assert follower.ask() == request(0, offset=3)
     replica.position = HERE
-    follower.fetch.touch(replica.topic_partition)
+    follower.fetch.position_changed(replica.topic_partition)
     assert follower.ask() == request(0, session_epoch=2)
     assert follower.hear(PartitionData(partition_index=0, records=b"from 3 on")) == []
     (fetched,) = follower.hear(PartitionData(partition_index=0, records=b"from 0 on"))
@@ -275,7 +275,7 @@ def test_a_log_that_ends_before_the_leaders_begins_starts_over() -> None:
         partition_index=0, error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=70
     )
     assert follower.hear(behind) == [
-        FellBehind(replica=replica, position=HERE, log_start_offset=70)
+        OffsetOutOfRange(replica=replica, position=HERE, log_start_offset=70)
     ]
 
 
@@ -296,7 +296,7 @@ def test_an_error_costs_one_replica_a_growing_pause() -> None:
     assert follower.hear(wrong) == [Refused(replica=replica, code=wrong.error_code)]
     assert follower.fetch.retry_ms == 1150
     # A new image is worth a try at once.
-    follower.fetch.follow(replica)
+    follower.fetch.add_partition(replica)
     assert follower.fetch.retry_ms is None
     assert follower.ask() == request(session_epoch=4)
 
@@ -306,7 +306,7 @@ def test_pauses_have_an_end() -> None:
     follower = Follower(replica)
     pauses = []
     for _ in range(8):
-        follower.fetch.delay(replica.topic_partition, follower.now_ms)
+        follower.fetch.delay_partition(replica.topic_partition, follower.now_ms)
         assert follower.fetch.retry_ms is not None
         pauses.append(follower.fetch.retry_ms - follower.now_ms)
     assert pauses == [50, 100, 200, 400, 800, 1000, 1000, 1000]
@@ -329,7 +329,7 @@ def test_both_requests_under_way_may_find_the_session_gone() -> None:
     follower = Follower(Replica(0))
     follower.open()
     follower.ask()
-    follower.fetch.follow(Replica(1))
+    follower.fetch.add_partition(Replica(1))
     follower.ask()
     lost = refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     assert (follower.hear(**lost), follower.ask()) == ([], None)
@@ -341,7 +341,7 @@ def test_without_a_session_every_request_names_everything_and_waits() -> None:
     assert follower.ask() == opening(0)
     assert follower.hear(session_id=0) == []
     assert follower.ask() == opening(0, max_wait_ms=WAIT_MS)
-    follower.fetch.follow(Replica(1))
+    follower.fetch.add_partition(Replica(1))
     assert follower.ask() is None
     assert follower.hear(session_id=0) == []
     assert follower.ask() == opening(0, 1, max_wait_ms=WAIT_MS)
@@ -390,7 +390,7 @@ def test_a_replica_that_has_spent_the_rate_is_taken_back_and_asked_for_again() -
     (fetched,) = follower.hear(PartitionData(partition_index=1, records=b"abc"))
     assert fetched.replica is slow
     slow.grow(3)
-    follower.fetch.touch(slow.topic_partition)
+    follower.fetch.position_changed(slow.topic_partition)
     follower.throttled_until_ms[1] = 2000
     assert follower.ask() == request(session_epoch=2, forgotten_topics_data=forgotten(1))
     follower.throttled_until_ms[1] = 2500  # others have spent more meanwhile

@@ -31,7 +31,7 @@ STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 FOREVER = 1 << 30
 
 
-# -- taking folders
+# -- taking log directories
 
 
 @pytest.fixture(autouse=True)
@@ -61,18 +61,18 @@ def metas(halves: list[MemoryBackend]) -> list[tuple[UUID, tuple[UUID, ...]]]:
     return [(meta.directory_id, meta.directories) for meta in found]
 
 
-def test_new_folders_know_each_other_and_the_first_gives_the_broker_its_identity() -> None:
+def test_new_log_directories_know_each_other_and_the_first_gives_the_broker_its_identity() -> None:
     halves = disks(2)
-    folders = take(halves, [A, B])
-    assert (folders.directory_id, folders.missing, folders.failed) == (A, (), [])
-    folders.release()
+    log_dirs = take(halves, [A, B])
+    assert (log_dirs.directory_id, log_dirs.missing, log_dirs.failed) == (A, (), [])
+    log_dirs.release()
     assert metas(halves) == [(A, (A, B)), (B, (A, B))]
     again = take(halves, [C, D], new=False)
     assert (again.directory_id, again.missing) == (A, ())
     again.release()
 
 
-def test_a_single_folder_has_the_properties_that_kafka_writes() -> None:
+def test_a_single_log_directory_has_the_properties_that_kafka_writes() -> None:
     (half,) = halves = disks(1)
     take(halves, [A]).release()
     assert b"sparklog" not in half.read("broker-1/meta.properties")
@@ -95,7 +95,7 @@ def test_a_disk_that_is_added_joins_and_one_that_is_taken_away_is_missing() -> N
     absent.release()
 
 
-def test_folders_of_different_brokers_do_not_mix() -> None:
+def test_log_directories_of_different_brokers_do_not_mix() -> None:
     first, second = disks(2)
     take([first], [A]).release()
     take([second], [B]).release()
@@ -104,13 +104,13 @@ def test_folders_of_different_brokers_do_not_mix() -> None:
     take([first], [C], new=False).release()  # no lock was left behind
 
 
-def test_a_broker_that_is_not_new_needs_one_of_its_folders() -> None:
-    with pytest.raises(BrokerStartError, match="holds no folder broker-1") as caught:
+def test_a_broker_that_is_not_new_needs_one_of_its_log_directories() -> None:
+    with pytest.raises(BrokerStartError, match="holds no log directory broker-1") as caught:
         take(disks(2), [A, B], new=False)
     assert caught.value.kind == "not_here"
 
 
-def test_a_lock_on_any_folder_keeps_all_of_them() -> None:
+def test_a_lock_on_any_log_directory_keeps_all_of_them() -> None:
     halves = disks(2)
     held = take(halves, [A, B])
     with pytest.raises(LockedError):
@@ -119,22 +119,20 @@ def test_a_lock_on_any_folder_keeps_all_of_them() -> None:
     take(halves, [C, D]).release()
 
 
-def test_a_folder_that_cannot_be_used_at_start_has_failed_and_without_any_there_is_no_start() -> (
-    None
-):
+def test_an_unusable_log_directory_has_failed_and_without_any_there_is_no_start() -> None:
     halves = disks(2)
     take(halves, [A, B]).release()
     halves[1].disk.faults.read_only = True
-    folders = take(halves, [C, D], new=False)
-    assert [folder.location for folder in folders] == [f"{halves[0].url}/broker-1"]
-    assert (folders.missing, folders.clean) == ((B,), False)
-    folders.release()
+    log_dirs = take(halves, [C, D], new=False)
+    assert [log_dir.location for log_dir in log_dirs] == [f"{halves[0].url}/broker-1"]
+    assert (log_dirs.missing, log_dirs.clean) == ((B,), False)
+    log_dirs.release()
     halves[0].disk.faults.read_only = True
     with pytest.raises(StorageError, match="read-only"):
         take(halves, [C, D], new=False)
 
 
-def test_a_partition_in_two_folders_is_refused_by_name() -> None:
+def test_a_partition_in_two_log_directories_is_refused_by_name() -> None:
     halves = disks(2)
     take(halves, [A, B]).release()
     for half in halves:
@@ -143,28 +141,28 @@ def test_a_partition_in_two_folders_is_refused_by_name() -> None:
         take(halves, [C, D], new=False)
 
 
-def test_a_name_whose_old_folder_could_not_be_deleted_is_not_made_in_another() -> None:
-    folders = take(disks(2), [A, B])
+def test_a_name_whose_old_log_directory_could_not_be_deleted_is_not_made_in_another() -> None:
+    log_dirs = take(disks(2), [A, B])
     tp = TopicPartition("t", 0)
-    first = folders.choose(tp)
-    folders.choose(TopicPartition("t", 1))
-    folders.choose(TopicPartition("t", 2))
-    folders.forget(tp)
-    folders.remember(tp, first)
-    assert folders.home(tp, is_new=True) is first
-    folders.release()
+    first = log_dirs.choose(tp)
+    log_dirs.choose(TopicPartition("t", 1))
+    log_dirs.choose(TopicPartition("t", 2))
+    log_dirs.forget(tp)
+    log_dirs.remember(tp, first)
+    assert log_dirs.home(tp, is_new=True) is first
+    log_dirs.release()
 
 
 def test_new_partitions_go_where_the_fewest_are() -> None:
     halves = disks(3)
     halves[1].make_folder("broker-1/old-0")
-    folders: LogDirs = take(halves, [A, B, C])
-    homes = [folders.choose(TopicPartition("t", number)) for number in range(5)]
-    order = [folders.working.index(home) for home in homes]
+    log_dirs: LogDirs = take(halves, [A, B, C])
+    homes = [log_dirs.choose(TopicPartition("t", number)) for number in range(5)]
+    order = [log_dirs.working.index(home) for home in homes]
     assert order == [0, 2, 0, 1, 2]
-    folders.forget(TopicPartition("t", 3))
-    assert folders.choose(TopicPartition("u", 0)) is folders.working[1]
-    folders.release()
+    log_dirs.forget(TopicPartition("t", 3))
+    assert log_dirs.choose(TopicPartition("u", 0)) is log_dirs.working[1]
+    log_dirs.release()
 
 
 # -- a broker on several disks

@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.errors import ConnectError, ErrorCode
 from sparklog.executors.partition.partition import Partition
-from sparklog.transport import Parked
+from sparklog.transport import ParkedResponse
 from sparklog.wire.protocol.codec import decode_response
 from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -205,7 +205,7 @@ def test_an_answer_that_waits_does_not_hold_the_records() -> None:
         assert broker._dispatcher is not None
         connection = next(iter(broker._server.connections))
         (answer,) = broker._dispatcher(connection, deque([memoryview(frame)]))
-        assert isinstance(answer, Parked)
+        assert isinstance(answer, ParkedResponse)
         frame.clear()  # refused while anybody holds a view of it
         release.set()
         await answer.awaitable
@@ -225,10 +225,10 @@ def test_a_refusal_that_turns_out_to_need_no_wait_is_a_refusal(
         (partition,) = rig.brokers[1].replica_manager
         state = partition.state
         assert state is not None
-        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
+        partition.make_leader_or_follower(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         assert (await client.produce("t", batch(b"b"), acks=1)).error_code == 0
         # The high watermark passes the log's end between the judgement and the look at it.
-        monkeypatch.setattr(Partition, "is_settled", lambda *_: True)
+        monkeypatch.setattr(Partition, "has_reached", lambda *_: True)
         refused = await client.produce("t", gap)
         assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -281,12 +281,12 @@ def test_an_ack_that_cannot_come_times_out() -> None:
         state = partition.state
         assert state is not None
         # A second in-sync replica that never fetches.
-        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
+        partition.make_leader_or_follower(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         late = await client.produce("t", batch(b"a"), timeout_ms=20)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
         waiting = asyncio.create_task(client.produce("t", batch(b"b"), timeout_ms=20_000))
         await until(lambda: len(rig.brokers[1].replica_manager.delayed_operations.produces) == 1)
-        rig.brokers[1].replica_manager.carry_out(partition.record_follower(2, 2))
+        rig.brokers[1].replica_manager.carry_out(partition.update_follower_fetch_state(2, 2))
         assert (await waiting).base_offset == 1
 
     run(test)

@@ -10,7 +10,7 @@ import pytest
 from sparklog.errors import ErrorCode, FrameError
 from sparklog.executors.handlers import repeated_produce as produce_repeats
 from sparklog.executors.handlers.repeated_produce import BEFORE_BYTES_MAX, TEMPLATES_MAX
-from sparklog.transport import Parked, PendingResponse
+from sparklog.transport import ParkedResponse, PendingResponse
 from sparklog.wire.protocol.codec import encode_request
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
@@ -139,11 +139,20 @@ def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
         (partition,) = rig.brokers[1].replica_manager
         state = partition.state
         assert state is not None
-        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
+        partition.make_leader_or_follower(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         frames = [frame(n, batch(b"%d" % n), acks=-1 if n % 2 else 1) for n in range(4)]
         answers = receive(rig, frames)
-        late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
-        assert [isinstance(answer, Parked) for answer in answers] == [False, True, False, False]
+        late = [
+            Late(answer)
+            for answer in answers
+            if isinstance(answer, ParkedResponse | PendingResponse)
+        ]
+        assert [isinstance(answer, ParkedResponse) for answer in answers] == [
+            False,
+            True,
+            False,
+            False,
+        ]
         assert [isinstance(answer, PendingResponse) for answer in answers] == [
             False,
             False,
@@ -154,9 +163,9 @@ def test_those_that_ask_for_all_replicas_wait_and_the_others_do_not() -> None:
             data = each.obj
             each.release()
             data.clear()
-        rig.brokers[1].replica_manager.carry_out(partition.record_follower(2, 2))
+        rig.brokers[1].replica_manager.carry_out(partition.update_follower_fetch_state(2, 2))
         assert [each.known for each in late] == [True, False]
-        rig.brokers[1].replica_manager.carry_out(partition.record_follower(2, 4))
+        rig.brokers[1].replica_manager.carry_out(partition.update_follower_fetch_state(2, 4))
         assert [each.known for each in late] == [True, True]
         given = [each.reply for each in late]
         assert codes([answers[0], given[0], answers[2], given[1]]) == [(n, 0, n) for n in range(4)]
@@ -236,12 +245,12 @@ def test_a_partition_that_is_led_elsewhere_refuses() -> None:
         assert codes(receive(rig, [frame(n, batch(b"a")) for n in range(2)]))[1] == (1, 0, 1)
         (partition,) = rig.brokers[1].replica_manager
         state = partition.state
-        partition.resign()
+        partition.drop_role()
         refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
         answers = receive(rig, [frame(n, batch(b"a")) for n in range(2)])
         assert codes(answers) == [(0, refused, -1), (1, refused, -1)]
         assert state is not None
-        partition.take_role(state, 0)
+        partition.make_leader_or_follower(state, 0)
         assert codes(receive(rig, [frame(1, batch(b"a"))])) == [(1, 0, 2)]
 
     run(test)
@@ -317,15 +326,19 @@ def test_a_run_that_does_not_become_safe_is_refused_one_by_one() -> None:
         (partition,) = replica_manager
         state = partition.state
         assert state is not None
-        partition.take_role(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
+        partition.make_leader_or_follower(replace(state, replicas=(1, 2), isr=(1, 2)), 0)
         answers = receive(rig, [frame(n, batch(b"%d" % n), acks=-1) for n in range(3)])
         assert (
             len(replica_manager.delayed_operations.produces) == 2
         )  # the first of its kind, and the run behind it
-        late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
-        replica_manager.carry_out(partition.record_follower(2, 2))
+        late = [
+            Late(answer)
+            for answer in answers
+            if isinstance(answer, ParkedResponse | PendingResponse)
+        ]
+        replica_manager.carry_out(partition.update_follower_fetch_state(2, 2))
         assert [each.known for each in late] == [True, True, False]
-        replica_manager.carry_out(partition.resign())
+        replica_manager.carry_out(partition.drop_role())
         assert codes([each.reply for each in late]) == [
             (0, 0, 0),
             (1, 0, 1),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sparklog.errors import ErrorCode
-from sparklog.transport import Parked, PendingResponse
+from sparklog.transport import ParkedResponse, PendingResponse
 from sparklog.wire.protocol.messages.produce import (
     PartitionProduceResponse,
 )
@@ -111,24 +111,30 @@ def test_several_partitions_are_answered_once_all_of_them_are_safe() -> None:
         first, second = sorted(replica_manager, key=lambda partition: partition.topic_partition)
         for partition in (first, second):
             assert partition.state is not None
-            partition.take_role(replace(partition.state, replicas=(1, 2), isr=(1, 2)), 0)
+            partition.make_leader_or_follower(
+                replace(partition.state, replicas=(1, 2), isr=(1, 2)), 0
+            )
         frames = [
             frame_of_many(n, [(index, batch(b"%d" % n)) for index in range(2)], acks=-1)
             for n in range(4)
         ]
         answers = receive(rig, frames)
-        late = [Late(answer) for answer in answers if isinstance(answer, Parked | PendingResponse)]
+        late = [
+            Late(answer)
+            for answer in answers
+            if isinstance(answer, ParkedResponse | PendingResponse)
+        ]
         assert len(late) == 4
         for each in frames:  # nothing that waits holds the receive buffer
             data = each.obj
             each.release()
             data.clear()
-        replica_manager.carry_out(first.record_follower(2, 3))
+        replica_manager.carry_out(first.update_follower_fetch_state(2, 3))
         assert [each.known for each in late] == [False] * 4
-        replica_manager.carry_out(second.record_follower(2, 2))
+        replica_manager.carry_out(second.update_follower_fetch_state(2, 2))
         assert [each.known for each in late] == [True, True, False, False]
-        replica_manager.carry_out(second.resign())
-        replica_manager.carry_out(first.record_follower(2, 4))
+        replica_manager.carry_out(second.drop_role())
+        replica_manager.carry_out(first.update_follower_fetch_state(2, 4))
         assert [offsets(each.reply) for each in late] == [
             (0, [(0, 0, 0), (1, 0, 0)]),
             (1, [(0, 0, 1), (1, 0, 1)]),

@@ -15,7 +15,7 @@ from sparklog.executors.log_dirs.log_dirs import LogDirs
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
-from sparklog.executors.replication import fetcher as replica_fetcher
+from sparklog.executors.replication import replica_fetcher
 from sparklog.executors.replication.replication import Replication
 from sparklog.metadata import BrokerImage, ClusterImage, PartitionImage
 from sparklog.metadata.records import BrokerRegistered, PartitionChanged, TopicCreated
@@ -122,12 +122,12 @@ class Follower:
 
     @classmethod
     def open(cls) -> "Follower":
-        folder = BrokerDir.take(
+        log_dir = BrokerDir.take(
             MemoryBackend(), "broker-1", cluster_id="c", node_id=NODE, new=True, new_id=UUID(int=1)
         )
         replica_manager = ReplicaManager(
             node_id=NODE,
-            log_dirs=LogDirs([folder]),
+            log_dirs=LogDirs([log_dir]),
             settings={"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "50"},
             counters=BrokerMetrics(),
             now_ms=lambda: NOW,

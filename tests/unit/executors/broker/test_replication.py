@@ -121,7 +121,7 @@ def test_a_dead_leaders_successor_has_everything_acknowledged() -> None:
         for number in range(10):
             assert (await client.produce("t", batch(b"%d" % number))).error_code == 0
         await rig.crash_broker(leader)
-        await rig.report_loss(leader)
+        await rig.report_broker_death(leader)
         others = [i for i in IDS if i != leader]
         successor = await in_sync(rig, others)
         client = await rig.client(successor)
@@ -150,7 +150,7 @@ def test_what_an_old_leader_alone_had_is_truncated_when_it_follows() -> None:
         # Nobody copies this one, and the leader dies with it.
         assert (await client.produce("t", batch(b"lost"), acks=1)).error_code == 0
         await rig.crash_broker(leader)
-        await rig.report_loss(leader)
+        await rig.report_broker_death(leader)
         successor = await in_sync(rig, others)
         client = await rig.client(successor)
         assert (await client.produce("t", batch(b"b"))).error_code == 0
@@ -173,7 +173,7 @@ def test_a_replica_with_a_new_directory_copies_everything() -> None:
         await client.produce("t", batch(b"a", b"b"))
         await rig.crash_broker(follower)
         forget_disk(rig.disk_name_of(follower))
-        await rig.report_loss(follower)
+        await rig.report_broker_death(follower)
         await client.produce("t", batch(b"c"))
         await rig.start_broker(follower)
         await in_sync(rig, IDS)
@@ -261,7 +261,7 @@ def test_many_partitions_change_hands_together() -> None:
         for tp in parts:
             await in_sync(rig, IDS, tp)
         await rig.crash_broker(3)
-        await rig.report_loss(3)
+        await rig.report_broker_death(3)
         for tp in parts:
             leader = await in_sync(rig, (1, 2), tp)
             client = await rig.client(leader)

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.errors import ErrorCode, StorageError
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.log_maintenance import clean_up
+from sparklog.executors.replica_manager.log_maintenance import apply_retention
 from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -329,7 +329,7 @@ def test_a_log_start_that_moves_is_told() -> None:
         assert await reader.fetch() == [(0, 0, 3, 2, [])]
         assert await reader.fetch() == []
         replica_manager = rig.brokers[1].replica_manager
-        clean_up(replica_manager)
+        apply_retention(replica_manager)
         starts = {p.topic_partition.partition: p.log.log_start_offset for p in replica_manager}
         assert starts == {0: 2, 1: 1}
         assert await reader.fetch() == [(1, 0, 3, 1, [])]

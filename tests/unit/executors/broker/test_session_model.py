@@ -82,13 +82,13 @@ def led(epoch: int) -> PartitionImage:
 
 async def open_table() -> ReplicaManager:
     """Leads ``COUNT`` empty partitions of one topic."""
-    folder = BrokerDir.take(
+    log_dir = BrokerDir.take(
         MemoryBackend(), "broker-1", cluster_id="c", node_id=NODE, new=True, new_id=UUID(int=1)
     )
     ids = itertools.count(1)
     replica_manager = ReplicaManager(
         node_id=NODE,
-        log_dirs=LogDirs([folder]),
+        log_dirs=LogDirs([log_dir]),
         settings={"max.incremental.fetch.session.cache.slots": "2"},
         counters=BrokerMetrics(),
         now_ms=lambda: NOW,
@@ -211,7 +211,7 @@ class Story:
         partition = self.partition(number)
         if partition is not None and partition.is_leader:
             end = max(partition.log.log_end_offset - back % 3, partition.high_watermark)
-            self.replica_manager.carry_out(partition.record_follower(FOLLOWER, end))
+            self.replica_manager.carry_out(partition.update_follower_fetch_state(FOLLOWER, end))
 
     def publish(self, number: int, count: int) -> None:
         self.append(number, count)
@@ -223,16 +223,16 @@ class Story:
             target = max(partition.high_watermark - back % 3, 0)
             self.replica_manager.carry_out(partition.delete_records(target))
 
-    def resign(self, number: int, _: int) -> None:
+    def drop_role(self, number: int, _: int) -> None:
         partition = self.partition(number)
         if partition is not None:
-            self.replica_manager.carry_out(partition.resign())
+            self.replica_manager.carry_out(partition.drop_role())
 
     def lead(self, number: int, _: int) -> None:
         partition = self.partition(number)
         if partition is not None and not partition.is_leader:
             epoch = partition.log.leader_epochs.latest_epoch + 1
-            self.replica_manager.carry_out(partition.take_role(led(max(epoch, 1)), 0))
+            self.replica_manager.carry_out(partition.make_leader_or_follower(led(max(epoch, 1)), 0))
 
     def evict(self, number: int, _: int) -> None:
         del number
@@ -375,7 +375,7 @@ class Story:
                 assert offset == partition.high_watermark == len(self.written[number])
 
 
-_broker_steps = ("append", "replicate", "delete", "resign", "lead", "evict", *["publish"] * 8)
+_broker_steps = ("append", "replicate", "delete", "drop_role", "lead", "evict", *["publish"] * 8)
 _client_steps = ("subscribe", "forget", "isolate", "reconnect", "give_up", "poll", *["wait"] * 4)
 _steps = st.lists(
     st.tuples(

@@ -1,4 +1,4 @@
-"""Logs of followers are cut in worker threads: first what is written down, then what is cut."""
+"""Truncations of followers' logs in worker threads: first the checkpoint, then the truncation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,11 +30,11 @@ COUNT = 5
 class Follower:
     """A broker whose replicas have ten records each and follow another broker."""
 
-    def __init__(self, folder: BrokerDir) -> None:
-        self.folder = folder
+    def __init__(self, log_dir: BrokerDir) -> None:
+        self.log_dir = log_dir
         self.replica_manager = ReplicaManager(
             node_id=NODE,
-            log_dirs=LogDirs([folder]),
+            log_dirs=LogDirs([log_dir]),
             settings={"log.open.files.max": "16"},
             counters=BrokerMetrics(),
             now_ms=lambda: NOW,
@@ -45,15 +45,15 @@ class Follower:
 
     @property
     def backend(self) -> MemoryBackend:
-        assert isinstance(self.folder.half, MemoryBackend)
-        return self.folder.half
+        assert isinstance(self.log_dir.half, MemoryBackend)
+        return self.log_dir.half
 
     @classmethod
     async def start(cls, backend: FileHalf, *, new: bool = True) -> "Follower":
-        folder = BrokerDir.take(
+        log_dir = BrokerDir.take(
             backend, "broker-1", cluster_id="c", node_id=NODE, new=new, new_id=UUID(int=1)
         )
-        follower = cls(folder)
+        follower = cls(log_dir)
         both = (NODE, LEADER)
         state = PartitionImage(replicas=both, isr=both, last_known=both, leader=LEADER)
         image = ClusterImage()
@@ -82,7 +82,7 @@ class Follower:
                 self[number].log.flush(NOW)
 
     def watch(self) -> None:
-        """Note every file that is put and cut from now on."""
+        """Note every file that is put or truncated from now on."""
 
         def note(operation: Operation, path: str) -> None:
             if operation in ("put", "truncate"):
@@ -90,8 +90,8 @@ class Follower:
 
         self.backend.faults.slow = note
 
-    async def cut(self, number: int, end_offset: int) -> object:
-        return await self.replica_manager.truncations.cut(
+    async def truncate(self, number: int, end_offset: int) -> object:
+        return await self.replica_manager.truncations.truncate(
             self[number], EpochEnd(0, end_offset), leader_epoch=0
         )
 
@@ -118,7 +118,7 @@ POINTS = "recovery-point-offset-checkpoint"
 def test_the_recovery_point_is_on_the_disk_before_the_log_is_cut() -> None:
     async def test(follower: Follower) -> None:
         follower.watch()
-        assert await follower.cut(0, 4) is not None
+        assert await follower.truncate(0, 4) is not None
         points = follower.written.index(POINTS)
         assert points < follower.written.index("t-0/00000000000000000000.log")
         assert follower[0].log.log_end_offset == follower[0].log.recovery_point == 4
@@ -130,7 +130,7 @@ def test_the_recovery_point_is_on_the_disk_before_the_log_is_cut() -> None:
 def test_many_logs_share_the_writes() -> None:
     async def test(follower: Follower) -> None:
         follower.watch()
-        await asyncio.gather(*(follower.cut(number, number) for number in range(COUNT)))
+        await asyncio.gather(*(follower.truncate(number, number) for number in range(COUNT)))
         assert [follower[number].log.log_end_offset for number in range(COUNT)] == [*range(COUNT)]
         assert follower.written.count(POINTS) <= 2
 
@@ -140,21 +140,21 @@ def test_many_logs_share_the_writes() -> None:
 def test_what_the_disk_allows_already_is_not_written_again() -> None:
     async def test(follower: Follower) -> None:
         follower.watch()
-        assert await follower.cut(0, 4) is not None
+        assert await follower.truncate(0, 4) is not None
         assert POINTS not in follower.written
-        assert await follower.cut(0, 4) is None
+        assert await follower.truncate(0, 4) is None
 
     run(test, flushed=False)
 
 
 def test_a_write_under_way_may_say_too_much() -> None:
-    """It has taken the recovery points before the cut, and what it writes is not there yet."""
+    """A checkpoint with the recovery points from before the truncation is not written yet."""
 
     async def test(follower: Follower) -> None:
         follower[0].log.flush(NOW)
         writing = asyncio.create_task(follower.replica_manager.checkpoints.write())
         await asyncio.sleep(0)
-        assert await follower.cut(0, 4) is not None
+        assert await follower.truncate(0, 4) is not None
         await writing
         follower.backend.crash(lose_names=True)
         again = await Follower.start(follower.backend, new=False)
@@ -169,7 +169,7 @@ def test_a_write_that_failed_may_have_said_too_much() -> None:
         follower.backend.faults.fail_next(operation="put", under=POINTS, after=True)
         with pytest.raises(StorageError):
             await follower.replica_manager.checkpoints.write()
-        assert await follower.cut(0, 4) is not None
+        assert await follower.truncate(0, 4) is not None
         follower.backend.crash(lose_names=True)
         again = await Follower.start(follower.backend, new=False)
         assert again[0].log.log_end_offset == 4
@@ -184,8 +184,10 @@ def test_other_logs_are_used_while_one_is_cut(tmp_path: Path) -> None:
         follower = await Follower.start(LocalBackend(str(tmp_path)))
         follower.fill(flushed=True)
         done = 0
-        cuts = [asyncio.create_task(follower.cut(number, 9 - number)) for number in range(4)]
-        while not all(cut.done() for cut in cuts):
+        truncations = [
+            asyncio.create_task(follower.truncate(number, 9 - number)) for number in range(4)
+        ]
+        while not all(task.done() for task in truncations):
             found = follower[4].log.read(done % 10, 1000, end_offset=10)
             assert found.region is not None
             assert len(found.region.read()) == found.size
@@ -220,15 +222,15 @@ def test_a_flush_under_way_ends_first() -> None:
         replica_manager._log_flusher._running[partition.topic_partition] = asyncio.create_task(
             flush()
         )
-        cut = asyncio.create_task(follower.cut(0, 4))
-        cut.add_done_callback(lambda _: order.append("cut"))
+        truncation = asyncio.create_task(follower.truncate(0, 4))
+        truncation.add_done_callback(lambda _: order.append("truncated"))
         for _ in range(10):
             await asyncio.sleep(0)
         assert (partition.log.truncating, partition.log.log_end_offset) == (True, 10)
         go_on.set()
-        await cut
+        await truncation
         await asyncio.sleep(0)
-        assert order == ["flushed", "cut"]
+        assert order == ["flushed", "truncated"]
         assert partition.log.recovery_point == 4
 
     run(test)
@@ -239,52 +241,52 @@ def test_trouble_with_the_disk_is_told_and_nothing_else_breaks(operation: Operat
     async def test(follower: Follower) -> None:
         follower.backend.faults.fail_next(operation=operation)
         with pytest.raises(Exception, match="fail") as told:
-            await follower.cut(0, 4)
+            await follower.truncate(0, 4)
         log = follower[0].log
         assert not log.truncating
         if operation == "put":
             assert isinstance(told.value, StorageError)
             assert (log.log_end_offset, log.recovery_point, log.offline) == (10, 10, None)
-            await follower.cut(0, 4)
+            await follower.truncate(0, 4)
             assert log.log_end_offset == 4
         else:
             assert log.offline is not None
             assert follower[0].fetch_position() is None
             await follower.replica_manager.checkpoints.write()
             assert log.recovery_point <= 4
-        await follower.cut(1, 3)
+        await follower.truncate(1, 3)
         assert follower[1].log.log_end_offset == 3
 
     run(test)
 
 
-def test_a_role_that_comes_while_it_is_written_down_waits() -> None:
+def test_a_role_that_comes_during_a_truncation_waits() -> None:
     async def test(follower: Follower) -> None:
         partition = follower[0]
-        cut = asyncio.create_task(follower.cut(0, 4))
+        truncation = asyncio.create_task(follower.truncate(0, 4))
         await asyncio.sleep(0)
         leads = PartitionImage(
             replicas=(NODE, LEADER), isr=(NODE,), leader=NODE, leader_epoch=1, partition_epoch=1
         )
-        assert partition.take_role(leads, NOW) == []
+        assert partition.make_leader_or_follower(leads, NOW) == []
         assert not partition.is_leader
-        await cut
+        await truncation
         assert partition.is_leader
         assert (partition.epoch_start_offset, partition.high_watermark) == (4, 4)
 
     run(test)
 
 
-def test_a_table_that_closes_waits_for_what_is_cut() -> None:
-    """Whoever had asked for it may be gone by then."""
+def test_a_replica_manager_that_closes_waits_for_truncations() -> None:
+    """The task that asked for the truncation may be cancelled by then."""
 
     async def test(follower: Follower) -> None:
-        cut = asyncio.create_task(follower.cut(0, 4))
+        truncation = asyncio.create_task(follower.truncate(0, 4))
         while not follower[0].log.truncating:
             await asyncio.sleep(0)
-        cut.cancel()
-        assert await follower.replica_manager.close() == [follower.folder]
-        assert cut.cancelled()
+        truncation.cancel()
+        assert await follower.replica_manager.close() == [follower.log_dir]
+        assert truncation.cancelled()
         follower.backend.end_process()
         again = await Follower.start(follower.backend, new=False)
         assert again[0].log.log_end_offset == 4

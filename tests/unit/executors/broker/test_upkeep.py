@@ -3,7 +3,7 @@
 import threading
 
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.log_maintenance import clean_up, purge_deleted
+from sparklog.executors.replica_manager.log_maintenance import apply_retention, purge_deleted
 from sparklog.types import TopicPartition
 from tests.support.batches import batch
 from tests.support.waiting import until
@@ -24,7 +24,7 @@ def test_retention_deletes_segments_and_moves_the_log_start() -> None:
         await rig.leads(1)
         for _ in range(5):
             assert (await client.produce("t", batch(b"x" * 600))).error_code == 0
-        clean_up(broker.replica_manager)
+        apply_retention(broker.replica_manager)
         threads: list[str] = []
         rig.disk.faults.slow = lambda operation, path: (
             threads.append(threading.current_thread().name) if path.endswith(".deleted") else None
@@ -51,7 +51,7 @@ def test_idle_producers_are_forgotten() -> None:
         records = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, timestamp=1)
         assert (await client.produce("t", records)).error_code == 0
         (partition,) = broker.replica_manager
-        clean_up(broker.replica_manager)
+        apply_retention(broker.replica_manager)
         assert list(partition.producers.entries) == [5]
         partition.producers.expire(broker.replica_manager.now_ms() + 86_400_001, 86_400_000)
         assert list(partition.producers.entries) == []

@@ -1,6 +1,7 @@
 """``sparklog.validate.batches=records``: what cannot be decoded is refused, in order of arrival."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from uuid import UUID
 
@@ -10,6 +11,8 @@ from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.executors.partition import Appended
 from sparklog.executors.replica_manager import record_validation as batch_validation
 from sparklog.types import Compression, TopicPartition
+from sparklog.wire.protocol.codec import decode_response
+from sparklog.wire.protocol.messages.produce import ProduceResponse
 from sparklog.wire.protocol.produce import encode_produce_request
 from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
 from sparklog.wire.records.builder import Record, encode_batch
@@ -57,6 +60,40 @@ def test_poison_is_refused_and_changes_nothing(name: str, acks: int) -> None:
         assert (await client.produce("t", batch(b"b"), acks=acks)).base_offset == 1
         assert await client.fetch("t") == (0, [b"a", b"b"])
         assert (await rig.status())["refused_appends"] == 1
+
+    run(test)
+
+
+COMPACT = {"cleanup_policy": "compact"}
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("keyless", [0, 699])
+def test_a_compacted_topic_refuses_a_record_without_a_key(keyless: int, codec: Compression) -> None:
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic(**COMPACT)
+        keys = [b"k%d" % n for n in range(700)]
+        records = [Record(key=key, value=b"v" * 9) for key in keys]
+        records[keyless] = Record(value=b"v" * 9)
+        refused = await client.produce("t", encode_batch(records, compression=codec))
+        assert refused.error_code == ErrorCode.INVALID_RECORD
+        assert refused.error_message == (
+            f"record {keyless} of the batch has no key, which a compacted topic needs"
+        )
+        records[keyless] = Record(key=b"", value=None)
+        taken = await client.produce("t", encode_batch(records, compression=codec))
+        assert (taken.error_code, taken.base_offset) == (0, 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", POISON)
+def test_a_compacted_topic_refuses_what_could_not_be_compacted(name: str) -> None:
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic(**COMPACT)
+        refused = await client.produce("t", POISON[name])
+        assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+        assert "cannot be decoded" in str(refused.error_message)
 
     run(test)
 
@@ -131,6 +168,34 @@ async def fetch_for_ever(client: Client) -> None:
         await client.fetch("t")
 
 
+@pytest.mark.parametrize("partitions", [1, 70])  # the latter's request is handled in slices
+def test_what_is_acknowledged_during_a_validation_is_answered(partitions: int) -> None:
+    """High watermarks move before the records for the last partition of a request are decoded."""
+
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic(partitions, flush_messages="1")
+        await client.create_topic("compacted", **COMPACT)
+        await rig.leads(partitions + 1)
+        replica_manager = rig.brokers[1].replica_manager
+        numbers = range(partitions)
+        plain = [replica_manager.find("t", number) for number in numbers]
+        requests = [produce_request("t", batch(b"a"), number, -1) for number in numbers]
+        keyed = encode_batch([Record(key=b"k")])
+        requests.append(produce_request("compacted", keyed, 0, -1))
+        topics = tuple(topic for request in requests for topic in request.topic_data)
+        sent = encode_produce_request(9, 6, "t", replace(requests[0], topic_data=topics))
+        async with AsyncExitStack() as held:  # no worker decodes records
+            for _ in range(batch_validation.VALIDATIONS_AT_ONCE):
+                await held.enter_async_context(replica_manager.validations._gate)
+            answer = asyncio.ensure_future(client.connection.request(sent))
+            await until(lambda: all(partition.high_watermark == 1 for partition in plain))
+        _, response = decode_response(ProduceResponse, 9, await answer)
+        results = [part for topic in response.responses for part in topic.partition_responses]
+        assert [(part.error_code, part.base_offset) for part in results] == [(0, 0)] * len(topics)
+
+    run(test)
+
+
 def test_more_than_may_wait_is_refused_and_may_be_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,7 +233,7 @@ def test_what_waits_when_a_partition_is_closed_is_answered(begun: bool) -> None:
         ]
         if begun:
             await asyncio.sleep(0)
-        await replica_manager.validations.settle(partition)
+        await replica_manager.validations.refuse_waiting(partition)
         for outcome in waiting:
             refusal = outcome.result()
             assert isinstance(refusal, KafkaError)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 from sparklog.config import TopicConfig
@@ -16,7 +17,7 @@ from sparklog.wire.records.batch import BatchHeader, iter_batches
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
 
 TP = TopicPartition("events", 0)
-FOLDER = "broker-1/events-0"
+PARTITION_DIR = "broker-1/events-0"
 #: Small enough that a few records roll, index and delete.
 SMALL = TopicConfig(
     segment_bytes=2000, index_interval_bytes=200, segment_index_bytes=4096, retention_ms=-1
@@ -32,10 +33,23 @@ def batch(
     producer_id: int = -1,
     base_sequence: int = -1,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    keys: Sequence[bytes | None] = (),
+    tombstones: bool = False,
 ) -> bytes:
-    """A batch with one record per timestamp, each with ``size`` bytes of value."""
+    """A batch with one record per timestamp, each with ``size`` bytes of value.
+
+    ``keys`` are the keys of the first records; the others have none.  With ``tombstones``, records
+    with a key have no value.
+    """
     return encode_batch(
-        [Record(value=b"v" * size, timestamp=timestamp) for timestamp in timestamps],
+        [
+            Record(
+                key=key,
+                value=None if tombstones and key is not None else b"v" * size,
+                timestamp=timestamp,
+            )
+            for timestamp, key in zip_longest(timestamps, keys)
+        ],
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         producer_id=producer_id,
@@ -69,10 +83,10 @@ def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 20) -> li
         got = log.read(offset, max_bytes, end_offset=log.log_end_offset)
         assert got.region is not None
         assert got.region.size == got.size
-        records = [r for r in decode_records(got.region.read()) if r.offset >= offset]
+        data = got.region.read()
         got.region.release()
-        found += records
-        offset = records[-1].offset + 1
+        found += [record for record in decode_records(data) if record.offset >= offset]
+        offset = headers_of(data)[-1].next_offset
     return found
 
 
@@ -120,7 +134,7 @@ class Desk:
         self.producers = ProducerStateManager(TP)
         return Log.open(
             self.half,
-            FOLDER,
+            PARTITION_DIR,
             topic_partition=TP,
             config=self.config,
             files=self.files,
@@ -132,7 +146,7 @@ class Desk:
         )
 
     def names(self, suffix: str = "") -> list[str]:
-        return [name for name in self.half.list(FOLDER) if name.endswith(suffix)]
+        return [name for name in self.half.list(PARTITION_DIR) if name.endswith(suffix)]
 
     def path(self, name: str) -> str:
-        return f"{FOLDER}/{name}"
+        return f"{PARTITION_DIR}/{name}"

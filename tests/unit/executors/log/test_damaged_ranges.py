@@ -1,4 +1,4 @@
-"""Damage inside a segment: found, served around, mended from another replica's bytes."""
+"""Damage inside a segment: found, served around, repaired from another replica's bytes."""
 
 import struct
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.log_damage import READS_IN_A_ROW, Suspicion
 from sparklog.executors.log.range_repair import (
-    DamagedDonorError,
+    DamagedSourceError,
     RangeRepair,
     UnfitBatchError,
     write_pieces,
@@ -22,7 +22,7 @@ from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_scrub import SegmentScrub
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.executors.log.log_fixtures import (
-    FOLDER,
+    PARTITION_DIR,
     SMALL,
     Desk,
     batch,
@@ -33,7 +33,7 @@ from tests.unit.executors.log.log_fixtures import (
     read_bytes,
 )
 
-LOG = f"{FOLDER}/{0:020d}.log"
+LOG = f"{PARTITION_DIR}/{0:020d}.log"
 
 
 class Damaged:
@@ -286,16 +286,16 @@ def test_a_sealed_range_that_is_read_again_and_again_is_suspected() -> None:
     assert len(suspicions) == 1
 
 
-# mending
+# repairs
 
 
 @pytest.mark.parametrize("byte", [0, 9, 13, 16, 18, 70])
-def test_a_range_is_mended_with_the_bytes_of_another_replica(byte: int) -> None:
+def test_a_range_is_repaired_with_the_bytes_of_another_replica(byte: int) -> None:
     log = Damaged()
     log.flip(5, byte)
     (damaged,) = log.check().found
-    donor = b"".join(log.batches[5:9])
-    assert log.repair(damaged, donor) == len(log.batches[5])
+    source = b"".join(log.batches[5:9])
+    assert log.repair(damaged, source) == len(log.batches[5])
     assert log.desk.half.read(LOG) == log.original
     assert (log.log.damage.ranges, log.check().found) == ([], [])
     assert list(read_bytes(log.log)) == log.batches
@@ -315,7 +315,7 @@ def test_only_batches_that_are_damaged_are_written() -> None:
     assert log.desk.half.read(LOG) == log.original
 
 
-def test_a_range_may_be_mended_in_parts() -> None:
+def test_a_range_may_be_repaired_in_parts() -> None:
     log = Damaged()
     log.overwrite(log.starts[4], bytes(log.starts[7] - log.starts[4]))
     (damaged,) = log.check().found
@@ -334,10 +334,10 @@ _TORN = bytes(bytearray(batch(5, (5,)))[:-1]) + b"\xff"
 @pytest.mark.parametrize(
     ("records", "error", "said"),
     [
-        (_TORN, DamagedDonorError, "CRC"),
-        (batch(5, (5,), leader_epoch=3), DamagedDonorError, "leader epoch 3"),
-        (batch(6, (6,)), DamagedDonorError, "came where 5 is to follow"),
-        (batch(4, (4,)), DamagedDonorError, "came where 5 is to follow"),
+        (_TORN, DamagedSourceError, "CRC"),
+        (batch(5, (5,), leader_epoch=3), DamagedSourceError, "leader epoch 3"),
+        (batch(6, (6,)), DamagedSourceError, "came where 5 is to follow"),
+        (batch(4, (4,)), DamagedSourceError, "came where 5 is to follow"),
         (batch(5, (5,), size=21), UnfitBatchError, "are to be replaced"),
         (batch(5, (5,), size=19), UnfitBatchError, "ends at offset 6"),
         (_TWO, UnfitBatchError, "are to be replaced"),
@@ -402,7 +402,7 @@ def test_a_disk_that_does_not_take_the_bytes_is_an_error() -> None:
     assert log.repair(damaged, log.batches[5]) == 0  # the bytes are there, the flush has failed
 
 
-def test_what_was_mended_survives_a_loss_of_power() -> None:
+def test_what_was_repaired_survives_a_loss_of_power() -> None:
     log = Damaged()
     log.flip(5, 70)
     (damaged,) = log.check().found
@@ -438,7 +438,7 @@ def test_a_flushed_segment_that_is_damaged_is_opened_with_all_that_is_sound(
     at = offset % log.count
     log.flip(at, byte)
     for suffix in ("index", "timeindex"):
-        log.desk.half.delete(f"{FOLDER}/{0:020d}.{suffix}")  # so that it is read
+        log.desk.half.delete(f"{PARTITION_DIR}/{0:020d}.{suffix}")  # so that it is read
     log.log = log.desk.open(clean=clean, recovery_point=60)
     ((segment, damaged),) = log.log.damage.ranges
     assert (damaged.first_offset, damaged.end_offset) == (at, at + 1)
@@ -458,7 +458,7 @@ def test_what_may_have_lost_its_end_is_not_opened() -> None:
     log = Damaged()
     log.log.close(0)
     log.flip(log.count - 1, 9)
-    log.desk.half.delete(f"{FOLDER}/{0:020d}.stats")
-    log.desk.half.delete(f"{FOLDER}/{0:020d}.index")
+    log.desk.half.delete(f"{PARTITION_DIR}/{0:020d}.stats")
+    log.desk.half.delete(f"{PARTITION_DIR}/{0:020d}.index")
     with pytest.raises(CorruptLogError, match="batch length"):
         log.desk.open(clean=True)

@@ -25,17 +25,17 @@ def test_a_batch_with_a_wrong_epoch_that_rots_further_is_refused() -> None:
     assert values(log.log, range(60)) == [each for each in range(60) if each != 5]
 
 
-def test_a_range_that_was_cut_off_is_not_remembered_as_tried() -> None:
+def test_a_range_that_was_cut_off_is_not_remembered_as_unrepairable() -> None:
     log = Damaged()
     log.flip(5, 70)
     (damaged,) = log.check().found
-    log.log.damage.tried.add(damaged)
+    log.log.damage.unrepairable.add(damaged)
     log.log.truncate_to(4, 0)
     log.log.roll(0)
     log.flip(2, 70)
     (other,) = log.check(segment=log.log.segments[0]).found
     assert other.first_offset == 2
-    assert log.log.damage.tried == set()
+    assert log.log.damage.unrepairable == set()
 
 
 def test_a_base_offset_that_is_a_little_too_large_is_no_gap_of_compaction() -> None:
@@ -52,12 +52,12 @@ def test_a_gap_between_offsets_is_no_damage() -> None:
     assert log.check(segment=log.log.segments[0]).found == []
 
 
-def test_only_the_range_that_no_replica_could_mend_is_final() -> None:
+def test_only_the_range_that_no_replica_could_repair_is_known_as_such() -> None:
     log = Damaged()
     log.flip(3, 70)
     log.flip(7, 70)
-    tried, other = log.check().found
-    log.log.damage.tried.add(tried)
+    unrepairable, other = log.check().found
+    log.log.damage.unrepairable.add(unrepairable)
     path = log.segment.log_path
-    assert log.log.damage.is_final(tried.error(path))
-    assert not log.log.damage.is_final(other.error(path))
+    assert log.log.damage.is_unrepairable(unrepairable.error(path))
+    assert not log.log.damage.is_unrepairable(other.error(path))

@@ -15,7 +15,7 @@ from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.wire.records.batch import BATCH_OVERHEAD
 from sparklog.wire.records.builder import decode_records
 from tests.unit.executors.log.log_fixtures import (
-    FOLDER,
+    PARTITION_DIR,
     SMALL,
     TP,
     Desk,
@@ -40,7 +40,7 @@ def test_a_new_log_is_empty(desk: Desk) -> None:
     assert log.read(0, 100, end_offset=0) == LogRead(region=None, size=0, first_offset=0)
     assert first_since(log, 0) is None
     assert with_largest(log) is None
-    assert (log.topic_partition, log.folder, log.offline) == (TP, FOLDER, None)
+    assert (log.topic_partition, log.partition_dir, log.offline) == (TP, PARTITION_DIR, None)
 
 
 def test_batches_are_stored_as_they_came(desk: Desk) -> None:
@@ -193,8 +193,8 @@ def test_a_region_outlives_its_log(desk: Desk) -> None:
     got = log.read(0, 100, end_offset=3)
     assert got.region is not None
     log.close(0, clean=False)
-    desk.half.remove_folder(FOLDER)
-    assert not desk.half.exists(FOLDER)
+    desk.half.remove_folder(PARTITION_DIR)
+    assert not desk.half.exists(PARTITION_DIR)
     assert got.region.read() == data
     got.region.release()
 
@@ -257,7 +257,7 @@ def test_a_failed_roll_that_could_not_be_undone_is_undone_before_the_log_goes_on
     log.roll(0)
     fill(log, 5)
     log.advance_log_start(10)
-    log.delete_old(0, 15)
+    log.delete_old_segments(0, 15)
     # A segment of no records between two others would look like one that lost them.
     backend.crash(keep_unflushed=1 << 30)
     log = desk.open()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import StorageError
+from sparklog.executors.log import file_cache
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.partition.producer_state import ProducerStateManager
@@ -14,7 +15,7 @@ from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
 from sparklog.wire.records.builder import decode_records
 from tests.unit.executors.log.log_fixtures import (
-    FOLDER,
+    PARTITION_DIR,
     SMALL,
     Desk,
     batch,
@@ -82,6 +83,46 @@ def test_the_least_recently_used_is_closed() -> None:
     assert len(files) == 0
 
 
+def test_idle_files_are_closed_in_rounds_but_some_stay_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_cache, "KEPT_IDLE", 2)
+    monkeypatch.setattr(file_cache, "CLOSED_AT_ONCE", 2)
+    half = MemoryBackend()
+    for name in "abcdefg":
+        half.put(name, b"1234")
+    files = FileCache(7)
+
+    def use(names: str) -> None:
+        for name in names:
+            files.handle(half, name, 4)
+
+    def is_open() -> str:
+        return "".join(name for name in "abcdefg" if name in files)
+
+    use("abcdefg")
+    assert (files.close_idle(), is_open()) == (False, "abcdefg")  # all of them were used
+    use("bd")
+    assert (files.close_idle(), is_open()) == (True, "bdefg")
+    assert (files.close_idle(), is_open()) == (True, "bdg")
+    assert (files.close_idle(), is_open()) == (False, "bd")
+    assert (files.close_idle(), is_open()) == (False, "bd")
+    use("abcdefg")
+    assert len(files) == 7
+
+
+def test_the_mark_between_rounds_takes_no_room() -> None:
+    half = MemoryBackend()
+    for name in "abcd":
+        half.put(name, b"1234")
+    files = FileCache(2)
+    for name in "abcd":
+        files.handle(half, name, 4)
+        files.close_idle()
+        assert len(files) <= 2
+    assert ["c" in files, "d" in files] == [True, True]
+
+
 def test_a_file_that_shrank_under_the_log_is_noticed() -> None:
     desk = Desk()
     log = desk.open()
@@ -99,7 +140,7 @@ def test_a_closed_log_does_not_touch_the_files_of_its_successor(clean: bool) -> 
     closed = desk.open()
     fill(closed, 5)
     closed.close(0, clean=clean)
-    desk.half.remove_folder(FOLDER)
+    desk.half.remove_folder(PARTITION_DIR)
     successor = desk.open()
     stored = b"".join(fill(successor, 9))
     with pytest.raises(StorageError, match="was closed"):

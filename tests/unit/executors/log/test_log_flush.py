@@ -4,7 +4,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
 from sparklog.executors.log.flush import FlushState
 from sparklog.storage_backends.memory import MemoryBackend
-from tests.unit.executors.log.log_fixtures import FOLDER, Desk, fill, put, read_all
+from tests.unit.executors.log.log_fixtures import PARTITION_DIR, Desk, fill, put, read_all
 
 
 def target(state: FlushState, *, end: int = 10, now_ms: int = 0, **changes: int) -> int | None:
@@ -131,7 +131,7 @@ def test_a_forced_flush_takes_everything() -> None:
     log.finish_flush(job, 0)
     assert log.recovery_point == 2
     backend.crash(lose_names=True)
-    assert backend.read(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 1\n"
+    assert backend.read(f"{PARTITION_DIR}/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 1\n"
     assert desk.open(recovery_point=2).log_end_offset == 2
 
 
@@ -161,7 +161,7 @@ def test_a_flush_of_what_retention_deleted_meanwhile_is_fine() -> None:
     fill(log, 40)
     job = log.start_flush(0)
     assert job is not None
-    log.delete_old(0, 40)
+    log.delete_old_segments(0, 40)
     log.purge_deleted(10**9)
     job.run()
     log.finish_flush(job, 0)

@@ -19,7 +19,7 @@ from sparklog.executors.log.checkpoint import (
 from sparklog.executors.log.names import file_name, offsets_with, parse_file_name
 from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
 from sparklog.executors.log.partition_metadata import (
-    claim_folder,
+    claim_partition_dir,
     decode_partition_metadata,
     encode_partition_metadata,
 )
@@ -130,19 +130,19 @@ def test_partition_metadata_names_the_topic_id_as_kafka_does() -> None:
             decode_partition_metadata(bad)
 
 
-def test_a_folder_belongs_to_one_topic() -> None:
+def test_a_partition_directory_belongs_to_one_topic() -> None:
     half = MemoryBackend()
     half.make_folder("t-0")
     mine, other = uuid.UUID(int=1), uuid.UUID(int=2)
-    assert claim_folder(half, "t-0", None) is None
-    assert claim_folder(half, "t-0", mine) == mine
-    assert claim_folder(half, "t-0", None) == mine
+    assert claim_partition_dir(half, "t-0", None) is None
+    assert claim_partition_dir(half, "t-0", mine) == mine
+    assert claim_partition_dir(half, "t-0", None) == mine
     with pytest.raises(KafkaError) as refusal:
-        claim_folder(half, "t-0", other)
+        claim_partition_dir(half, "t-0", other)
     assert refusal.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
     half.put("t-0/partition.metadata", b"?")
     with pytest.raises(CorruptLogError):
-        claim_folder(half, "t-0", mine)
+        claim_partition_dir(half, "t-0", mine)
 
 
 def test_file_names_have_twenty_digits() -> None:

@@ -4,11 +4,13 @@ from collections import Counter
 
 import pytest
 
-from tests.unit.executors.log.log_life import Life, crash_once
+from tests.unit.executors.log.log_crashes import crash_a_cleaning, crash_once
+from tests.unit.executors.log.log_life import Life
 
 STEPS = 100
-#: Crashes in all, and in one test.
-CASES, SHARE = 1000, 50
+#: Crashes in all, and in one test; crashes of cleanings.
+CASES, SHARE = 800, 50
+CLEANINGS = 100
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -27,3 +29,15 @@ def test_every_crash_is_recovered_from(start: int) -> None:
     assert counters["crashes that lost records"] > 0
     assert counters["torn logs"] > 0
     assert counters["segments trusted"] > 0
+    assert counters["cleanings"] > 0
+
+
+def test_a_cleaning_is_finished_or_undone_wherever_it_stops() -> None:
+    counters: Counter[str] = Counter()
+    for seed in range(CLEANINGS):
+        counters += crash_a_cleaning(seed)
+    assert counters["cleanings"] > 0
+    assert counters["cleanings interrupted"] > 0
+    assert counters["swaps finished by a start"] > 0
+    assert counters["swaps undone by a start"] > 0
+    assert counters["starts interrupted"] > 0

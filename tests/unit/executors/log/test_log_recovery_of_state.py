@@ -6,9 +6,9 @@ import pytest
 
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
-from tests.unit.executors.log.log_fixtures import FOLDER, Desk, headers_of, put
+from tests.unit.executors.log.log_fixtures import PARTITION_DIR, Desk, headers_of, put
 
-LOG = f"{FOLDER}/{0:020d}.log"
+LOG = f"{PARTITION_DIR}/{0:020d}.log"
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -52,7 +52,7 @@ def test_producers_survive_a_lost_snapshot_and_the_deletion_of_what_it_stood_for
     desk.half.truncate(path, desk.half.size(path) - 1)
     log = desk.open()
     log.advance_log_start(3)
-    assert log.delete_old(0, 4) == 3
+    assert log.delete_old_segments(0, 4) == 3
     log.close(0, clean=False)
     desk.open(log_start_offset=3)
     assert {p: e.last_sequence for p, e in desk.producers.entries.items()} == {9: 1, 10: 1}

@@ -30,10 +30,13 @@ def count(
     log_start_offset: int = 0,
     stable_offset: int = 30,
     now_ms: int = 0,
+    policy: tuple[str, ...] = ("delete",),
 ) -> int:
     return count_deletable(
         segments,
-        config=TopicConfig(retention_ms=retention_ms, retention_bytes=retention_bytes),
+        config=TopicConfig(
+            retention_ms=retention_ms, retention_bytes=retention_bytes, cleanup_policy=policy
+        ),
         log_start_offset=log_start_offset,
         log_end_offset=30,
         stable_offset=stable_offset,
@@ -49,6 +52,14 @@ def test_a_segment_goes_when_its_newest_record_is_too_old() -> None:
     segments = [FakeSegment(0, 100, 50), FakeSegment(10, 100, 20), FakeSegment(20, 100, 90)]
     counts = [count(segments, retention_ms=100, now_ms=now) for now in (150, 151, 190, 191)]
     assert counts == [0, 2, 2, 3]
+
+
+def test_age_and_size_count_only_where_the_policy_has_delete() -> None:
+    compact, both = ("compact",), ("compact", "delete")
+    assert count(retention_ms=1, retention_bytes=0, now_ms=99, policy=compact) == 0
+    assert count(retention_ms=1, now_ms=99, policy=both) == 3
+    assert count(retention_bytes=0, policy=both) == 3
+    assert count(log_start_offset=20, policy=compact) == 2
 
 
 def test_a_young_segment_protects_those_behind_it() -> None:
@@ -85,9 +96,9 @@ def test_an_expired_active_segment_is_rolled_first() -> None:
     desk = Desk()
     log = desk.open(retention_ms=HOUR_MS, file_delete_delay_ms=1000)
     fill(log, 5, now_ms=0)
-    assert log.delete_old(HOUR_MS + 4, 5) == 0
-    assert log.delete_old(HOUR_MS + 5, 4) == 0
-    assert log.delete_old(HOUR_MS + 5, 5) == 1
+    assert log.delete_old_segments(HOUR_MS + 4, 5) == 0
+    assert log.delete_old_segments(HOUR_MS + 5, 4) == 0
+    assert log.delete_old_segments(HOUR_MS + 5, 5) == 1
     assert (log.log_start_offset, log.log_end_offset, log.size) == (5, 5, 0)
     assert log.recovery_point == 5
     assert desk.names(".log") == [f"{5:020d}.log"]
@@ -102,7 +113,7 @@ def test_an_expired_active_segment_is_rolled_first() -> None:
     assert desk.names(".deleted") == []
     put(log, 7)
     assert [record.offset for record in read_all(log)] == [5]
-    assert log.delete_old(0, 6) == 0
+    assert log.delete_old_segments(0, 6) == 0
 
 
 def test_a_log_that_retention_has_emptied_knows_its_epoch_after_a_crash() -> None:
@@ -112,7 +123,7 @@ def test_a_log_that_retention_has_emptied_knows_its_epoch_after_a_crash() -> Non
     put(log, 0, leader_epoch=3)
     log.flush(0)
     log.assign_leader_epoch(5)  # and wrote nothing in it
-    assert log.delete_old(HOUR_MS + 5, 1) == 1
+    assert log.delete_old_segments(HOUR_MS + 5, 1) == 1
     log.flush(0)
     log.close(0, clean=False)
     log = desk.open(recovery_point=1, log_start_offset=1)
@@ -139,8 +150,8 @@ def test_records_without_timestamps_age_by_the_clock() -> None:
     log = Desk().open(retention_ms=HOUR_MS)
     put(log, -1, now_ms=100)
     put(log, -1, now_ms=500)
-    assert log.delete_old(HOUR_MS + 500, 2) == 0
-    assert log.delete_old(HOUR_MS + 501, 2) == 1
+    assert log.delete_old_segments(HOUR_MS + 500, 2) == 0
+    assert log.delete_old_segments(HOUR_MS + 501, 2) == 1
 
 
 def test_retention_by_size_keeps_the_newest() -> None:
@@ -148,7 +159,7 @@ def test_retention_by_size_keeps_the_newest() -> None:
     log = desk.open(retention_bytes=4000)
     fill(log, 200)
     before = log.size
-    deleted = log.delete_old(0, 200)
+    deleted = log.delete_old_segments(0, 200)
     assert deleted > 3
     assert 4000 <= log.size < before
     assert log.size - log.segments[0].size < 4000
@@ -177,7 +188,7 @@ def test_deleted_records_are_hidden_at_once_and_freed_later() -> None:
     ]
     assert first_since(log, 0).offset == second + 1  # type: ignore[union-attr]
     assert log.segments[0].base_offset == 0
-    assert log.delete_old(0, 101) == 1
+    assert log.delete_old_segments(0, 101) == 1
     assert log.segments[0].base_offset == second
     assert log.log_start_offset == second + 1
     log.advance_log_start(101)
@@ -202,7 +213,7 @@ def test_files_of_a_deletion_that_a_crash_cut_short_are_removed() -> None:
     desk = Desk()
     log = desk.open(retention_bytes=0)
     fill(log, 50)
-    log.delete_old(0, 50)
+    log.delete_old_segments(0, 50)
     names = desk.names()
     assert any(name.endswith(".deleted") for name in names)
     # The log of a segment was renamed, its indexes were not.
@@ -222,8 +233,8 @@ def test_a_deletion_that_fails_is_done_the_next_time(suffix: str) -> None:
     log.advance_log_start(second)
     backend.faults.fail_next(operation="rename", under=suffix)
     with suppress(StorageError):
-        log.delete_old(0, 60)
-    log.delete_old(0, 60)
+        log.delete_old_segments(0, 60)
+    log.delete_old_segments(0, 60)
     assert log.segments[0].base_offset == second
     assert [record.offset for record in read_all(log)] == list(range(second, 60))
     log.purge_deleted(1)

@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log.roll import RollReason, roll_jitter_ms, roll_reason
+from sparklog.executors.log.roll import RollReason, roll_jitter_ms, roll_reason, segment_ms_max
 from tests.unit.executors.log.log_fixtures import (
     SMALL,
     Desk,
@@ -50,6 +50,12 @@ def reason(
 
 def test_a_segment_that_fits_is_not_rolled() -> None:
     assert reason(FakeSegment(size=900)) is None
+
+
+def test_a_record_that_must_be_compacted_does_not_stay_in_the_active_segment() -> None:
+    config = TopicConfig(segment_ms=9, max_compaction_lag_ms=5)
+    assert segment_ms_max(config) == 9
+    assert segment_ms_max(replace(config, cleanup_policy=("compact", "delete"))) == 5
 
 
 def test_size_counts_what_is_to_be_appended() -> None:

@@ -355,7 +355,7 @@ def test_what_was_measured_of_a_deleted_segment_makes_no_files(desk: Desk) -> No
     while measuring.go_on():
         pass
     log.advance_log_start(log.segments[1].base_offset)
-    assert log.delete_old(0, 59) == 1
+    assert log.delete_old_segments(0, 59) == 1
     run_through(log.statistics.take(measuring))
     log.purge_deleted(1 << 40)
     assert [name for name in desk.names() if name.startswith(f"{0:020d}.")] == []

@@ -1,8 +1,14 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.errors import StorageError
+from sparklog.errors import CorruptLogError, StorageError
+from sparklog.executors.log.clean_offset import encode_clean_offset
+from sparklog.executors.log.log import Log
+from sparklog.executors.log.names import CLEAN_OFFSET, FULL_TRUNCATION
+from sparklog.executors.log.steps import run_through
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.executors.log.log_fixtures import (
     Desk,
@@ -82,7 +88,7 @@ def test_producers_and_epochs_go_back_too() -> None:
     assert log.leader_epochs.latest_epoch == -1
 
 
-def test_a_log_can_start_over_at_any_offset() -> None:
+def test_a_log_can_be_truncated_fully_and_start_at_any_offset() -> None:
     desk = Desk()
     log = desk.open()
     fill(log, 50)
@@ -127,3 +133,141 @@ def test_a_failed_cut_takes_the_log_offline() -> None:
     data = batch(10)
     with pytest.raises(StorageError, match="offline"):
         log.append([data], headers_of(data), 0)
+
+
+def cleaned_below(log: Log, offset: int) -> None:
+    assert run_through(log.advance_clean_offset(offset, log.generation))
+
+
+def test_the_clean_offset_is_lowered_before_the_log_is_cut() -> None:
+    half = MemoryBackend()
+    desk = Desk(half=half)
+    log = desk.open()
+    fill(log, 60)
+    log.flush(0)
+    bases = [segment.base_offset for segment in log.segments]
+    cleaned_below(log, bases[-1])
+    log.begin_truncation(bases[1] + 1)
+    assert not run_through(log.advance_clean_offset(60, log.generation))
+    half.faults.fail_next(1, operation="truncate")
+    half.faults.fail_next(1, operation="delete")
+    with suppress(StorageError):
+        log.truncate_to(bases[1] + 1, 0)
+    half.faults.clear()
+    half.crash()
+    again = desk.open(recovery_point=0)
+    assert again.clean_offset == bases[1]
+
+
+def test_a_cut_above_the_clean_offset_leaves_it_for_the_next_cut() -> None:
+    """Records below it may be gone because of records up to it, which a deeper cut would drop."""
+    desk = Desk()
+    log = desk.open()
+    fill(log, 60)
+    log.flush(0)
+    middle = log.segments[2]
+    clean_offset = middle.base_offset + 2
+    cleaned_below(log, clean_offset)
+    assert clean_offset + 1 < middle.next_offset
+    log.truncate_to(clean_offset + 1, 0)
+    assert (log.clean_offset, log.log_end_offset) == (clean_offset, clean_offset + 1)
+    log.truncate_to(clean_offset, 0)
+    log.close(0)
+    assert desk.open(clean=True).clean_offset == clean_offset
+
+
+def test_a_clean_offset_in_a_gap_at_the_end_is_lowered_to_the_end() -> None:
+    """Records that are appended in its place are not compacted."""
+    log = Desk().open()
+    fill(log, 20)
+    for base_offset in (30, 40):
+        data = batch(base_offset)
+        log.append([data], headers_of(data), 0)
+    log.flush(0)
+    cleaned_below(log, 35)
+    log.truncate_to(35, 0)
+    assert (log.log_end_offset, log.clean_offset) == (31, 31)
+
+
+class PowerCut(Exception):
+    """The machine loses power before an operation."""
+
+
+def test_a_crash_never_leaves_the_beginning_of_a_compacted_log_that_is_dropped() -> None:
+    ends = []
+    for survived in range(100):
+        half = MemoryBackend()
+        desk = Desk(half=half)
+        log = desk.open()
+        fill(log, 60)
+        log.flush(0)
+        before = read_all(log)
+        cleaned_below(log, log.segments[-1].base_offset)
+        log.begin_truncation(7, fully=True)
+        left = survived
+
+        def count(operation: str, where: str) -> None:
+            nonlocal left
+            if operation in ("put", "rename", "delete", "truncate", "flush_folder", "open"):
+                if not left:
+                    raise PowerCut
+                left -= 1
+
+        half.faults.slow = count
+        try:
+            log.truncate_fully_and_start_at(7, 0)
+        except PowerCut:
+            pass
+        else:
+            break
+        half.faults.slow = None
+        half.crash(keep_unflushed=survived % 2 and 1 << 30, lose_names=survived % 3 == 0)
+        assert desk.names(".log") or half.exists(desk.path(FULL_TRUNCATION))
+        again = desk.open(recovery_point=7)
+        ends.append(again.log_end_offset)
+        if again.log_end_offset == 60:
+            assert read_all(again) == before
+        else:
+            assert (again.log_start_offset, again.log_end_offset) == (7, 7)
+            assert (again.clean_offset or 0) <= 7
+        put(again, 5)
+        again.flush(0)
+        half.crash()
+        third = desk.open(recovery_point=again.log_end_offset)
+        assert third.log_end_offset == again.log_end_offset
+        third.check_invariants()
+    assert ends.count(60) >= 1
+    assert ends.count(7) > 10
+    assert set(ends) == {7, 60}
+
+
+def test_a_full_truncation_without_its_offset_is_damage() -> None:
+    desk = Desk()
+    log = desk.open()
+    fill(log, 5)
+    log.close(0)
+    desk.half.put(desk.path(FULL_TRUNCATION), b"7")
+    with pytest.raises(CorruptLogError, match="does not tell where the log is to start"):
+        desk.open(clean=True)
+
+
+def test_a_clean_offset_is_never_above_the_end_of_the_log() -> None:
+    desk = Desk()
+    log = desk.open()
+    fill(log, 5)
+    log.flush(0)
+    cleaned_below(log, 5)
+    log.close(0)
+    desk.half.put(desk.path(CLEAN_OFFSET), encode_clean_offset(9))
+    assert desk.open(clean=True).clean_offset == 5
+    assert desk.half.read(desk.path(CLEAN_OFFSET)) == encode_clean_offset(5)
+
+
+@pytest.mark.parametrize("data", [b"", b"1\n5\n", b"0\n5", b"0\n-5\n", b"0\n\xff\n", b"0\n5\n6\n"])
+def test_a_clean_offset_that_cannot_be_read_counts_as_none(data: bytes) -> None:
+    desk = Desk()
+    log = desk.open()
+    fill(log, 5)
+    log.close(0)
+    desk.half.put(desk.path(CLEAN_OFFSET), data)
+    assert desk.open(clean=True).clean_offset is None

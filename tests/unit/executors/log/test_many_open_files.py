@@ -12,11 +12,12 @@ from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.log import Log
 from sparklog.executors.partition.producer_state import ProducerStateManager
+from sparklog.service.settings import open_files_max
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import TopicPartition
 
 half = LocalBackend(sys.argv[1])
-files = FileCache(BrokerConfig.resolve({}).log_open_files_max)
+files = FileCache(open_files_max(BrokerConfig.resolve({}), 1024))
 
 def open_log(number, clean):
     tp = TopicPartition("many", number)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.executors.log.log_fixtures import FOLDER, SMALL, Desk, batch, fill, read_all
+from tests.unit.executors.log.log_fixtures import PARTITION_DIR, SMALL, Desk, batch, fill, read_all
 
-LOG = f"{FOLDER}/{0:020d}.log"
+LOG = f"{PARTITION_DIR}/{0:020d}.log"
 
 
 def test_a_leap_in_what_was_never_flushed_is_cut_off() -> None:
@@ -74,7 +74,7 @@ def test_a_log_ends_before_the_first_epoch_that_may_be_torn(
 def test_an_epoch_that_was_written_down_where_it_begins_is_believed() -> None:
     desk = Desk()
     log = desk.open()
-    desk.half.put(f"{FOLDER}/leader-epoch-checkpoint", b"0\n2\n0 0\n3 1\n")
+    desk.half.put(f"{PARTITION_DIR}/leader-epoch-checkpoint", b"0\n2\n0 0\n3 1\n")
     log.close(0, clean=False)
     desk.half.append(LOG, b"".join(batch(n, leader_epoch=e) for n, e in enumerate((0, 3, 3, 1))))
     log = desk.open()

@@ -91,7 +91,7 @@ class Maker:
             config=config,
         )
         partition.opened(NOW)
-        partition.take_role(led() if state is None else state, 0)
+        partition.make_leader_or_follower(led() if state is None else state, 0)
         return partition
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import (
-    AckWait,
     FetchPosition,
     PartitionRead,
+    RequiredOffset,
 )
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import TransactionEnd
@@ -36,13 +36,13 @@ class Answer:
 
 
 @dataclass
-class Parked:
+class PendingProduce:
     """An append with acks=all that is not answered yet."""
 
     leader: int
     value: bytes
     offset: int
-    wait: AckWait
+    required_offset: RequiredOffset
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Cluster(Trio):
     fenced: set[int] = field(default_factory=set)
     clean: set[int] = field(default_factory=set)
     answers: dict[int, Answer] = field(default_factory=dict)
-    parked: list[Parked] = field(default_factory=list)
+    pending: list[PendingProduce] = field(default_factory=list)
     #: Offset -> value of what was acknowledged.
     acked: dict[int, bytes] = field(default_factory=dict)
     seen: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -143,27 +143,29 @@ class Cluster(Trio):
             assert len(leader.state.isr) < self.min_isr
             return
         self.carry_out(leader, appended.effects)
-        if appended.wait is None:
+        if appended.required_offset is None:
             self.acked[appended.base_offset] = values[0]
         else:
-            wait = appended.wait
-            self.parked.append(Parked(leader.node_id, values[0], appended.base_offset, wait))
+            required = appended.required_offset
+            self.pending.append(
+                PendingProduce(leader.node_id, values[0], appended.base_offset, required)
+            )
 
-    def _settle_parked(self) -> None:
-        still: list[Parked] = []
-        for one in self.parked:
+    def _complete_pending_produces(self) -> None:
+        still: list[PendingProduce] = []
+        for one in self.pending:
             leader = self.hosts[one.leader].partition
             if leader is None:
                 continue
             try:
-                settled = leader.is_settled(one.wait)
+                acknowledged = leader.has_reached(one.required_offset)
             except KafkaError:
                 continue
-            if settled:
+            if acknowledged:
                 self.acked[one.offset] = one.value
             else:
                 still.append(one)
-        self.parked = still
+        self.pending = still
 
     # what followers do
 
@@ -187,7 +189,7 @@ class Cluster(Trio):
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 epoch = position.current_leader_epoch
-                if follower.begin_start_over(leader.log.log_start_offset, leader_epoch=epoch):
+                if follower.begin_full_truncation(leader.log.log_start_offset, leader_epoch=epoch):
                     self.hosts[node].checkpoint()
             elif error.code not in _NOT_THE_LEADER:
                 raise
@@ -197,7 +199,7 @@ class Cluster(Trio):
             data = read.records.read()
             read.records.release()
         if read.diverging is None:
-            effects = leader.record_follower(
+            effects = leader.update_follower_fetch_state(
                 node,
                 position.offset,
                 position.log_start_offset,
@@ -253,7 +255,9 @@ class Cluster(Trio):
             leader.delete_records(target)
         for host in self.hosts.values():
             if host.partition is not None:
-                host.partition.log.delete_old(NOW, host.partition.retention_end)
+                host.partition.log.delete_old_segments(
+                    NOW, host.partition.unclamped_last_stable_offset
+                )
 
     def flush(self, node: int, size: int) -> None:
         host = self.hosts[node]
@@ -298,7 +302,9 @@ class Cluster(Trio):
         self.now_ms += size * LAG_MS // 2
         for host in self.hosts.values():
             if host.partition is not None:
-                self.carry_out(host.partition, host.partition.check_lag(self.now_ms))
+                self.carry_out(
+                    host.partition, host.partition.maybe_shrink_or_expand_isr(self.now_ms)
+                )
 
     def _decide(self, leader: int, isr: set[int], *, new_epoch: bool) -> None:
         gone = set(self.state.isr) - isr
@@ -404,7 +410,7 @@ class Cluster(Trio):
     # what holds
 
     def check_all(self) -> None:
-        self._settle_parked()
+        self._complete_pending_produces()
         leaders: dict[int, int] = {}
         for host in self.hosts.values():
             partition = host.partition

@@ -19,7 +19,7 @@ from sparklog.executors.partition import (
     FlushLog,
     IsrProposal,
     PartitionRead,
-    ProposeIsr,
+    SubmitAlterPartition,
     Truncated,
 )
 from sparklog.executors.partition.partition import Partition
@@ -178,7 +178,9 @@ class Trio:
         for node_id in nodes or self.replicas:
             partition = self.hosts[node_id].partition
             if partition is not None:
-                self.carry_out(partition, partition.take_role(self.state, self.now_ms))
+                self.carry_out(
+                    partition, partition.make_leader_or_follower(self.state, self.now_ms)
+                )
 
     def answer(self, error: ErrorCode = ErrorCode.NONE) -> list[Effect]:
         """Answer the oldest proposal."""
@@ -254,10 +256,10 @@ class Trio:
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            self.start_over(node_id, leader.log.log_start_offset)
+            self.truncate_fully(node_id, leader.log.log_start_offset)
             return None
         if read.diverging is None:
-            effects = leader.record_follower(
+            effects = leader.update_follower_fetch_state(
                 node_id,
                 position.offset,
                 position.log_start_offset,
@@ -294,9 +296,9 @@ class Trio:
             return None
         return self.finish_truncation(node_id)
 
-    def start_over(self, node_id: int, offset: int) -> None:
+    def truncate_fully(self, node_id: int, offset: int) -> None:
         follower = self[node_id]
-        assert follower.begin_start_over(offset, leader_epoch=follower.leader_epoch)
+        assert follower.begin_full_truncation(offset, leader_epoch=follower.leader_epoch)
         self.finish_truncation(node_id)
 
     def finish_truncation(self, node_id: int) -> Truncated:
@@ -310,7 +312,7 @@ class Trio:
         for effect in effects:
             if isinstance(effect, FlushLog) and effect.at_ms <= NOW and partition.flush_pending:
                 self.carry_out(partition, self.hosts[partition.node_id].flush())
-            elif isinstance(effect, ProposeIsr):
+            elif isinstance(effect, SubmitAlterPartition):
                 proposal = partition.isr_proposal()
                 assert proposal is not None
                 self.proposed.append(proposal)

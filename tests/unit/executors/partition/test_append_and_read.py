@@ -7,14 +7,14 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.partition import (
-    AckWait,
     Appended,
+    CompleteDelayedDeleteRecords,
+    CompleteDelayedFetches,
+    CompleteDelayedFollowerFetches,
+    CompleteDelayedProduces,
     FlushLog,
     PartitionRead,
-    WakeDeleters,
-    WakeFollowers,
-    WakeReaders,
-    WakeWriters,
+    RequiredOffset,
 )
 from sparklog.executors.partition.partition import Partition
 from sparklog.types import NO_NODE, OffsetSpec, OffsetTimestamp
@@ -32,10 +32,10 @@ from tests.unit.executors.partition.partition_maker import (
 )
 
 Open = Callable[..., Partition]
-WAKE = (
-    WakeReaders(topic_partition=TP, size=0),
-    WakeWriters(topic_partition=TP),
-    WakeDeleters(topic_partition=TP),
+COMPLETE_ALL = (
+    CompleteDelayedFetches(topic_partition=TP, size=0),
+    CompleteDelayedProduces(topic_partition=TP),
+    CompleteDelayedDeleteRecords(topic_partition=TP),
 )
 
 
@@ -75,9 +75,12 @@ def test_an_append_is_stamped_written_and_visible(open_partition: Open) -> None:
         last_offset=2,
         log_start_offset=0,
         size=size,
-        effects=(WakeReaders(topic_partition=TP, size=size), WakeWriters(topic_partition=TP)),
+        effects=(
+            CompleteDelayedFetches(topic_partition=TP, size=size),
+            CompleteDelayedProduces(topic_partition=TP),
+        ),
     )
-    assert (first.base_offset, first.last_offset, first.wait) == (0, 1, None)
+    assert (first.base_offset, first.last_offset, first.required_offset) == (0, 1, None)
     assert partition.high_watermark == 3
     read = partition.read(2, 1 << 20)
     assert read.records is not None
@@ -127,21 +130,21 @@ def test_readers_with_another_leader_epoch_are_refused(
 
 def test_a_stale_image_changes_nothing(open_partition: Open) -> None:
     partition = open_partition(led(epoch=5))
-    assert partition.take_role(led(epoch=4, leader=NO_NODE), 0) == []
+    assert partition.make_leader_or_follower(led(epoch=4, leader=NO_NODE), 0) == []
     assert partition.is_leader
 
 
 def test_losing_the_lead_wakes_everybody(open_partition: Open) -> None:
     partition = open_partition(led(epoch=5))
-    assert partition.take_role(led(epoch=6, leader=NO_NODE), 0) == list(WAKE)
-    assert partition.resign() == list(WAKE)
+    assert partition.make_leader_or_follower(led(epoch=6, leader=NO_NODE), 0) == list(COMPLETE_ALL)
+    assert partition.drop_role() == list(COMPLETE_ALL)
     assert partition.leader == NO_NODE
 
 
 def test_acks_all_needs_enough_in_sync_replicas(open_partition: Open) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1,)), min_insync_replicas=2)
     assert refusal(partition, batch(b"a")) == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert append(partition, batch(b"a"), acks=1).wait is None
+    assert append(partition, batch(b"a"), acks=1).required_offset is None
     # KIP-966: too small an ISR exposes nothing.
     assert partition.high_watermark == 0
     assert values(partition) == []
@@ -149,21 +152,21 @@ def test_acks_all_needs_enough_in_sync_replicas(open_partition: Open) -> None:
 
 def test_min_insync_replicas_never_exceeds_the_replicas(open_partition: Open) -> None:
     partition = open_partition(min_insync_replicas=2)
-    assert append(partition, batch(b"a")).wait is None
+    assert append(partition, batch(b"a")).required_offset is None
     assert partition.high_watermark == 1
 
 
 def test_acks_all_waits_for_followers(open_partition: Open) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
     appended = append(partition, batch(b"a", b"b"))
-    assert appended.wait == AckWait(end_offset=2, leader_epoch=0, replicated=True)
-    assert not partition.is_settled(appended.wait)
+    assert appended.required_offset == RequiredOffset(offset=2, leader_epoch=0, committed=True)
+    assert not partition.has_reached(appended.required_offset)
     assert values(partition) == []
     assert partition.read(0, 1000, replica_id=2).size > 0
-    assert partition.record_follower(2, 0) == []
-    effects = partition.record_follower(2, 2)
-    assert [type(effect) for effect in effects] == [WakeReaders, WakeWriters]
-    assert partition.is_settled(appended.wait)
+    assert partition.update_follower_fetch_state(2, 0) == []
+    effects = partition.update_follower_fetch_state(2, 2)
+    assert [type(effect) for effect in effects] == [CompleteDelayedFetches, CompleteDelayedProduces]
+    assert partition.has_reached(appended.required_offset)
     assert values(partition) == [b"a", b"b"]
 
 
@@ -171,12 +174,12 @@ def test_followers_are_woken_by_what_they_lack(open_partition: Open) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
     records = batch(b"a")
     assert append(partition, records).effects == (
-        WakeFollowers(topic_partition=TP, size=len(records)),
+        CompleteDelayedFollowerFetches(topic_partition=TP, size=len(records)),
     )
     assert partition.read(1, 1000, replica_id=2).end_offset == 1
     assert append(open_partition(), records).effects == (
-        WakeReaders(topic_partition=TP, size=len(records)),
-        WakeWriters(topic_partition=TP),
+        CompleteDelayedFetches(topic_partition=TP, size=len(records)),
+        CompleteDelayedProduces(topic_partition=TP),
     )
 
 
@@ -184,20 +187,24 @@ def test_the_low_watermark_is_that_of_all_replicas_that_live(open_partition: Ope
     partition = open_partition(led(replicas=(1, 2, 3), isr=(1, 2)))
     append(partition, batch(b"a"))
     append(partition, batch(b"b"))
-    partition.record_follower(2, 2, 0)
+    partition.update_follower_fetch_state(2, 2, 0)
     assert partition.high_watermark == 2
     assert partition.deletion_target(-1) == 2
-    assert partition.delete_records(2) == list(WAKE)
+    assert partition.delete_records(2) == list(COMPLETE_ALL)
     alive = {2, 3}
     assert partition.low_watermark(alive.__contains__) == -1
-    assert partition.record_follower(3, 1, 1) == [WakeDeleters(topic_partition=TP)]
+    assert partition.update_follower_fetch_state(3, 1, 1) == [
+        CompleteDelayedDeleteRecords(topic_partition=TP)
+    ]
     assert partition.low_watermark(alive.__contains__) == 0
-    assert partition.record_follower(2, 2, 2) == [WakeDeleters(topic_partition=TP)]
-    assert partition.record_follower(2, 2, 2) == []
+    assert partition.update_follower_fetch_state(2, 2, 2) == [
+        CompleteDelayedDeleteRecords(topic_partition=TP)
+    ]
+    assert partition.update_follower_fetch_state(2, 2, 2) == []
     assert partition.low_watermark(alive.__contains__) == 1
     alive.remove(3)
     assert partition.low_watermark(alive.__contains__) == 2
-    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2, 3), isr=(1, 2)), 0)
+    partition.make_leader_or_follower(led(epoch=1, leader=2, replicas=(1, 2, 3), isr=(1, 2)), 0)
     with pytest.raises(KafkaError) as caught:
         partition.low_watermark(alive.__contains__)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -205,20 +212,20 @@ def test_the_low_watermark_is_that_of_all_replicas_that_live(open_partition: Ope
 
 def test_a_parked_append_fails_when_the_lead_is_lost(open_partition: Open) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
-    wait = append(partition, batch(b"a")).wait
-    assert wait is not None
-    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2), isr=(2,)), 0)
+    required = append(partition, batch(b"a")).required_offset
+    assert required is not None
+    partition.make_leader_or_follower(led(epoch=1, leader=2, replicas=(1, 2), isr=(2,)), 0)
     with pytest.raises(KafkaError) as caught:
-        partition.is_settled(wait)
+        partition.has_reached(required)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_shrunken_isr_releases_what_waits(open_partition: Open) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
-    wait = append(partition, batch(b"a")).wait
-    assert wait is not None
-    partition.take_role(led(replicas=(1, 2), isr=(1,), partition_epoch=1), 0)
-    assert partition.is_settled(wait)
+    required = append(partition, batch(b"a")).required_offset
+    assert required is not None
+    partition.make_leader_or_follower(led(replicas=(1, 2), isr=(1,), partition_epoch=1), 0)
+    assert partition.has_reached(required)
 
 
 def test_a_new_leader_hides_its_end_until_the_high_watermark_is_there(
@@ -226,13 +233,13 @@ def test_a_new_leader_hides_its_end_until_the_high_watermark_is_there(
 ) -> None:
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
     append(partition, batch(b"a", b"b"), acks=1)
-    partition.take_role(led(epoch=1, leader=2, replicas=(1, 2), isr=(1, 2)), 0)
-    partition.take_role(led(epoch=2, replicas=(1, 2), isr=(1, 2)), 0)
+    partition.make_leader_or_follower(led(epoch=1, leader=2, replicas=(1, 2), isr=(1, 2)), 0)
+    partition.make_leader_or_follower(led(epoch=2, replicas=(1, 2), isr=(1, 2)), 0)
     for timestamp in (OffsetSpec.LATEST, OffsetSpec.MAX_TIMESTAMP, NOW):
         with pytest.raises(KafkaError) as caught:
             find(partition, timestamp)
         assert caught.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
-    partition.record_follower(2, 2)
+    partition.update_follower_fetch_state(2, 2)
     assert find(partition, OffsetSpec.LATEST) == OffsetTimestamp(offset=2, leader_epoch=2)
 
 
@@ -252,12 +259,12 @@ def test_duplicates_and_refusals_wait_for_what_they_rest_on(open_partition: Open
     partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
     first = batch(b"a", producer_id=9, epoch=0, sequence=0)
     append(partition, first)
-    wait = AckWait(end_offset=1, leader_epoch=0, replicated=True)
-    assert append(partition, first).wait == wait
+    required = RequiredOffset(offset=1, leader_epoch=0, committed=True)
+    assert append(partition, first).required_offset == required
     refused = append(partition, batch(b"c", producer_id=9, epoch=0, sequence=4))
     assert refused.refusal is not None
     assert refused.refusal.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refused.wait == wait
+    assert refused.required_offset == required
     assert partition.log.log_end_offset == 1
 
 
@@ -289,55 +296,55 @@ def test_a_full_disk_refuses_and_changes_nothing(maker: Maker, open_partition: O
 def test_an_ack_that_promises_a_flush_waits_for_it(open_partition: Open) -> None:
     partition = open_partition(flush_messages=1)
     appended = append(partition, batch(b"a"), acks=1)
-    assert appended.wait == AckWait(end_offset=1, leader_epoch=0, replicated=False)
+    assert appended.required_offset == RequiredOffset(offset=1, leader_epoch=0, committed=False)
     assert appended.effects == (FlushLog(topic_partition=TP, at_ms=NOW),)
     also = append(partition, batch(b"b"), acks=-1)
-    assert also.wait == AckWait(end_offset=2, leader_epoch=0, replicated=True)
+    assert also.required_offset == RequiredOffset(offset=2, leader_epoch=0, committed=True)
     # What a crash could still take back is not shown.
     assert values(partition) == []
     assert flush(partition) == [
-        WakeReaders(topic_partition=TP, size=partition.log.size),
-        WakeWriters(topic_partition=TP),
+        CompleteDelayedFetches(topic_partition=TP, size=partition.log.size),
+        CompleteDelayedProduces(topic_partition=TP),
     ]
-    assert appended.wait is not None
-    assert also.wait is not None
-    assert partition.is_settled(appended.wait)
-    assert partition.is_settled(also.wait)
+    assert appended.required_offset is not None
+    assert also.required_offset is not None
+    assert partition.has_reached(appended.required_offset)
+    assert partition.has_reached(also.required_offset)
     assert values(partition) == [b"a", b"b"]
 
 
 def test_flush_messages_promises_every_nth_record(open_partition: Open) -> None:
     partition = open_partition(flush_messages=3)
-    assert append(partition, batch(b"a", b"b")).wait is None
+    assert append(partition, batch(b"a", b"b")).required_offset is None
     third = append(partition, batch(b"c"))
-    assert third.wait is not None
+    assert third.required_offset is not None
     assert asks_for_flush(third.effects)
     flush(partition)
-    assert partition.is_settled(third.wait)
-    assert append(partition, batch(b"d")).wait is None
+    assert partition.has_reached(third.required_offset)
+    assert append(partition, batch(b"d")).required_offset is None
 
 
 def test_flush_ms_plans_a_flush_that_no_ack_waits_for(open_partition: Open) -> None:
     partition = open_partition(flush_ms=500)
     appended = append(partition, batch(b"a"))
-    assert appended.wait is None
+    assert appended.required_offset is None
     assert FlushLog(topic_partition=TP, at_ms=NOW + 500) in appended.effects
     assert values(partition) == [b"a"]
 
 
 def test_a_failed_flush_takes_the_replica_offline(maker: Maker, open_partition: Open) -> None:
     partition = open_partition(flush_messages=1)
-    wait = append(partition, batch(b"a"), acks=1).wait
+    required = append(partition, batch(b"a"), acks=1).required_offset
     job = partition.log.start_flush(NOW, force=True)
     assert job is not None
-    assert wait is not None
+    assert required is not None
     maker.backend.faults.fail_next(operation="flush")
     with pytest.raises(Exception, match="device failed") as failed:
         job.run()
     partition.log.fail_flush(job, failed.value)  # type: ignore[arg-type]
-    assert partition.flushed(NOW) == list(WAKE)
+    assert partition.flushed(NOW) == list(COMPLETE_ALL)
     for use in (
-        lambda: partition.is_settled(wait),
+        lambda: partition.has_reached(required),
         lambda: append(partition, batch(b"b")),
         lambda: partition.read(0, 1),
     ):
@@ -410,7 +417,7 @@ def test_nothing_is_tiered(open_partition: Open) -> None:
 def test_epochs_end_where_the_next_begins(open_partition: Open) -> None:
     partition = open_partition(led(epoch=2))
     append(partition, batch(b"a", b"b"))
-    partition.take_role(led(epoch=5), 0)
+    partition.make_leader_or_follower(led(epoch=5), 0)
     append(partition, batch(b"c"))
     answers = {epoch: partition.end_of_epoch(epoch) for epoch in (-1, 1, 2, 4, 5, 6)}
     assert answers == {-1: (-1, -1), 1: (1, 0), 2: (2, 2), 4: (2, 2), 5: (5, 3), 6: (-1, -1)}
@@ -420,7 +427,7 @@ def test_deleted_records_are_out_of_range(open_partition: Open) -> None:
     partition = open_partition()
     append(partition, batch(b"a", b"b", b"c"))
     append(partition, batch(b"d"))
-    assert partition.delete_records(2) == list(WAKE)
+    assert partition.delete_records(2) == list(COMPLETE_ALL)
     assert find(partition, OffsetSpec.EARLIEST) == OffsetTimestamp(offset=2, leader_epoch=0)
     with pytest.raises(KafkaError) as caught:
         partition.read(1, 1000)
@@ -444,3 +451,24 @@ def test_a_config_change_plans_the_flush_it_asks_for(open_partition: Open) -> No
     effects = partition.configure(replace(partition.config, flush_ms=200), NOW + 50)
     assert effects == [FlushLog(topic_partition=TP, at_ms=NOW + 200)]
     assert partition.leader == NODE
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        (("compact",), ErrorCode.POLICY_VIOLATION),
+        (("compact", "delete"), None),
+        (("delete",), None),
+    ],
+)
+def test_only_a_policy_that_deletes_lets_records_be_deleted(
+    open_partition: Open, policy: tuple[str, ...], code: ErrorCode | None
+) -> None:
+    partition = open_partition(cleanup_policy=policy)
+    append(partition, batch(b"a", b"b"))
+    if code is None:
+        assert partition.deletion_target(1) == 1
+        return
+    with pytest.raises(KafkaError, match=r"cleanup\.policy is compact") as caught:
+        partition.deletion_target(1)
+    assert caught.value.code == code

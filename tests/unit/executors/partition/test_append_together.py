@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import (
-    AckWait,
     Appended,
+    CompleteDelayedFetches,
+    CompleteDelayedProduces,
+    RequiredOffset,
     SentBatch,
-    WakeReaders,
-    WakeWriters,
 )
 from sparklog.executors.partition.partition import Partition
 from tests.unit.executors.partition.partition_maker import NOW, TP, Maker, batch, flush, led
@@ -82,9 +82,11 @@ def test_together_is_as_one_by_one(
         together.log.check_invariants()
         expected = one_by_one(alone, group)
         assert plain(found) == plain(expected)
-        waits = [getattr(outcome, "wait", None) for outcome in expected]
+        required_offsets = [getattr(outcome, "required_offset", None) for outcome in expected]
         if len(replicas) > 1:
-            assert [getattr(outcome, "wait", None) for outcome in found] == waits
+            assert [
+                getattr(outcome, "required_offset", None) for outcome in found
+            ] == required_offsets
         assert together.high_watermark == alone.high_watermark
         assert together.producers.entries == alone.producers.entries
     assert content(together) == content(alone)
@@ -109,14 +111,16 @@ def test_a_group_is_one_write_and_wakes_readers_once(open_partition: Open) -> No
     records = [batch(b"a"), batch(b"b", b"c"), batch(b"d")]
     outcomes = partition.append_all_as_leader([(data, -1) for data in records], now_ms=NOW)
     sizes = [len(data) for data in records]
-    woken = (
-        WakeReaders(topic_partition=TP, size=sum(sizes)),
-        WakeWriters(topic_partition=TP),
+    completes = (
+        CompleteDelayedFetches(topic_partition=TP, size=sum(sizes)),
+        CompleteDelayedProduces(topic_partition=TP),
     )
     assert outcomes == [
         Appended(base_offset=0, last_offset=0, log_start_offset=0, size=sizes[0]),
         Appended(base_offset=1, last_offset=2, log_start_offset=0, size=sizes[1]),
-        Appended(base_offset=3, last_offset=3, log_start_offset=0, size=sizes[2], effects=woken),
+        Appended(
+            base_offset=3, last_offset=3, log_start_offset=0, size=sizes[2], effects=completes
+        ),
     ]
 
 
@@ -155,13 +159,17 @@ def test_whoever_does_not_lead_refuses_all(open_partition: Open) -> None:
 def test_a_promised_flush_covers_the_group(open_partition: Open) -> None:
     partition = open_partition(flush_messages=1)
     outcomes = partition.append_all_as_leader([(batch(b"a"), 1), (batch(b"b"), -1)], now_ms=NOW)
-    assert [getattr(outcome, "wait", None) for outcome in outcomes] == [
-        AckWait(end_offset=1, leader_epoch=0, replicated=False),
-        AckWait(end_offset=2, leader_epoch=0, replicated=True),
+    assert [getattr(outcome, "required_offset", None) for outcome in outcomes] == [
+        RequiredOffset(offset=1, leader_epoch=0, committed=False),
+        RequiredOffset(offset=2, leader_epoch=0, committed=True),
     ]
     flush(partition)
-    waits = [outcome.wait for outcome in outcomes if isinstance(outcome, Appended)]
-    assert [wait is not None and partition.is_settled(wait) for wait in waits] == [True, True]
+    required_offsets = [
+        outcome.required_offset for outcome in outcomes if isinstance(outcome, Appended)
+    ]
+    assert [
+        required is not None and partition.has_reached(required) for required in required_offsets
+    ] == [True, True]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

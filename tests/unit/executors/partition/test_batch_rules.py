@@ -83,6 +83,7 @@ BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
         ErrorCode.INVALID_RECORD,
     ),
     "LogAppendTime": (lambda: changed(21, ">h", 8), ErrorCode.INVALID_TIMESTAMP),
+    "a delete horizon": (lambda: changed(21, ">h", 0x40), ErrorCode.INVALID_RECORD),
 }
 
 

@@ -37,16 +37,16 @@ def test_a_retry_after_a_crash_waits_for_the_flush_that_the_crash_swallowed(
     records = batch(b"a", producer_id=5, epoch=0, sequence=0)
     partition = maker.open(flush_messages=1)
     unanswered = partition.append_as_leader(records, acks=acks, now_ms=NOW)
-    assert unanswered.wait is not None
+    assert unanswered.required_offset is not None
     crash(maker)
     partition = maker.open(flush_messages=1)
     assert partition.high_watermark == 0
     retry = partition.append_as_leader(records, acks=acks, now_ms=NOW)
     assert (retry.base_offset, retry.size) == (0, 0)
-    assert retry.wait is not None
-    assert not partition.is_settled(retry.wait)
+    assert retry.required_offset is not None
+    assert not partition.has_reached(retry.required_offset)
     flush(partition)
-    assert partition.is_settled(retry.wait)
+    assert partition.has_reached(retry.required_offset)
     assert partition.high_watermark == 1
 
 
@@ -72,8 +72,8 @@ def test_an_ack_waits_for_the_promise_that_was_made_to_it_and_no_more(maker: Mak
     partition.log.finish_flush(job, NOW)
     assert not asks_for_flush(partition.flushed(NOW))
     for appended in (first, second):
-        assert appended.wait is not None
-        assert partition.is_settled(appended.wait)
+        assert appended.required_offset is not None
+        assert partition.has_reached(appended.required_offset)
 
 
 class Shell:
@@ -113,7 +113,7 @@ def test_a_timer_that_is_ahead_of_the_clock_is_set_again(maker: Maker) -> None:
         assert shell.partition.log.recovery_point == 0
         shell.now_ms += 5
         await until(lambda: shell.partition.log.recovery_point == 1)
-        await shell.flusher.settle(shell.partition)
+        await shell.flusher.end_flushes(shell.partition)
 
     run(test())
 
@@ -126,12 +126,12 @@ def test_a_flush_that_breaks_down_refuses_the_acks_that_wait_for_it(maker: Maker
     async def test() -> None:
         shell = Shell(maker.open(flush_messages=1))
         maker.backend.faults.slow = break_down
-        wait = shell.append(acks=1).wait
-        assert wait is not None
+        required = shell.append(acks=1).required_offset
+        assert required is not None
         await until(lambda: shell.partition.log.offline is not None)
         with pytest.raises(KafkaError) as refused:
-            shell.partition.is_settled(wait)
+            shell.partition.has_reached(required)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        await shell.flusher.settle(shell.partition)
+        await shell.flusher.end_flushes(shell.partition)
 
     run(test())

@@ -5,7 +5,12 @@ from dataclasses import replace
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.partition import AckWait, IsrProposal, ProposeIsr, WakeWriters
+from sparklog.executors.partition import (
+    CompleteDelayedProduces,
+    IsrProposal,
+    RequiredOffset,
+    SubmitAlterPartition,
+)
 from sparklog.executors.partition.isr import RETRY_MS
 from tests.unit.executors.partition.partition_maker import NOW, batch, led
 from tests.unit.executors.partition.replica_trio import LAG_MS, Trio
@@ -26,9 +31,9 @@ def proposed(trio: Trio, *isr: int) -> IsrProposal:
     )
 
 
-def check_lag(trio: Trio, after_ms: int) -> list[IsrProposal]:
+def proposals_after(trio: Trio, after_ms: int) -> list[IsrProposal]:
     trio.now_ms += after_ms
-    trio.carry_out(trio.leader, trio.leader.check_lag(trio.now_ms))
+    trio.carry_out(trio.leader, trio.leader.maybe_shrink_or_expand_isr(trio.now_ms))
     return trio.proposed
 
 
@@ -37,11 +42,11 @@ def test_who_has_not_fetched_all_for_too_long_is_to_leave() -> None:
     trio.append(b"a")
     trio.fetch(2, 3)
     trio.fetch(2)
-    assert check_lag(trio, LAG_MS) == []
+    assert proposals_after(trio, LAG_MS) == []
     trio.fetch(2)
-    assert check_lag(trio, 1) == [proposed(trio, 1, 2)]
+    assert proposals_after(trio, 1) == [proposed(trio, 1, 2)]
     assert trio[1].high_watermark == 0
-    assert check_lag(trio, 10 * LAG_MS) == [proposed(trio, 1, 2)], "one at a time"
+    assert proposals_after(trio, 10 * LAG_MS) == [proposed(trio, 1, 2)], "one at a time"
     trio.answer()
     assert trio[1].high_watermark == 0, "the image may tell of other settings before"
     trio.tell(1)
@@ -54,7 +59,7 @@ def test_who_is_always_one_fetch_behind_stays() -> None:
     for _ in range(10):
         trio.append(b"a")
         trio.fetch(2, 3)
-        assert check_lag(trio, LAG_MS // 2) == []
+        assert proposals_after(trio, LAG_MS // 2) == []
     assert trio[2].log.log_end_offset == 10
     assert trio[1].high_watermark == 9
 
@@ -69,7 +74,7 @@ def test_who_falls_further_and_further_behind_leaves() -> None:
         trio.append(b"c")
         trio.catch_up(2)
         trio.now_ms += LAG_MS // 2
-    assert check_lag(trio, 0) == [proposed(trio, 1, 2)]
+    assert proposals_after(trio, 0) == [proposed(trio, 1, 2)]
 
 
 def test_an_idle_partition_loses_nobody() -> None:
@@ -77,10 +82,10 @@ def test_an_idle_partition_loses_nobody() -> None:
     trio.append(b"a")
     trio.catch_up(2, 3)
     for _ in range(5):
-        assert check_lag(trio, LAG_MS) == []
+        assert proposals_after(trio, LAG_MS) == []
     trio.append(b"b")
-    assert check_lag(trio, LAG_MS) == []
-    assert check_lag(trio, 1) == [
+    assert proposals_after(trio, LAG_MS) == []
+    assert proposals_after(trio, 1) == [
         IsrProposal(leader_epoch=0, partition_epoch=0, isr=((1, trio.broker_epochs[1]),))
     ]
 
@@ -88,9 +93,9 @@ def test_an_idle_partition_loses_nobody() -> None:
 def test_who_never_fetched_has_as_long_as_everybody_else() -> None:
     trio = elected()
     trio.append(b"a")
-    assert check_lag(trio, LAG_MS) == []
+    assert proposals_after(trio, LAG_MS) == []
     trio.catch_up(2)
-    assert check_lag(trio, 1) == [proposed(trio, 1, 2)]
+    assert proposals_after(trio, 1) == [proposed(trio, 1, 2)]
 
 
 def test_who_leaves_counts_until_the_controller_says_so() -> None:
@@ -99,12 +104,12 @@ def test_who_leaves_counts_until_the_controller_says_so() -> None:
     trio.catch_up(2)
     trio.now_ms += LAG_MS + 1
     trio.catch_up(2)
-    check_lag(trio, 0)
+    proposals_after(trio, 0)
     assert trio[1].high_watermark == 0
     assert trio.answer() == []
-    effects = trio[1].take_role(trio.state, trio.now_ms)
+    effects = trio[1].make_leader_or_follower(trio.state, trio.now_ms)
     assert (trio.state.isr, trio[1].high_watermark) == ((1, 2), 1)
-    assert WakeWriters(topic_partition=trio[1].topic_partition) in effects
+    assert CompleteDelayedProduces(topic_partition=trio[1].topic_partition) in effects
 
 
 def test_who_has_all_that_is_committed_joins_and_counts_at_once() -> None:
@@ -142,7 +147,7 @@ def test_who_is_about_to_join_is_waited_for() -> None:
     assert trio.proposed == [proposed(trio, 1, 2)]
 
 
-def waiting_for_a_third() -> tuple[Trio, AckWait]:
+def waiting_for_a_third() -> tuple[Trio, RequiredOffset]:
     """Replica 3 was about to join and fetches no more; 2 has what an answer waits for."""
     trio = elected(min_insync_replicas=2)
     trio.elect(1, isr=[1, 2])
@@ -151,29 +156,29 @@ def waiting_for_a_third() -> tuple[Trio, AckWait]:
     trio.answer(ErrorCode.INELIGIBLE_REPLICA)
     parked = trio[1].append_as_leader(batch(b"b"), acks=-1, now_ms=NOW)
     trio.catch_up(2)
-    assert parked.wait is not None
-    assert not trio[1].is_settled(parked.wait)
-    return trio, parked.wait
+    assert parked.required_offset is not None
+    assert not trio[1].has_reached(parked.required_offset)
+    return trio, parked.required_offset
 
 
 def test_who_was_about_to_join_and_died_is_waited_for_no_more() -> None:
-    trio, wait = waiting_for_a_third()
+    trio, required = waiting_for_a_third()
     del trio.broker_epochs[3]
-    woken = WakeWriters(topic_partition=trio[1].topic_partition)
-    assert woken in trio[1].check_lag(trio.now_ms + 1000)
-    assert trio[1].is_settled(wait)
+    completes_produces = CompleteDelayedProduces(topic_partition=trio[1].topic_partition)
+    assert completes_produces in trio[1].maybe_shrink_or_expand_isr(trio.now_ms + 1000)
+    assert trio[1].has_reached(required)
 
 
 def test_who_was_about_to_join_and_hangs_is_waited_for_as_long_as_any_lag() -> None:
-    trio, wait = waiting_for_a_third()
+    trio, required = waiting_for_a_third()
     for after_ms in range(1000, LAG_MS + 1, 1000):
-        trio.carry_out(trio[1], trio[1].check_lag(after_ms))
+        trio.carry_out(trio[1], trio[1].maybe_shrink_or_expand_isr(after_ms))
         while trio.proposed:
             trio.now_ms = after_ms
             trio.answer(ErrorCode.INELIGIBLE_REPLICA)
-        assert not trio[1].is_settled(wait)
-    trio[1].check_lag(LAG_MS + 1000)
-    assert trio[1].is_settled(wait)
+        assert not trio[1].has_reached(required)
+    trio[1].maybe_shrink_or_expand_isr(LAG_MS + 1000)
+    assert trio[1].has_reached(required)
     trio.check()
 
 
@@ -211,11 +216,13 @@ def test_a_broker_that_is_not_alive_cannot_join() -> None:
         position = trio[3].fetch_position()
         assert position is not None
         read = trio[1].read(position.offset, 100, replica_id=3)
-        trio[1].record_follower(3, position.offset, 0, broker_epoch=epoch, now_ms=trio.now_ms)
+        trio[1].update_follower_fetch_state(
+            3, position.offset, 0, broker_epoch=epoch, now_ms=trio.now_ms
+        )
         trio.take(3, position, read)
     assert trio.proposed == []
     trio.broker_epochs[3] = epoch + 1
-    assert check_lag(trio, 0) == [], "who fetched was its former process"
+    assert proposals_after(trio, 0) == [], "who fetched was its former process"
     trio.fetch(3)
     assert trio.proposed == [proposed(trio, 1, 2, 3)]
 
@@ -227,10 +234,10 @@ def test_a_former_process_is_not_heard() -> None:
     old = trio.broker_epochs[2]
     trio.broker_epochs[2] = old + 5
     # The new process has lost its log.
-    trio[1].record_follower(2, 0, 0, broker_epoch=old + 5, now_ms=0)
+    trio[1].update_follower_fetch_state(2, 0, 0, broker_epoch=old + 5, now_ms=0)
     trio.append(b"b")
     trio.catch_up(3)
-    trio[1].record_follower(2, 2, 0, broker_epoch=old, now_ms=0)
+    trio[1].update_follower_fetch_state(2, 2, 0, broker_epoch=old, now_ms=0)
     assert trio[1].high_watermark == 1
 
 
@@ -242,9 +249,9 @@ def test_a_broker_that_comes_alive_joins_without_another_fetch() -> None:
     trio.catch_up(2)
     for offset in (0, 1):
         del trio.broker_epochs[3]
-        trio[1].record_follower(3, offset, 0, broker_epoch=epoch, now_ms=0)
+        trio[1].update_follower_fetch_state(3, offset, 0, broker_epoch=epoch, now_ms=0)
         trio.broker_epochs[3] = epoch
-    assert check_lag(trio, 0) == [proposed(trio, 1, 2, 3)]
+    assert proposals_after(trio, 0) == [proposed(trio, 1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +274,7 @@ def test_a_leader_that_is_behind_waits_for_the_image(error: ErrorCode) -> None:
     trio.append(b"b")
     trio.now_ms += 2 * LAG_MS
     trio.catch_up(2)
-    assert check_lag(trio, 0) == []
+    assert proposals_after(trio, 0) == []
     assert trio[1].isr_proposal() is None
     assert trio[1].high_watermark == 1, "3 may be in the ISR"
     trio.change_isr(1, 2)
@@ -297,7 +304,7 @@ def test_without_an_answer_the_same_is_asked_again() -> None:
     assert trio[1].isr_proposal() == proposal
 
 
-def test_the_image_settles_a_proposal_and_a_late_answer_changes_nothing() -> None:
+def test_the_image_answers_a_proposal_and_a_late_answer_changes_nothing() -> None:
     trio = Trio()
     trio.elect(1, isr=[1])
     trio.catch_up(2)
@@ -322,7 +329,7 @@ def test_what_else_there_is_to_change_is_asked_for_after_an_answer() -> None:
     trio.catch_up(2, 3)
     assert [len(proposal.isr) for proposal in trio.proposed] == [2]
     effects = trio.answer()
-    assert ProposeIsr(topic_partition=trio[1].topic_partition) in effects
+    assert SubmitAlterPartition(topic_partition=trio[1].topic_partition) in effects
     trio.answer()
     assert (trio.state.isr, trio.proposed) == ((1, 2, 3), [])
 
@@ -333,8 +340,8 @@ def test_the_high_watermark_stands_still_below_the_minimum() -> None:
     trio.catch_up(2, 3)
     assert trio[1].high_watermark == 1
     parked = trio[1].append_as_leader(batch(b"b"), acks=-1, now_ms=NOW)
-    assert parked.wait is not None
-    assert not trio[1].is_settled(parked.wait)
+    assert parked.required_offset is not None
+    assert not trio[1].has_reached(parked.required_offset)
     del trio.broker_epochs[3]
     trio.change_isr(1)
     trio.catch_up(2)
@@ -343,7 +350,7 @@ def test_the_high_watermark_stands_still_below_the_minimum() -> None:
         trio.append(b"c", acks=-1)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     with pytest.raises(KafkaError) as after:
-        trio[1].is_settled(parked.wait)
+        trio[1].has_reached(parked.required_offset)
     assert after.value.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     trio.append(b"d", acks=1)
     trio.catch_up(2)
@@ -357,10 +364,10 @@ def test_the_high_watermark_stands_still_below_the_minimum() -> None:
 
 def test_a_shrunken_isr_wakes_who_waits_for_all() -> None:
     trio = elected(min_insync_replicas=2)
-    wake = WakeWriters(topic_partition=trio[1].topic_partition)
+    completes_produces = CompleteDelayedProduces(topic_partition=trio[1].topic_partition)
     state = replace(trio.state, isr=(1,), partition_epoch=1)
-    assert trio[1].take_role(state, 0) == [wake]
-    assert trio[1].take_role(replace(state, partition_epoch=2), 0) == []
+    assert trio[1].make_leader_or_follower(state, 0) == [completes_produces]
+    assert trio[1].make_leader_or_follower(replace(state, partition_epoch=2), 0) == []
 
 
 def test_more_replicas_wanted_by_settings_count_at_once() -> None:
@@ -381,24 +388,26 @@ def test_replicas_that_are_added_count_when_they_have_joined() -> None:
     state = led(
         replicas=(1, 2, 3, 4), isr=(1, 2, 3), adding=(4,), leader_epoch=0, partition_epoch=1
     )
-    trio[1].take_role(state, trio.now_ms)
+    trio[1].make_leader_or_follower(state, trio.now_ms)
     trio.append(b"b")
     trio.catch_up(2, 3)
     assert trio[1].high_watermark == 2
-    trio[1].take_role(replace(state, replicas=(1, 4), isr=(1, 4), partition_epoch=2), trio.now_ms)
+    trio[1].make_leader_or_follower(
+        replace(state, replicas=(1, 4), isr=(1, 4), partition_epoch=2), trio.now_ms
+    )
     trio.append(b"c")
     assert trio[1].high_watermark == 2
-    trio[1].record_follower(4, 3, 0, broker_epoch=1, now_ms=trio.now_ms)
+    trio[1].update_follower_fetch_state(4, 3, 0, broker_epoch=1, now_ms=trio.now_ms)
     assert trio[1].high_watermark == 3
 
 
 def test_while_a_lone_replica_moves_it_goes_on_acknowledging() -> None:
     """The new one does not count before it is in sync, as for the controller."""
     trio = elected(min_insync_replicas=2)
-    trio[1].take_role(led(partition_epoch=1), trio.now_ms)
+    trio[1].make_leader_or_follower(led(partition_epoch=1), trio.now_ms)
     trio.append(b"a", acks=-1)
     moving = led(replicas=(2, 1), adding=(2,), removing=(1,), partition_epoch=2)
-    assert trio[1].take_role(moving, trio.now_ms) == []
+    assert trio[1].make_leader_or_follower(moving, trio.now_ms) == []
     trio.append(b"b", acks=-1)
     assert trio[1].high_watermark == 2
 
@@ -408,7 +417,7 @@ def test_who_was_taken_out_is_not_waited_for_before_it_fetches_again() -> None:
     trio = elected()
     trio.append(b"a")
     trio.catch_up(2, 3)
-    trio[1].take_role(replace(trio.state, isr=(1, 2), partition_epoch=1), trio.now_ms)
+    trio[1].make_leader_or_follower(replace(trio.state, isr=(1, 2), partition_epoch=1), trio.now_ms)
     trio.append(b"b")
     trio.fetch(2)
     trio.fetch(2)

@@ -13,12 +13,12 @@ def test_who_was_put_out_does_not_join_again_for_what_it_had_fetched_before() ->
     trio.catch_up(2)
     trio.append(b"b")
     trio.now_ms += LAG_MS + 1
-    trio.carry_out(trio[1], trio[1].check_lag(trio.now_ms))
+    trio.carry_out(trio[1], trio[1].maybe_shrink_or_expand_isr(trio.now_ms))
     assert [dict(proposal.isr) for proposal in trio.proposed] == [{1: 11}]
     trio.answer()
     trio.tell(1)
     assert trio.proposed == []
-    trio.carry_out(trio[1], trio[1].check_lag(trio.now_ms))
+    trio.carry_out(trio[1], trio[1].maybe_shrink_or_expand_isr(trio.now_ms))
     assert trio.proposed == []
     trio.fetch(2)
     trio.fetch(2)
@@ -34,7 +34,7 @@ def test_a_smaller_isr_counts_when_the_image_tells_of_it_and_of_the_settings_bef
     trio.catch_up(2)
     trio.append(b"b")
     trio.now_ms += LAG_MS + 1
-    trio.carry_out(trio[1], trio[1].check_lag(trio.now_ms))
+    trio.carry_out(trio[1], trio[1].maybe_shrink_or_expand_isr(trio.now_ms))
     trio.answer()
     assert trio[1].high_watermark == 1
     raised = TopicConfig(min_insync_replicas=2)

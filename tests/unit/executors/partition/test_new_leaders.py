@@ -116,22 +116,22 @@ def test_a_clean_restart_forgets_no_record_and_asks_for_none_again() -> None:
 def test_what_was_parked_at_a_deposed_leader_is_refused_and_nothing_of_it_lost() -> None:
     trio = Trio(min_insync_replicas=2)
     trio.elect(1)
-    parked = trio[1].append_as_leader(batch(b"a"), acks=-1, now_ms=NOW).wait
+    parked = trio[1].append_as_leader(batch(b"a"), acks=-1, now_ms=NOW).required_offset
     assert parked is not None
     trio.catch_up(2)
     trio.elect(2, tell=False)
     trio.tell(2, 3)
     # It has not heard yet, and nobody of its epoch asks it any more.
-    assert not trio[1].is_settled(parked)
+    assert not trio[1].has_reached(parked)
     with pytest.raises(KafkaError) as refused:
         trio[1].read(1, 100, current_leader_epoch=1, last_fetched_epoch=0, replica_id=3)
     assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
     trio.now_ms += 2 * LAG_MS
-    trio[1].check_lag(trio.now_ms)
-    assert not trio[1].is_settled(parked), "it may not shrink the ISR by itself"
+    trio[1].maybe_shrink_or_expand_isr(trio.now_ms)
+    assert not trio[1].has_reached(parked), "it may not shrink the ISR by itself"
     trio.tell(1)
     with pytest.raises(KafkaError) as moved:
-        trio[1].is_settled(parked)
+        trio[1].has_reached(parked)
     assert moved.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     trio.catch_up(1, 3)
     assert trio.values(1) == trio.values(2) == trio.values(3) == [b"a"]
@@ -146,8 +146,8 @@ def test_without_a_leader_nothing_is_served_or_lost() -> None:
     with pytest.raises(KafkaError) as refused:
         trio[1].append_as_leader(batch(b"b"), acks=1, now_ms=NOW)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert trio[1].record_follower(2, 1, 0, broker_epoch=12, now_ms=0) == []
-    assert trio[1].check_lag(10**9) == []
+    assert trio[1].update_follower_fetch_state(2, 1, 0, broker_epoch=12, now_ms=0) == []
+    assert trio[1].maybe_shrink_or_expand_isr(10**9) == []
     trio.elect(1)
     trio.catch_up(2, 3)
     assert trio.values(3) == [b"a"]

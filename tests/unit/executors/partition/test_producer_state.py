@@ -1,8 +1,11 @@
 """Idempotent producers, as Kafka's ProducerStateManager judges them."""
 
+from dataclasses import replace
+
 import pytest
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
+from sparklog.executors.log import decode_snapshot, encode_snapshot
 from sparklog.executors.partition.producer_entry import BatchMetadata, ProducerEntry
 from sparklog.executors.partition.producer_state import (
     Accepted,
@@ -181,21 +184,38 @@ def test_replaying_a_log_gives_the_state_of_the_appends() -> None:
     assert replayed.entries == written.entries
 
 
-def test_a_snapshot_keeps_the_last_batch_of_every_producer() -> None:
+def test_a_snapshot_keeps_the_batches_that_may_be_sent_again() -> None:
+    """A producer with several requests in flight repeats all of them after the leader's restart."""
     state, loaded = ProducerStateManager(TP), ProducerStateManager(TP)
-    for n in range(3):
+    for n in range(7):
         send(state, header(n, ts=60 + n), n)
-    send(state, header(0, 4, pid=9, epoch=2), 3)
+    send(state, header(0, 4, pid=9, epoch=2), 7)
     loaded.load_snapshot(state.to_snapshot(), now_ms=77)
     loaded.check_invariants()
-    assert {
-        p: (e.batches, e.producer_epoch, e.last_seen_ms) for p, e in loaded.entries.items()
-    } == {
-        7: ((BatchMetadata(last_sequence=2, last_offset=2, offset_delta=0, timestamp=62),), 0, 77),
-        9: ((BatchMetadata(last_sequence=3, last_offset=6, offset_delta=3, timestamp=50),), 2, 77),
+    assert loaded.entries == {
+        pid: entry._replace(last_seen_ms=77) for pid, entry in state.entries.items()
     }
-    assert send(loaded, header(2), 7) == Duplicate(base_offset=2, last_offset=2, timestamp=62)
-    assert isinstance(send(loaded, header(3), 7), Accepted)
+    assert send(loaded, header(2), 11) == Duplicate(base_offset=2, last_offset=2, timestamp=62)
+    assert send(loaded, header(6), 11) == Duplicate(base_offset=6, last_offset=6, timestamp=66)
+    assert refusal(loaded, header(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert isinstance(send(loaded, header(7), 11), Accepted)
+
+
+def test_of_several_entries_of_a_producer_the_last_has_its_newest_batch() -> None:
+    """Kafka writes and reads one batch per producer: what it reads last stays."""
+    state = ProducerStateManager(TP)
+    for n in range(2):
+        send(state, header(n, ts=60 + n), n)
+    rows = decode_snapshot(state.to_snapshot())
+    assert [(row.last_sequence, row.last_offset, row.timestamp) for row in rows] == [
+        (0, 0, 60),
+        (1, 1, 61),
+    ]
+    state.load_snapshot(encode_snapshot(rows[-1:]))
+    assert send(state, header(1), 2) == Duplicate(base_offset=1, last_offset=1, timestamp=61)
+    older = replace(rows[0], producer_epoch=5)
+    state.load_snapshot(encode_snapshot([older, rows[1]]))
+    assert len(state.entries[7].batches) == 1
 
 
 def test_a_damaged_snapshot_is_refused_and_changes_nothing() -> None:

@@ -146,6 +146,20 @@ def test_control_batches_that_say_nothing_are_copied() -> None:
     assert dict(trio[2].producers.transactions.ongoing) == {0: 1}
 
 
+def test_data_that_compaction_emptied_opens_no_transaction() -> None:
+    """The batch stays for the sequence of its producer, and the marker may be gone."""
+    trio = elected()
+    empty = encode_batch(
+        [], base_offset=0, leader_epoch=0, last_offset_delta=2, transactional=True,
+        producer_id=1, producer_epoch=0, base_sequence=4,
+    )  # fmt: skip
+    trio[1].log.append([empty], [read_header(empty)], NOW)
+    trio.catch_up(2)
+    assert trio[2].log.log_end_offset == 3
+    assert trio[2].producers.entries[1].last_sequence == 6
+    assert dict(trio[2].producers.transactions.ongoing) == {}
+
+
 def test_producers_of_replicas_expire_by_when_they_were_copied() -> None:
     trio = elected()
     trio.append(b"old", timestamp=NOW - 10**9, producer_id=9, epoch=0, sequence=0)

@@ -162,13 +162,15 @@ class Pair:
     def replicate(self, count: int, pid: int) -> None:
         """The follower is some batches behind."""
         ends = [0, *(item.last + 1 for item in self.model.items)]
-        self.partition.record_follower(2, ends[max(0, len(ends) - 1 - (count - 1) * pid)])
+        self.partition.update_follower_fetch_state(
+            2, ends[max(0, len(ends) - 1 - (count - 1) * pid)]
+        )
 
     def delete(self, count: int, pid: int) -> None:
         target = min(self.model.start + count * pid, self.partition.last_stable_offset)
         self.partition.delete_records(target)
         self.model.start = target
-        self.partition.log.delete_old(NOW, self.partition.retention_end)
+        self.partition.log.delete_old_segments(NOW, self.partition.unclamped_last_stable_offset)
 
     def flush(self, count: int, pid: int) -> None:
         del count, pid

@@ -10,12 +10,12 @@ from sparklog.executors.log.steps import run_through
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.partition import (
     ACKS_ALL,
-    AckWait,
     Appended,
+    CompleteDelayedFetches,
+    CompleteDelayedFollowerFetches,
+    CompleteDelayedProduces,
     PartitionRead,
-    WakeFollowers,
-    WakeReaders,
-    WakeWriters,
+    RequiredOffset,
 )
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import TransactionEnd
@@ -125,7 +125,10 @@ def test_the_marker_is_a_control_batch_with_the_producers_epoch(
         log_append_time=NOW if by_broker else -1,
         log_start_offset=0,
         size=header.size,
-        effects=(WakeReaders(topic_partition=TP, size=0), WakeWriters(topic_partition=TP)),
+        effects=(
+            CompleteDelayedFetches(topic_partition=TP, size=0),
+            CompleteDelayedProduces(topic_partition=TP),
+        ),
     )
 
 
@@ -198,19 +201,19 @@ def test_a_marker_counts_once_it_is_replicated(open_partition: Opener) -> None:
     partition = open_partition(pair)
     put(partition, b"t", pid=7)
     put(partition, b"b")
-    partition.record_follower(2, 2)
+    partition.update_follower_fetch_state(2, 2)
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 0)
     answer = finish(partition, 7, COMMIT)
-    assert answer.wait == AckWait(end_offset=3, leader_epoch=0, replicated=True)
-    assert [type(effect) for effect in answer.effects] == [WakeFollowers]
+    assert answer.required_offset == RequiredOffset(offset=3, leader_epoch=0, committed=True)
+    assert [type(effect) for effect in answer.effects] == [CompleteDelayedFollowerFetches]
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 0)
     # Readers are to look again however few bytes the marker has.
-    assert partition.record_follower(2, 3) == [
-        WakeReaders(topic_partition=TP, size=0),
-        WakeWriters(topic_partition=TP),
+    assert partition.update_follower_fetch_state(2, 3) == [
+        CompleteDelayedFetches(topic_partition=TP, size=0),
+        CompleteDelayedProduces(topic_partition=TP),
     ]
     assert (partition.high_watermark, partition.last_stable_offset) == (3, 3)
-    assert partition.is_settled(answer.wait)
+    assert partition.has_reached(answer.required_offset)
 
 
 def test_a_marker_needs_enough_replicas_and_the_leader(open_partition: Opener) -> None:
@@ -220,7 +223,7 @@ def test_a_marker_needs_enough_replicas_and_the_leader(open_partition: Opener) -
     with pytest.raises(KafkaError) as caught:
         finish(partition, 7, COMMIT)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-    partition.take_role(replace(pair, leader=2, leader_epoch=1, partition_epoch=1), 0)
+    partition.make_leader_or_follower(replace(pair, leader=2, leader_epoch=1, partition_epoch=1), 0)
     with pytest.raises(KafkaError) as caught:
         finish(partition, 7, COMMIT)
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -231,10 +234,10 @@ def test_a_marker_waits_for_a_promised_flush(open_partition: Opener) -> None:
     partition = open_partition(flush_messages=1)
     put(partition, b"t", pid=7)
     answer = finish(partition, 7, COMMIT)
-    assert answer.wait is not None
+    assert answer.required_offset is not None
     assert (partition.high_watermark, partition.last_stable_offset) == (0, 0)
     flush(partition)
-    assert partition.is_settled(answer.wait)
+    assert partition.has_reached(answer.required_offset)
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 2)
 
 
@@ -284,7 +287,7 @@ def test_a_transaction_survives_deletion_of_its_first_records(open_partition: Op
     put(partition, b"b")
     put(partition, b"c", pid=7)
     partition.delete_records(2)
-    assert (partition.last_stable_offset, partition.retention_end) == (2, 0)
+    assert (partition.last_stable_offset, partition.unclamped_last_stable_offset) == (2, 0)
     partition.delete_records(3)
     assert (partition.last_stable_offset, read(partition, 3).size) == (3, 0)
     put(partition, b"d")
@@ -303,12 +306,12 @@ def test_retention_takes_nothing_of_an_open_transaction(open_partition: Opener) 
     put(partition, b"t", pid=7, timestamp=NOW - 100)
     for _ in range(6):
         put(partition, b"old", timestamp=NOW - 100)
-    partition.log.delete_old(NOW, partition.retention_end)
+    partition.log.delete_old_segments(NOW, partition.unclamped_last_stable_offset)
     start = partition.log.log_start_offset
     assert 0 < start <= 6
     assert start == max(s.base_offset for s in partition.log.segments if s.base_offset <= 6)
     finish(partition, 7, COMMIT)
-    partition.log.delete_old(NOW + 100, partition.retention_end)
+    partition.log.delete_old_segments(NOW + 100, partition.unclamped_last_stable_offset)
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (14, 14)
     # What was deleted is still known of its producer.
     assert partition.producers.entries[7].last_sequence == 0
@@ -355,15 +358,9 @@ def state_of(partition: Partition) -> object:
         partition.log.log_end_offset,
         partition.last_stable_offset,
         dict(partition.producers.transactions.ongoing),
-        _entries(partition),
+        dict(partition.producers.entries),
         _indexed(partition),
     )
-
-
-def _entries(partition: Partition) -> object:
-    """A snapshot keeps one batch per producer."""
-    entries = partition.producers.entries.values()
-    return {e.producer_id: e._replace(batches=e.batches[-1:]) for e in entries}
 
 
 def _indexed(partition: Partition) -> object:
@@ -440,7 +437,7 @@ def test_a_deleted_segment_takes_its_transaction_index_with_it(
         finish(partition, 7, ABORT)
     indexed = [s.txn_index.path.rpartition("/")[2] for s in partition.log.segments[:-1]]
     assert len(indexed) > 1
-    partition.log.delete_old(NOW + 100, partition.retention_end)
+    partition.log.delete_old_segments(NOW + 100, partition.unclamped_last_stable_offset)
     names = maker.backend.list("broker-1/t-0")
     assert [n for n in names if n.endswith(".txnindex")] == []
     assert {f"{name}.deleted" for name in indexed} <= set(names)
@@ -457,7 +454,7 @@ def test_a_cut_log_forgets_the_transactions_behind_the_cut(cut: int) -> None:
     crowded(never_longer, until=cut)
     open_ones = [p.producers.transactions.ongoing for p in (partition, never_longer)]
     assert open_ones[0] == open_ones[1]
-    assert _entries(partition) == _entries(never_longer)
+    assert partition.producers.entries == never_longer.producers.entries
     assert _indexed(partition) == _indexed(never_longer)
     partition.producers.check_invariants()
 

@@ -1,4 +1,4 @@
-"""A follower's log is cut where its leader says, whatever happens meanwhile."""
+"""A follower truncates its log to the offset that its leader names, whatever happens meanwhile."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ import pytest
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.partition import (
+    CompleteDelayedProduces,
     EpochEnd,
     FlushLog,
     IsrProposal,
     ResumeFetching,
-    WakeWriters,
 )
 from sparklog.storage_backends.memory_faults import Operation
 from sparklog.types import NO_NODE
@@ -80,9 +80,9 @@ def test_while_it_is_cut_the_log_stands_still() -> None:
     assert follower.begin_truncation(answer(trio), leader_epoch=1)
     assert follower.fetch_position() is None
     assert not follower.begin_truncation(EpochEnd(0, 1), leader_epoch=1)
-    assert not follower.begin_start_over(0, leader_epoch=1)
+    assert not follower.begin_full_truncation(0, leader_epoch=1)
     assert log.start_flush(NOW, force=True) is None
-    assert log.delete_old(NOW, 3) == 0
+    assert log.delete_old_segments(NOW, 3) == 0
     assert follower.flushed(NOW) == []
     late = follower.append_as_follower(
         b"",
@@ -98,7 +98,7 @@ def test_while_it_is_cut_the_log_stands_still() -> None:
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     effects = run_through(follower.truncate(NOW)).effects
     assert (log.log_end_offset, log.truncating) == (3, False)
-    assert WakeWriters(topic_partition=TP) in effects
+    assert CompleteDelayedProduces(topic_partition=TP) in effects
     assert follower.fetch_position() is not None
 
 
@@ -137,7 +137,7 @@ def test_a_right_to_serve_that_ends_meanwhile_stays_ended() -> None:
     trio = diverged()
     assert trio[1].begin_truncation(answer(trio), leader_epoch=1)
     trio.elect(1, isr=[1])
-    trio[1].resign()
+    trio[1].drop_role()
     trio.finish_truncation(1)
     assert trio[1].state is None
 
@@ -146,10 +146,10 @@ def test_nothing_is_cut_for_a_leader_of_another_epoch() -> None:
     trio = diverged()
     told = answer(trio)
     assert not trio[1].begin_truncation(told, leader_epoch=0)
-    assert not trio[1].begin_truncation(EpochEnd(0, 8), leader_epoch=1), "nothing there to cut"
+    assert not trio[1].begin_truncation(EpochEnd(0, 8), leader_epoch=1), "nothing there to truncate"
     trio.elect(1, isr=[1])
     assert not trio[1].begin_truncation(told, leader_epoch=2)
-    assert not trio[1].begin_start_over(0, leader_epoch=2)
+    assert not trio[1].begin_full_truncation(0, leader_epoch=2)
     assert trio[1].log.log_end_offset == 8
 
 
@@ -164,7 +164,7 @@ def test_what_could_not_be_written_down_is_not_cut() -> None:
     assert (follower.log.recovery_point, follower.log.log_end_offset) == (8, 8)
     assert follower.leader_epoch == 2
     follower.log.advance_log_start(2)
-    assert follower.begin_start_over(1, leader_epoch=2)
+    assert follower.begin_full_truncation(1, leader_epoch=2)
     assert follower.log.log_start_offset == 1
     follower.abandon_truncation(NOW)
     assert (follower.log.log_start_offset, follower.log.recovery_point) == (2, 8)
@@ -184,7 +184,7 @@ def test_the_recovery_point_is_lowered_before_and_where_it_may_after() -> None:
     trio.hosts[1].flush()
     log = trio[1].log
     assert (log.recovery_point, len(log.segments) > 3) == (43, True)
-    log.delete_old(NOW, 0)
+    log.delete_old_segments(NOW, 0)
     assert trio[1].begin_truncation(EpochEnd(0, 20), leader_epoch=1)
     base = max(s.base_offset for s in log.segments if s.base_offset < 20)
     assert log.recovery_point == base > 0
@@ -213,11 +213,11 @@ def test_acknowledgements_that_rest_on_what_was_cut_are_refused() -> None:
     trio = diverged(0)
     trio.elect(1, isr=[1, 2])
     appended = trio[1].append_as_leader(batch(b"one"), acks=-1, now_ms=NOW)
-    assert appended.wait is not None
+    assert appended.required_offset is not None
     trio.elect(2, isr=[2])
     trio.truncate(1, answer(trio))
     with pytest.raises(KafkaError) as refused:
-        trio[1].is_settled(appended.wait)
+        trio[1].has_reached(appended.required_offset)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -283,7 +283,7 @@ def test_a_follower_above_the_leaders_end_without_a_record_starts_over_below() -
     trio = Trio(2)
     trio.elect(1, isr=[1])
     trio.append(b"a")
-    trio.start_over(2, 70)
+    trio.truncate_fully(2, 70)
     trio.hosts[2].checkpoint()
     trio.catch_up(2)
     assert (trio[2].log.log_start_offset, trio.values(2)) == (0, [b"a"])
@@ -304,7 +304,7 @@ def by_epoch(trio: Trio) -> None:
 
 def all_of_it(trio: Trio) -> None:
     trio[2].delete_records(2)
-    assert trio[1].begin_start_over(2, leader_epoch=1)
+    assert trio[1].begin_full_truncation(2, leader_epoch=1)
 
 
 OPERATIONS: tuple[Operation, ...] = ("truncate", "flush", "delete", "put", "flush_folder", "open")
@@ -367,8 +367,25 @@ def test_what_a_crash_left_of_an_epoch_that_never_was_is_cut_before_a_role_is_ta
     trio.crash(1, EVERYTHING)
     partition = trio.restart(1, tell=False)
     assert trio.values(1) == [b"flushed", b"torn"]
-    assert not partition.begin_repair(epoch)
-    assert not partition.begin_repair(epoch - 2), "what was flushed is not for a crash to change"
-    assert partition.begin_repair(epoch - 1)
+    assert not partition.begin_torn_write_truncation(epoch)
+    assert not partition.begin_torn_write_truncation(epoch - 2), (
+        "what was flushed is not for a crash to change"
+    )
+    assert partition.begin_torn_write_truncation(epoch - 1)
     trio.finish_truncation(1)
     assert trio.values(1) == [b"flushed"]
+
+
+@pytest.mark.parametrize(("clean_offset", "kept"), [(3, 3), (4, 0)])
+def test_a_log_that_diverges_below_its_clean_offset_is_copied_anew(
+    clean_offset: int, kept: int
+) -> None:
+    """Records that the cleaner dropped because of later records are missing without these."""
+    trio = diverged()
+    log = trio[1].log
+    assert run_through(log.advance_clean_offset(clean_offset, log.generation))
+    assert trio.truncate(1, answer(trio)) is not None
+    assert log.log_end_offset == kept
+    trio.catch_up(1)
+    assert trio.values(1) == trio.values(2) == [b"c0", b"c1", b"c2", b"new"]
+    trio.check()

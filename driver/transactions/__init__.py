@@ -1,0 +1,52 @@
+"""The transaction coordinator: which transactions are open, and how each one ends.
+
+Owns: the states of transactions and their transitions, and the records of ``__transaction_state``.
+Must not know the controller, sockets, logs, clocks or asyncio.
+
+A ``TransactionShard`` is the state machine of one partition of ``__transaction_state``.  It is
+pure: it gets requests, outcomes of appends and the passing of time, and returns records to append,
+responses, and markers to write.
+"""
+
+from sparklog.driver.transactions.config import TransactionConfig
+from sparklog.driver.transactions.decision import (
+    AddPartitions,
+    Append,
+    Completion,
+    Decision,
+    EndTransaction,
+    InitProducerId,
+    ProducerIdentity,
+    TransactionRequest,
+    VerifyPartitions,
+    WriteMarkers,
+)
+from sparklog.driver.transactions.records import (
+    TransactionRecord,
+    read_transaction_record,
+    transaction_record,
+)
+from sparklog.driver.transactions.transaction import Transaction
+from sparklog.driver.transactions.transaction_shard import Now, TransactionShard
+from sparklog.driver.transactions.transaction_state import TransactionState
+
+__all__ = [
+    "AddPartitions",
+    "Append",
+    "Completion",
+    "Decision",
+    "EndTransaction",
+    "InitProducerId",
+    "Now",
+    "ProducerIdentity",
+    "Transaction",
+    "TransactionConfig",
+    "TransactionRecord",
+    "TransactionRequest",
+    "TransactionShard",
+    "TransactionState",
+    "VerifyPartitions",
+    "WriteMarkers",
+    "read_transaction_record",
+    "transaction_record",
+]

@@ -1,0 +1,80 @@
+"""The choice of the next log to clean, and the logs that are set aside because cleanings failed.
+
+Owns: the order among the logs that are due (``LogCleanerManager.grabFilthiestCompactedLog``), and
+the growing pause after failures.  Must not know segments, files or processes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from sparklog.executors.cleaner.plan import CleanableRange
+from sparklog.types import TopicPartition
+
+T = TypeVar("T")
+
+#: A log is set aside after so many failures in a row; Kafka sets it aside at once, and for ever.
+FAILURES_MAX: Final = 3
+#: The pause after the first failure of a cleaning, which doubles with every further one.
+RETRY_MS: Final = 30_000
+#: The longest pause.
+RETRY_MS_MAX: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogToClean(Generic[T]):
+    """A log that is due, and what of it can be cleaned."""
+
+    log: T
+    dirty: CleanableRange
+
+
+def filthiest(due: Iterable[LogToClean[T]]) -> LogToClean[T] | None:
+    """The log with the greatest dirty ratio; among equals, that which is overdue the longest."""
+    return max(due, key=lambda each: (each.dirty.dirty_ratio, each.dirty.overdue_ms), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The failures in a row of one log; ``retry_at_ms`` on the clock of the caller."""
+
+    times: int
+    retry_at_ms: int
+    reason: str
+
+    @property
+    def is_set_aside(self) -> bool:
+        return self.times >= FAILURES_MAX
+
+
+class FailedCleanings:
+    """The logs whose last cleaning failed.  Each is tried again after a pause, so that a log whose
+    trouble has passed is cleaned again."""
+
+    def __init__(self) -> None:
+        self._failures: dict[TopicPartition, Failure] = {}
+
+    def failed(self, topic_partition: TopicPartition, reason: str, now_ms: int) -> Failure:
+        before = self._failures.get(topic_partition)
+        times = before.times + 1 if before else 1
+        pause_ms = min(RETRY_MS << min(times - 1, 30), RETRY_MS_MAX)
+        failure = Failure(times=times, retry_at_ms=now_ms + pause_ms, reason=reason)
+        self._failures[topic_partition] = failure
+        return failure
+
+    def succeeded(self, topic_partition: TopicPartition) -> None:
+        self._failures.pop(topic_partition, None)
+
+    def allow(self, topic_partition: TopicPartition, now_ms: int) -> bool:
+        """Whether the log may be cleaned now."""
+        failure = self._failures.get(topic_partition)
+        return failure is None or now_ms >= failure.retry_at_ms
+
+    def keep_only(self, existing: Iterable[TopicPartition]) -> None:
+        """Forget logs that are gone."""
+        here = set(existing)
+        self._failures = {tp: each for tp, each in self._failures.items() if tp in here}
+
+    @property
+    def set_aside(self) -> dict[TopicPartition, Failure]:
+        return {tp: each for tp, each in self._failures.items() if each.is_set_aside}

@@ -1,0 +1,30 @@
+"""The pace of a cleaning: ``log.cleaner.io.max.bytes.per.second``.
+
+Owns: how long to wait after some bytes.  Must not know what the bytes are, nor a clock of its own.
+"""
+
+from collections.abc import Callable
+
+
+class RateThrottle:
+    """Waits so that the mean rate since the start is not above ``bytes_per_second``."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        clock_s: Callable[[], float],
+        sleep_s: Callable[[float], None],
+    ) -> None:
+        self._rate = bytes_per_second
+        self._clock_s = clock_s
+        self._sleep_s = sleep_s
+        self._began_s = clock_s()
+        self._bytes = 0
+
+    def __call__(self, size: int) -> None:
+        """Some bytes were read or written."""
+        self._bytes += size
+        ahead_s = self._bytes / self._rate - (self._clock_s() - self._began_s)
+        if ahead_s > 0:
+            self._sleep_s(ahead_s)

@@ -1,0 +1,48 @@
+"""The ``full-truncation`` file: this log is being dropped as a whole.
+
+Owns: the file, and what a start makes of it.  Must not know why a log is dropped.
+
+The records of a compacted log may lack what later records have replaced.  If a crash in the middle
+of a full truncation left the beginning of the log, it would look like a sound log with lost
+records.  So the file is durable before the first segment goes, and its removal is durable before
+the log is used again.  It holds the offset at which the log starts then.
+"""
+
+from typing import Final
+
+from sparklog.errors import CorruptLogError
+from sparklog.executors.log.names import (
+    CLEAN_OFFSET,
+    EPOCH_CHECKPOINT,
+    FULL_TRUNCATION,
+    parse_file_name,
+)
+from sparklog.storage_backends.base import FileHalf
+
+_VERSION: Final = 0
+
+
+def begin_full_truncation(half: FileHalf, partition_dir: str, offset: int) -> None:
+    """Write the file, durably.  Blocks.  Raises StorageError."""
+    half.put(f"{partition_dir}/{FULL_TRUNCATION}", f"{_VERSION}\n{offset}\n".encode())
+
+
+def end_full_truncation(half: FileHalf, partition_dir: str) -> None:
+    """Remove the file, durably.  Blocks.  Raises StorageError."""
+    half.delete(f"{partition_dir}/{FULL_TRUNCATION}")
+    half.flush_folder(partition_dir)
+
+
+def drop_log(half: FileHalf, partition_dir: str, names: list[str]) -> int:
+    """Delete the files of a log that a crash has left half dropped; return where it starts now.
+
+    Blocks.  Raises CorruptLogError, StorageError.
+    """
+    path = f"{partition_dir}/{FULL_TRUNCATION}"
+    lines = half.read(path).decode("ascii", errors="replace").split("\n")
+    if len(lines) != 3 or lines[0] != str(_VERSION) or not lines[1].isdecimal() or lines[2]:
+        raise CorruptLogError(path, 0, "it does not tell where the log is to start")
+    for name in names:
+        if parse_file_name(name) is not None or name in (CLEAN_OFFSET, EPOCH_CHECKPOINT):
+            half.delete(f"{partition_dir}/{name}")
+    return int(lines[1])

@@ -1,0 +1,80 @@
+"""How far all replicas of a partition have been compacted, which decides when tombstones may go.
+
+Owns: the requests to the other replicas.  Must not know what is cleaned.
+
+A replica that drops a tombstone leaves a gap in its place.  Another replica that copies the gap
+never learns that the key was deleted: if it holds an older value of the key, the value comes back
+when that replica leads.  So a tombstone goes only when every replica has been compacted beyond its
+offset, durably.  None of them has an older value then, and a new replica copies from one of them.
+Markers of transactions go by the same rule.  A replica that is away, or whose cleaner is off or
+fails, keeps the tombstones and markers of all replicas.
+
+Kafka drops a tombstone by time alone, and relies on absent replicas to come back within
+``delete.retention.ms``.
+
+Limits: a replica that is taken out of the partition while its broker is away, and is given back to
+this broker before it returns, goes on with its old log.  And a new replica that changes its leader
+while it copies may meet a transaction's data at one leader, and at the next leader the place of the
+marker, which is gone as that leader has compacted the data already: the transaction stays open
+there until it is aborted by a tool.
+"""
+
+import asyncio
+from typing import Final
+
+from sparklog.errors import ConnectError, DecodeError, KafkaError, ProtocolError
+from sparklog.executors.partition import Partition
+from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.types import MAX_INT64
+from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, ReadCleanOffsetResponse
+
+#: Timeout of the request to one replica, in seconds.
+ANSWER_TIMEOUT_S: Final = 5.0
+#: Nothing is known of a replica: its log may hold older values anywhere.
+_UNKNOWN: Final = 0
+
+
+class CleanOffsets:
+    """Asks the other replicas of a broker's partitions."""
+
+    def __init__(self, tools: FetcherTools) -> None:
+        self._tools = tools
+
+    async def lowest(self, partition: Partition) -> int:
+        """The offset below which all other replicas are clean.
+
+        Returns 0 if a replica cannot tell, and MAX_INT64 for the only replica.
+        """
+        state = partition.state
+        if state is None:
+            return _UNKNOWN
+        others = [broker_id for broker_id in state.replicas if broker_id != partition.node_id]
+        image = self._tools.replica_manager.image
+        if not all(image.is_alive(broker_id) for broker_id in others):
+            return _UNKNOWN
+        answers = await asyncio.gather(
+            *(self._ask(broker_id, partition, state.partition_epoch) for broker_id in others)
+        )
+        if partition.state is None or set(partition.state.replicas) != set(state.replicas):
+            return _UNKNOWN
+        return min(answers, default=MAX_INT64)
+
+    async def _ask(self, broker_id: int, partition: Partition, partition_epoch: int) -> int:
+        broker = self._tools.broker(broker_id)
+        if broker is None or not broker.registered:
+            return _UNKNOWN
+        request = ReadCleanOffsetRequest(
+            topic_id=partition.topic_id, partition=partition.topic_partition.partition
+        )
+        try:
+            connection = await self._tools.connect(broker.endpoint)
+            try:
+                answer = await connection.request(request, timeout_s=ANSWER_TIMEOUT_S)
+            finally:
+                connection.close()
+        except (ConnectError, ProtocolError, DecodeError, KafkaError):
+            return _UNKNOWN
+        assert isinstance(answer, ReadCleanOffsetResponse)
+        if answer.error_code or answer.partition_epoch > partition_epoch:
+            return _UNKNOWN  # that replica may know of a replica that is not known here yet
+        return max(answer.clean_offset, _UNKNOWN)

@@ -1,0 +1,56 @@
+"""The partitions of a group member, and the callbacks that tell the application of changes.
+
+Owns: what the member owns, its last assignment, and the callbacks that are outstanding.  Must not
+know when a member joins, nor how a callback is carried out.
+"""
+
+from collections.abc import Set
+
+from sparklog.client.groups.consumer_protocol import NO_GENERATION
+from sparklog.client.groups.member_events import CallbackKind, RunCallback
+from sparklog.types import TopicPartition
+
+
+class MemberPartitions:
+    """The partitions of one member; methods return the callbacks that follow from a change."""
+
+    def __init__(self) -> None:
+        #: The partitions of this member, including those of callbacks that are outstanding.
+        self.owned: frozenset[TopicPartition] = frozenset()
+        #: The last assignment and its generation, for the user data of sticky assignors.
+        self.previous: tuple[frozenset[TopicPartition], int] = (frozenset(), NO_GENERATION)
+        #: The number of callbacks that are outstanding.
+        self.callbacks = 0
+
+    def assign(self, wanted: frozenset[TopicPartition], generation: int) -> list[RunCallback]:
+        """Own the partitions of an assignment: what is missing in it is revoked before."""
+        self.previous = (wanted, generation)
+        revoked, added = self.owned - wanted, wanted - self.owned
+        self.owned = wanted
+        callbacks = [self._call_back(CallbackKind.REVOKED, revoked)] if revoked else []
+        return [*callbacks, self._call_back(CallbackKind.ASSIGNED, added)]
+
+    def give_up(self, kind: CallbackKind, gone: frozenset[TopicPartition]) -> list[RunCallback]:
+        """Own these partitions no longer; there is no callback without partitions."""
+        self.owned -= gone
+        return [self._call_back(kind, gone)] if gone else []
+
+    def give_up_before_join(self, *, is_member: bool, kept: Set[str] | None) -> list[RunCallback]:
+        """Own no longer what must be given up before a join, or before leaving.
+
+        Args:
+            is_member: False when the group counts this member no more: all is lost.
+            kept: the topics whose partitions a cooperative member keeps; None: all are revoked.
+        """
+        if not is_member:
+            return self.give_up(CallbackKind.LOST, self.owned)
+        gone = frozenset(tp for tp in self.owned if kept is None or tp.topic not in kept)
+        return self.give_up(CallbackKind.REVOKED, gone)
+
+    def finish_callback(self) -> None:
+        """The first outstanding callback was carried out."""
+        self.callbacks -= 1
+
+    def _call_back(self, kind: CallbackKind, partitions: frozenset[TopicPartition]) -> RunCallback:
+        self.callbacks += 1
+        return RunCallback(kind=kind, partitions=partitions)

@@ -1,0 +1,98 @@
+"""Commits of one consumer: in order, waited for or not.
+
+Owns: the order of commits, and the outcomes that wait for the application's callbacks.  Must not
+know which offsets are committed, nor when.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sparklog.client.groups.coordinator_link import CoordinatorLink
+from sparklog.client.groups.offset_requests import GroupIdentity, OffsetAndMetadata
+from sparklog.errors import KafkaError, SparklogError
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+#: (offsets, the error or None), once the commit is done.
+CommitCallback = Callable[[Offsets, Exception | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOutcome:
+    """A commit that is done, and the callback that is to hear of it."""
+
+    callback: CommitCallback
+    offsets: Offsets
+    error: Exception | None
+
+
+class OffsetCommits:
+    """Commits one after the other, so that an older commit never overwrites a newer one."""
+
+    def __init__(
+        self,
+        link: CoordinatorLink,
+        timeout_s: float,
+        on_refused: Callable[[GroupIdentity, KafkaError], None],
+    ) -> None:
+        #: Outcomes of ``commit_later``, for the application's next ``poll`` or commit.
+        self.outcomes: deque[CommitOutcome] = deque()
+        self._link = link
+        self._timeout_s = timeout_s
+        self._on_refused = on_refused
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a commit is under way."""
+        return self._turn.locked()
+
+    async def commit(
+        self, identity: GroupIdentity, offsets: Offsets, timeout_s: float | None = None
+    ) -> None:
+        """Commit, after the commits before.  Raises KafkaError, ConnectError."""
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        async with self._turn:
+            try:
+                await self._link.commit(identity, offsets, limit)
+            except KafkaError as error:
+                self._on_refused(identity, error)
+                raise
+
+    def commit_later(
+        self, identity: GroupIdentity, offsets: Offsets, callback: CommitCallback | None
+    ) -> None:
+        """Commit in the background; without a callback an error is only logged."""
+        task = asyncio.ensure_future(self._commit_later(identity, offsets, callback))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _commit_later(
+        self, identity: GroupIdentity, offsets: Offsets, callback: CommitCallback | None
+    ) -> None:
+        failure: Exception | None = None
+        try:
+            await self.commit(identity, offsets)
+        except SparklogError as error:
+            failure = error
+        if callback is not None:
+            self.outcomes.append(CommitOutcome(callback=callback, offsets=offsets, error=failure))
+        elif failure is not None:
+            logger.warning("a commit failed: %s", failure)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for the commits in the background, but not longer than ``timeout_s``."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+
+    async def close(self) -> None:
+        """Give up what is still under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

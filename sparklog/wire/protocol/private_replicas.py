@@ -1,0 +1,33 @@
+"""Messages between the replicas of a partition, besides Kafka's; see ``private``.
+
+Owns: their fields.  Must not know when brokers send them.
+"""
+
+from dataclasses import field
+from typing import ClassVar
+from uuid import UUID
+
+from sparklog.wire.protocol.schema import Request, Response, message, one
+
+
+@message
+class ReadCleanOffsetRequest(Request):
+    """A replica asks another replica how far the other log has been compacted."""
+
+    API_KEY: ClassVar[int] = 20015
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+
+
+@message
+class ReadCleanOffsetResponse(Response):
+    """``clean_offset``: the log is compacted below; -1 if it never was.  ``partition_epoch``: how
+    recent the replicas are that the other replica knows."""
+
+    API_KEY: ClassVar[int] = 20015
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    clean_offset: int = field(default=-1, metadata=one("int64"))
+    partition_epoch: int = field(default=-1, metadata=one("int32"))

@@ -1,0 +1,246 @@
+"""How transactions end, for clients before and with transaction version 2."""
+
+import pytest
+
+from sparklog.driver.transactions import ProducerIdentity, TransactionState
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import MAX_INT16
+from tests.unit.driver.transactions.shard_rig import T0, T1, V1, V2, ShardRig
+
+COMMIT, ABORT = True, False
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@pytest.mark.parametrize("committed", [COMMIT, ABORT])
+def test_a_transaction_ends_when_its_markers_are_written(version: int, committed: bool) -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(T0, T1, version=version)
+    ending = rig.end(producer, committed=committed, version=version)
+    assert (rig.is_waiting(ending), rig.markers) == (True, [])
+    rig.append_all()
+    assert not rig.is_waiting(ending)
+    assert rig.transaction().state.label == ("PrepareCommit" if committed else "PrepareAbort")
+    (markers,) = rig.markers
+    assert (markers.committed, markers.partitions) == (committed, {T0, T1})
+    rig.report(markers, T1)
+    assert (rig.appends, rig.shard.unwritten("x")) == ([], {T0})
+    rig.report(markers, T1)
+    assert rig.appends == []
+    rig.report(markers, T0)
+    rig.append_all()
+    transaction = rig.transaction()
+    assert transaction.state.label == ("CompleteCommit" if committed else "CompleteAbort")
+    assert (transaction.partitions, rig.shard.unwritten("x")) == (frozenset(), frozenset())
+
+
+def test_the_epoch_of_an_old_client_stays() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing()
+    ending = rig.end(producer)
+    rig.settle()
+    assert rig.result(ending) == producer
+    assert rig.transaction().producer_epoch == producer.epoch
+
+
+def test_each_transaction_of_version_2_has_its_own_epoch() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(version=V2)
+    ending = rig.end(producer, version=V2)
+    rig.append_all()
+    (markers,) = rig.markers
+    assert markers.producer == (producer.producer_id, producer.epoch + 1)
+    assert rig.result(ending) == markers.producer
+
+
+#: What Kafka answers to a second end, by version: (state, retry of the end before, commit).
+#: None is success without another transition.
+SECOND_ENDS = {
+    (V1, COMMIT, COMMIT): None,
+    (V1, COMMIT, ABORT): ErrorCode.INVALID_TXN_STATE,
+    (V1, ABORT, ABORT): None,
+    (V1, ABORT, COMMIT): ErrorCode.INVALID_TXN_STATE,
+    (V2, COMMIT, COMMIT): None,
+    (V2, COMMIT, ABORT): ErrorCode.INVALID_TXN_STATE,
+    (V2, ABORT, ABORT): None,
+    (V2, ABORT, COMMIT): ErrorCode.INVALID_TXN_STATE,
+}
+
+
+@pytest.mark.parametrize(("version", "first", "second"), SECOND_ENDS)
+def test_a_repeated_end(version: int, first: bool, second: bool) -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(version=version)
+    rig.end(producer, committed=first, version=version)
+    rig.settle()
+    after = rig.transaction()
+    again = rig.end(producer, committed=second, version=version)
+    expected = SECOND_ENDS[version, first, second]
+    if expected is None:
+        assert rig.result(again) == (after.producer_id, after.producer_epoch)
+    else:
+        assert rig.refusal(again) == expected
+    assert (rig.appends, rig.transaction()) == ([], after)
+
+
+@pytest.mark.parametrize("first", [COMMIT, ABORT])
+def test_a_client_of_version_2_may_abort_without_partitions(first: bool) -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(version=V2)
+    ended = rig.end(producer, committed=first, version=V2)
+    rig.settle()
+    producer = rig.result(ended)  # type: ignore[assignment]
+    refused = rig.end(producer, committed=COMMIT, version=V2)
+    assert rig.refusal(refused) == ErrorCode.INVALID_TXN_STATE
+    aborting = rig.end(producer, committed=ABORT, version=V2)
+    rig.settle()
+    assert rig.result(aborting) == (producer.producer_id, producer.epoch + 1)
+    assert rig.transaction().state == TransactionState.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize(
+    ("version", "committed", "expected"),
+    [
+        (V1, COMMIT, ErrorCode.INVALID_TXN_STATE),
+        (V1, ABORT, ErrorCode.INVALID_TXN_STATE),
+        (V2, COMMIT, ErrorCode.INVALID_TXN_STATE),
+        (V2, ABORT, None),
+    ],
+)
+def test_the_end_of_no_transaction(
+    version: int, committed: bool, expected: ErrorCode | None
+) -> None:
+    rig = ShardRig()
+    producer = rig.started()
+    ending = rig.end(producer, committed=committed, version=version)
+    rig.settle()
+    if expected is None:
+        assert rig.result(ending) == (producer.producer_id, producer.epoch + 1)
+    else:
+        assert rig.refusal(ending) == expected
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_ends_of_strangers(version: int) -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(version=version)
+    stranger = ProducerIdentity(producer.producer_id + 7, producer.epoch)
+    assert rig.refusal(rig.end(stranger, version=version)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    for epoch in (producer.epoch - 1, producer.epoch + 1):
+        zombie = ProducerIdentity(producer.producer_id, epoch)
+        assert rig.refusal(rig.end(zombie, version=version)) == ErrorCode.PRODUCER_FENCED
+    unknown = rig.end(producer, transactional_id="y", version=version)
+    assert rig.refusal(unknown) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_epochs_that_run_out_lead_to_the_next_producer_id() -> None:
+    rig = ShardRig()
+    producer = rig.started()
+    while producer.epoch < MAX_INT16 - 1:
+        producer = rig.started()
+    rig.add(producer, T0, version=V2)
+    rig.append_all()
+    ending = rig.end(producer, version=V2)
+    rig.append_all()
+    (markers,) = rig.markers
+    assert markers.producer == (producer.producer_id, MAX_INT16)
+    rotated = rig.result(ending)
+    assert isinstance(rotated, ProducerIdentity)
+    assert (rotated.producer_id != producer.producer_id, rotated.epoch) == (True, 0)
+    adding = rig.add(rotated, T0, version=V2)  # before the markers are written
+    assert rig.is_waiting(adding)
+    rig.settle()
+    assert rig.result(adding) is None
+    assert rig.transaction().producer_id == rotated.producer_id
+
+
+def test_a_retry_after_the_rotation_gets_the_next_producer_id() -> None:
+    rig = ShardRig()
+    producer = rig.started()
+    while producer.epoch < MAX_INT16 - 1:
+        producer = rig.started()
+    rig.add(producer, T0, version=V2)
+    rig.append_all()
+    first = rig.end(producer, version=V2)
+    again = rig.end(producer, version=V2)
+    rig.settle()
+    assert rig.result(first) == rig.result(again)
+
+
+def test_an_end_that_was_delayed_on_an_old_connection_ends_no_later_transaction() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing()
+    rig.end(producer, connection=2)
+    rig.settle()
+    rig.add(producer, T1, connection=2)
+    rig.settle()
+    delayed = rig.end(producer, connection=1)
+    assert rig.refusal(delayed) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert rig.transaction().state == TransactionState.ONGOING
+    assert rig.refusal(rig.add(producer, T0, connection=1)) == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_an_end_that_was_delayed_does_nothing_to_version_2() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(version=V2)
+    first = rig.end(producer, version=V2, connection=2)
+    rig.settle()
+    later = rig.result(first)
+    assert isinstance(later, ProducerIdentity)
+    rig.add(later, T0, version=V2, connection=2)
+    rig.settle()
+    delayed = rig.end(producer, version=V2, connection=1)
+    assert rig.refusal(delayed) == ErrorCode.PRODUCER_FENCED
+    assert rig.transaction().state == TransactionState.ONGOING
+
+
+def test_a_decision_that_is_not_durable_writes_no_marker_and_survives_no_crash() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing()
+    rig.end(producer)
+    rig.load()
+    assert (rig.transaction().state, rig.markers) == (TransactionState.ONGOING, [])
+    ending = rig.end(producer, committed=ABORT)
+    rig.settle()
+    assert rig.result(ending) == producer
+
+
+def test_a_decision_survives_a_crash_and_its_markers_are_written_again() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(T0, T1)
+    rig.end(producer)
+    rig.append_all()
+    (before,) = rig.markers
+    rig.report(before, T0)
+    rig.load()
+    assert rig.markers == [before]
+    rig.settle()
+    assert rig.transaction().state == TransactionState.COMPLETE_COMMIT
+
+
+def test_a_late_report_of_markers_completes_no_later_transaction() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(version=V2)
+    ended = rig.end(producer, version=V2)
+    rig.append_all()
+    (first,) = rig.markers
+    rig.settle()
+    producer = rig.result(ended)  # type: ignore[assignment]
+    rig.add(producer, T0, version=V2)
+    rig.append_all()
+    rig.end(producer, version=V2)
+    rig.append_all()
+    rig.report(first)
+    assert rig.transaction().state == TransactionState.PREPARE_COMMIT
+    assert rig.appends == []
+
+
+def test_a_refused_append_changes_nothing() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing()
+    ending = rig.end(producer)
+    rig.refuse_next(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too many partitions"))
+    assert rig.refusal(ending) == ErrorCode.MESSAGE_TOO_LARGE
+    assert rig.transaction().state == TransactionState.ONGOING
+    again = rig.end(producer)
+    rig.settle()
+    assert rig.result(again) == producer
