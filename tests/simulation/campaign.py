@@ -33,6 +33,8 @@ HUNTED_FROM = {
     "delete_the_replaced_segments_first": 101,
     "recover_from_the_worst_log": 61,
     "recover_without_waiting": 65,
+    "take_commits_of_any_generation": 181,
+    "tell_the_latest_offset_too_early": 101,
 }
 WORKERS = min(2, os.cpu_count() or 1)
 
