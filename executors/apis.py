@@ -14,19 +14,23 @@ from sparklog.executors.coordinator import CoordinatorRuntime
 from sparklog.executors.handlers import (
     delete_records,
     describe_log_dirs,
+    describe_producers,
     fetch,
     init_producer_id,
     list_offsets,
+    not_transaction_coordinator,
     offset_for_leader_epoch,
     produce,
     read_clean_offset,
     report_damage,
     stop_node,
+    write_txn_markers,
 )
 from sparklog.executors.handlers.forward import Forward
 from sparklog.executors.handlers.forward import handlers as forward_handlers
 from sparklog.executors.handlers.group_apis import handlers as group_handlers
 from sparklog.executors.handlers.group_requests import GroupRequests
+from sparklog.executors.handlers.txn_offset_commit import VerifyTransaction
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service import (
     describe_cluster,
@@ -65,12 +69,14 @@ def broker_handlers(
     status: Callable[[], Mapping[str, Any]],
     group_runtime: CoordinatorRuntime,
     create_internal_topic: find_coordinator.CreateInternalTopic,
+    verify_transaction: VerifyTransaction | None = None,
 ) -> list[ApiHandler]:
     """All handlers of a broker.
 
     ``settings`` are those that the broker was started with; ``status`` makes the answer to
     NodeStatus; ``ask_to_stop`` takes the reason of the stop; ``create_internal_topic`` asks the
-    controller for the topic of the group coordinators.
+    controller for the topic of the group coordinators; ``verify_transaction`` asks the transaction
+    coordinator, and without it no offsets are committed in transactions.
     """
     create_topic = _topic_creator(forward) if auto_create else None
     return [
@@ -79,10 +85,15 @@ def broker_handlers(
         list_offsets.handler(replica_manager),
         metadata.handler(lambda: replica_manager.image, create_topic, suspected_brokers),
         find_coordinator.handler(lambda: replica_manager.image, create_internal_topic),
-        *group_handlers(GroupRequests(group_runtime, lambda: replica_manager.image)),
+        *group_handlers(
+            GroupRequests(group_runtime, lambda: replica_manager.image), verify_transaction
+        ),
+        *not_transaction_coordinator.handlers(),
         *forward_handlers(forward),
         delete_records.handler(replica_manager),
         init_producer_id.handler(ProducerIds(allocate_producer_ids)),
+        write_txn_markers.handler(replica_manager, (group_runtime,)),
+        describe_producers.handler(replica_manager),
         offset_for_leader_epoch.handler(replica_manager),
         describe_configs.handler(
             lambda: replica_manager.image, node_id=replica_manager.node_id, settings=settings

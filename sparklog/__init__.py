@@ -3,7 +3,8 @@
 Owns: the names that applications import.  ``start`` runs a cluster inside a Spark application,
 ``connect`` reaches a cluster that runs elsewhere, and both return a ``Cluster``.  ``to_records``
 and ``from_records`` turn rows into records and back.  ``Consumer`` and ``AsyncConsumer`` read
-topics, alone or in groups, with a ``RebalanceListener``.  Must not know what is behind these names:
+topics, alone or in groups, with a ``RebalanceListener``.  ``Producer`` and ``AsyncProducer`` write
+records, in transactions if wanted.  Must not know what is behind these names:
 attributes load on first use (PEP 562), so that an import of one package never drags pyspark into
 a broker.
 """
@@ -13,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from sparklog.client.application_producers import AsyncProducer, Producer
     from sparklog.client.groups import AsyncConsumer, Consumer, RebalanceListener
     from sparklog.cluster import Cluster, connect, start
     from sparklog.dataframe.records import from_records, to_records
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncProducer",
     "Cluster",
     "Consumer",
+    "Producer",
     "RebalanceListener",
     "__version__",
     "connect",
@@ -31,6 +35,7 @@ __all__ = [
 
 _HOME = {
     **dict.fromkeys(("AsyncConsumer", "Consumer", "RebalanceListener"), "sparklog.client.groups"),
+    **dict.fromkeys(("AsyncProducer", "Producer"), "sparklog.client.application_producers"),
     **dict.fromkeys(("Cluster", "connect", "start"), "sparklog.cluster"),
     **dict.fromkeys(("from_records", "to_records"), "sparklog.dataframe.records"),
 }

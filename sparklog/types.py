@@ -6,7 +6,7 @@ know anything but the standard library.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 #: Node id of the control plane; brokers count from 1.
 CONTROLLER_NODE_ID = 0
@@ -21,6 +21,9 @@ NO_OFFSET = -1
 MAX_INT16 = 2**15 - 1
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+#: The first producer id that is reserved for coordinators, which write with a producer id of their
+#: own; its state never expires.  Clients get ids below.
+COORDINATOR_PRODUCER_ID_BASE: Final = 2**62
 
 
 class TimestampType(IntEnum):

@@ -9,6 +9,7 @@ image.
 """
 
 import asyncio
+import inspect
 import logging
 import os
 from base64 import urlsafe_b64encode
@@ -38,7 +39,14 @@ from sparklog.driver.control_plane.journal import (
 )
 from sparklog.driver.control_plane.metadata_feed import MetadataFeed
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
-from sparklog.errors import ConfigError, ErrorCode, KafkaError, StartError, StorageError
+from sparklog.driver.transaction_coordinator import TransactionCoordinator
+from sparklog.errors import (
+    ConfigError,
+    ErrorCode,
+    KafkaError,
+    StartError,
+    StorageError,
+)
 from sparklog.metadata import (
     ClusterCreated,
     ClusterImage,
@@ -55,6 +63,10 @@ from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
 from sparklog.transport import HandlerResult, Server, ServerConnection, serve
 from sparklog.types import CONTROLLER_NODE_ID
+from sparklog.wire.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from sparklog.wire.protocol.schema import Response
 
 logger = logging.getLogger(__name__)
@@ -123,6 +135,7 @@ class ControlPlane:
         self._controller: Controller
         self._committer: GroupCommitter
         self._metadata_feed: MetadataFeed
+        self._transaction_coordinator: TransactionCoordinator
 
     @property
     def image(self) -> ClusterImage:
@@ -140,6 +153,10 @@ class ControlPlane:
     @property
     def metadata_feed(self) -> MetadataFeed:
         return self._metadata_feed
+
+    @property
+    def transaction_coordinator(self) -> TransactionCoordinator:
+        return self._transaction_coordinator
 
     @property
     def port(self) -> int:
@@ -187,6 +204,15 @@ class ControlPlane:
         self._metadata_feed.publish(first_commit)
         self._reset_controller()
         self._apply_settings()
+        self._transaction_coordinator = TransactionCoordinator(
+            lambda: self.image,
+            config=self.config,
+            secret=self.secret,
+            runtime=self.runtime,
+            allocate_producer_id=self._new_producer_id,
+            on_fenced=self._end_with,
+        )
+        self._transaction_coordinator.image_changed()
         self._dispatcher = Dispatcher(handlers(self))
 
     async def run(self) -> None:
@@ -209,6 +235,7 @@ class ControlPlane:
             for end in ends:
                 end.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
+            await self._transaction_coordinator.close()
             await self._server.close(0)
 
     def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
@@ -221,9 +248,22 @@ class ControlPlane:
         if not self._end.done():
             self._end.set_result(None)
 
+    def _end_with(self, error: Exception) -> None:
+        """Let ``run`` end with this error."""
+        if not self._end.done():
+            self._end.set_exception(error)
+
+    async def _new_producer_id(self) -> int:
+        """An unused producer id.  Raises KafkaError while the journal cannot be written."""
+        decided = self.decide(InitProducerIdRequest())
+        response = await decided if inspect.isawaitable(decided) else decided
+        assert isinstance(response, InitProducerIdResponse)
+        return response.producer_id
+
     async def _drain(self, committing: "asyncio.Task[None]") -> None:
         self._metadata_feed.close()
         self.spare_supervisors.close()
+        await self._transaction_coordinator.close()
         await self._server.close()
         self._committer.stop()
         await committing
@@ -347,8 +387,7 @@ class ControlPlane:
         except KafkaError as error:
             refusal = error
         except BrokenImageError as error:
-            if not self._end.done():
-                self._end.set_exception(error)
+            self._end_with(error)
             raise
         records = decision.records if decision else ()
         if not records and self._committer.idle:
@@ -390,6 +429,7 @@ class ControlPlane:
     def _publish(self, encoded_records: bytes) -> None:
         self._apply_settings()
         self._metadata_feed.publish(encoded_records)
+        self._transaction_coordinator.image_changed()
 
     def status(self) -> dict[str, Any]:
         """The counters of this node, for tests and the command line."""
@@ -405,6 +445,7 @@ class ControlPlane:
             "unclean_recoveries": self.unclean_recoveries,
             "watchers": self._metadata_feed.watchers,
             "spares": self.spare_supervisors.spares,
+            "transactions": self._transaction_coordinator.as_json(),
             "brokers": len(image.brokers),
             "brokers_alive": len(image.alive_brokers()),
             "topics": len(image.topics),

@@ -1,8 +1,8 @@
 """The description of a Python interpreter: its version, missing modules, and sparklog's code.
 
-Owns: ``look``.  The source text of this module is sent to interpreters that may be old or lack
-sparklog.  Therefore the module uses only the standard library and the syntax of Python 3.8.  Must
-not know who sends it.
+Owns: ``describe_interpreter``.  The source text of this module is sent to interpreters that may be
+old or lack sparklog.  Therefore the module uses only the standard library and the syntax of Python
+3.8.  Must not know which code sends the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, Sequence  # noqa: UP035 - of collections.abc only since Python 3.9
 
 
-def look(needed: Sequence[str]) -> dict[str, Any]:
+def describe_interpreter(needed: Sequence[str]) -> dict[str, Any]:
     """Describe this interpreter.
 
     Args:

@@ -198,7 +198,7 @@ def supervisor_task(module: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
 def probe_task(needed: Sequence[str]) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-    """Make a task that describes its interpreter (``python_probe.look``) as JSON."""
+    """Make a task that returns ``python_probe.describe_interpreter`` as JSON."""
     source = inspect.getsource(python_probe)
 
     def task(payloads: Iterator[bytes]) -> Iterator[bytes]:
@@ -206,7 +206,7 @@ def probe_task(needed: Sequence[str]) -> Callable[[Iterator[bytes]], Iterator[by
 
         probe: dict[str, Any] = {}
         exec(source, probe)
-        answer = json.dumps(probe["look"](needed)).encode()
+        answer = json.dumps(probe["describe_interpreter"](needed)).encode()
         for _ in payloads:
             yield answer
 

@@ -136,7 +136,7 @@ def problem(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
     """What an interpreter lacks, in words; None if it has everything.
 
     Args:
-        report: the result of ``python_probe.look`` in that interpreter.
+        report: the result of ``python_probe.describe_interpreter`` in that interpreter.
         own: modules that are no problem if they alone are missing.
     """
     if tuple(map(int, report["version"].split(".")[:2])) < PYTHON_MINIMUM:
@@ -193,7 +193,10 @@ def _run(program: str, path: str, modules: str) -> dict[str, Any]:
         OSError, ValueError, TimeoutExpired: the interpreter could not be probed.
     """
     names = (*OWN_MODULES, *needed_modules())
-    script = f"{inspect.getsource(python_probe)}\nimport json\nprint(json.dumps(look({names!r})))"
+    script = (
+        f"{inspect.getsource(python_probe)}\nimport json\n"
+        f"print(json.dumps(describe_interpreter({names!r})))"
+    )
     done = subprocess.run(
         [program, "-c", script],
         env={**os.environ, "PATH": path, "PYTHONPATH": modules},

@@ -26,11 +26,19 @@ from sparklog.driver.transactions.records import (
     read_transaction_record,
     transaction_record,
 )
-from sparklog.driver.transactions.transaction import Transaction
+from sparklog.driver.transactions.transaction import EPOCH_BUMP_VERSION, Transaction
 from sparklog.driver.transactions.transaction_shard import Now, TransactionShard
-from sparklog.driver.transactions.transaction_state import TransactionState
+from sparklog.driver.transactions.transaction_state import (
+    PREPARED,
+    STATE_BY_LABEL,
+    TransactionState,
+    diagram,
+)
 
 __all__ = [
+    "EPOCH_BUMP_VERSION",
+    "PREPARED",
+    "STATE_BY_LABEL",
     "AddPartitions",
     "Append",
     "Completion",
@@ -47,6 +55,7 @@ __all__ = [
     "TransactionState",
     "VerifyPartitions",
     "WriteMarkers",
+    "diagram",
     "read_transaction_record",
     "transaction_record",
 ]

@@ -156,6 +156,16 @@ class TransactionShard:
         """The durable state of all transactional ids of the partition."""
         return self._transactions.values()
 
+    @property
+    def count(self) -> int:
+        """The transactional ids of the partition."""
+        return len(self._transactions)
+
+    @property
+    def ongoing_count(self) -> int:
+        """The ongoing transactions of the partition."""
+        return len(self._ongoing)
+
     def unwritten(self, transactional_id: str) -> frozenset[TopicPartition]:
         """The partitions whose markers are missing, once the transaction is decided."""
         return frozenset(self._unwritten.get(transactional_id, ()))

@@ -1,8 +1,8 @@
 """The coordinator runtime: state machines whose records lie in a partition of an internal topic.
 
 Owns: the contract of a coordinator's state machine, and the runtime that loads state machines,
-hands them requests and the passing of time, and appends their records.  Must not know groups,
-transactions or request schemas.
+hands them requests, the ends of transactions and the passing of time, and appends their records.
+Must not know groups, the states of transactions, or request schemas.
 """
 
 from sparklog.executors.coordinator.delayed_responses import ResponseFuture
@@ -17,6 +17,7 @@ from sparklog.executors.coordinator.state_machine import (
     DeletedTopic,
     Now,
     StoredTopic,
+    TransactionalProducer,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "Now",
     "ResponseFuture",
     "StoredTopic",
+    "TransactionalProducer",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from sparklog.executors.coordinator.state_machine import CoordinatorRecord
+from sparklog.executors.coordinator.state_machine import CoordinatorRecord, TransactionalProducer
 from sparklog.types import Compression
 from sparklog.wire.records.batch import BATCH_OVERHEAD
 from sparklog.wire.records.builder import Record, encode_batch
@@ -32,6 +32,22 @@ class PendingBatch(Generic[AnswerT]):
 
     def encode(self, compression: Compression) -> bytes:
         return encode_batch(self.records, compression=compression)
+
+
+def encode_in_transaction(
+    records: Iterable[CoordinatorRecord],
+    producer: TransactionalProducer,
+    wall_ms: int,
+    compression: Compression,
+) -> bytes:
+    """A batch of a producer's transaction; it has no sequence, as Kafka's coordinators write it."""
+    return encode_batch(
+        [Record(key=record.key, value=record.value, timestamp=wall_ms) for record in records],
+        compression=compression,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        transactional=True,
+    )
 
 
 class RecordBatches(Generic[AnswerT]):

@@ -22,8 +22,9 @@ from sparklog.executors.coordinator.state_machine import (
     CoordinatorRequest,
     CoordinatorStateMachine,
     DeletedTopic,
+    TransactionalProducer,
 )
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition import Appended, Partition, ProducerEntry, TransactionEnd
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.types import Compression, TopicPartition
@@ -80,9 +81,19 @@ class CoordinatorRuntime:
     # requests
 
     def submit(
-        self, partition: int, body: Request, *, version: int, client_id: str, client_host: str
+        self,
+        partition: int,
+        body: Request,
+        *,
+        version: int,
+        client_id: str,
+        client_host: str,
+        producer: TransactionalProducer | None = None,
     ) -> ResponseFuture:
         """Let the state machine of a partition decide on a request.
+
+        Args:
+            producer: the producer to whose transaction the request belongs.
 
         Returns:
             The future of the response, or of a KafkaError.  Cancelling it withdraws the request.
@@ -90,21 +101,45 @@ class CoordinatorRuntime:
         Raises:
             KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
         """
-        shard = self._shards.get(partition)
-        if self._closed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping")
-        if shard is None:
-            raise _not_coordinator(TopicPartition(self.topic, partition))
+        shard = self._shard(partition)
         request = CoordinatorRequest(
             request_id=next(self._request_ids),
             body=body,
             version=version,
             client_id=client_id,
             client_host=client_host,
+            producer=producer,
         )
         future: ResponseFuture = asyncio.get_running_loop().create_future()
         shard.submit(request, future)
         return future
+
+    def end_transaction(self, partition: int, end: TransactionEnd) -> Appended:
+        """Append a marker to a partition, and commit or drop what the transaction wrote there.
+
+        The caller waits for the required offset before it answers.
+
+        Raises:
+            KafkaError: as ``submit``, or an error of the append; then nothing has changed.
+        """
+        return self._shard(partition).end_transaction(end)
+
+    def producer_entry(self, partition: int, producer_id: int) -> ProducerEntry | None:
+        """What a partition knows of a producer; a marker makes another entry.
+
+        Raises KafkaError as ``submit``.
+        """
+        shard = self._shard(partition)
+        shard.require_active()
+        return shard.partition.producers.entries.get(producer_id)
+
+    def _shard(self, partition: int) -> Shard:
+        if self._closed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping")
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise _not_coordinator(TopicPartition(self.topic, partition))
+        return shard
 
     # calls of the replica manager
 

@@ -9,12 +9,16 @@ are replayed at once, so that the next decision sees them.  Therefore the state 
 the log until the append, and after an append that failed it is of no use: it is dropped, and a new
 one is loaded from the log.  While the partition has too few in-sync replicas, appends would fail,
 so requests that may write are refused before they are decided, and time does not pass.
+
+Records of a transaction, and the marker that ends one, are appended at once, behind the records
+that were decided before them, and they are replayed after that.  So their producer may be fenced
+without harm to the state machine.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -28,24 +32,38 @@ from sparklog.executors.coordinator.delayed_responses import (
     ResponseOwner,
     respond,
 )
+from sparklog.executors.coordinator.deleted_topics import missing_topics
 from sparklog.executors.coordinator.log_loader import LogLoader
 from sparklog.executors.coordinator.metrics import CoordinatorMetrics
 from sparklog.executors.coordinator.operation_errors import operation_error
-from sparklog.executors.coordinator.record_batches import PendingBatch, RecordBatches, fits
+from sparklog.executors.coordinator.record_batches import (
+    PendingBatch,
+    RecordBatches,
+    encode_in_transaction,
+    fits,
+)
 from sparklog.executors.coordinator.state_machine import (
     Completion,
+    CoordinatorRecord,
     CoordinatorRequest,
     CoordinatorStateMachine,
     Decision,
     DeletedTopic,
     Now,
     StoredTopic,
+    TransactionalProducer,
 )
-from sparklog.executors.partition import ACKS_ALL, Appended, Partition, RequiredOffset
+from sparklog.executors.partition import (
+    ACKS_ALL,
+    Appended,
+    Partition,
+    RequiredOffset,
+    TransactionEnd,
+)
 from sparklog.executors.replica_manager import ReplicaManager
-from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import Compression
+from sparklog.wire.records.control import ControlType
 
 #: Seconds before a load is repeated, or follows a failed append: the first and the longest time.
 RETRY_S: Final = (0.1, 5.0)
@@ -107,9 +125,7 @@ class Shard:
 
         Raises KafkaError: the shard is not active.
         """
-        machine = self._machine
-        if machine is None:
-            raise KafkaError(self._refusal.code, self._refusal.message)
+        machine = self.require_active()
         if not has_enough_replicas(self.partition) and machine.may_write(request):
             raise self._error(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -122,9 +138,30 @@ class Shard:
             logger.exception("%s: a request was not decided", self._name)
             self._requests.pop(request.request_id, None)
             raise self._error(ErrorCode.UNKNOWN_SERVER_ERROR, "failed") from None
-        self._carry_out(decision, now)
+        if request.producer is None or not decision.records:
+            self._carry_out(decision, now)
+        else:
+            self._carry_out_in_transaction(decision, request.producer, now)
         if request.request_id in self._requests:
             future.add_done_callback(partial(self._withdraw, request.request_id))
+
+    def end_transaction(self, end: TransactionEnd) -> Appended:
+        """See ``CoordinatorRuntime.end_transaction``."""
+        self.require_active()
+        self.append_now()
+        machine = self.require_active()
+        appended = self._tools.replica_manager.end_transaction(self.partition, end)
+        committed = end.marker.control_type is ControlType.COMMIT
+        self._replay(lambda: machine.replay_transaction_end(end.producer_id, committed=committed))
+        self._written = appended.required_offset or self._written
+        self._arm_timer()
+        return appended
+
+    def require_active(self) -> CoordinatorStateMachine:
+        """The state machine.  Raises KafkaError: the shard is not active."""
+        if self._machine is None:
+            raise KafkaError(self._refusal.code, self._refusal.message)
+        return self._machine
 
     def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
         """These topics were deleted; a shard that loads finds that out afterwards."""
@@ -269,20 +306,54 @@ class Shard:
                 self._refuse_all(decision.completions, too_large)
                 self._arm_timer()
                 return
-            try:
-                for record in records:
-                    machine.replay(record)
-            except Exception:
-                logger.exception("%s: a record was not replayed", self._name)
-                failed = self._error(ErrorCode.UNKNOWN_SERVER_ERROR, "failed")
-                self._refuse_all(decision.completions, failed)
-                self._load_again(self._error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "failed"))
+            if not self._replay(lambda: _replay_all(machine, records), decision.completions):
                 return
             self._batches.add(records, now.wall_ms, bytes_max)
             self._plan_append()
         for completion in decision.completions:
             self._complete(completion)
         self._arm_timer()
+
+    def _carry_out_in_transaction(
+        self, decision: Decision, producer: TransactionalProducer, now: Now
+    ) -> None:
+        self.append_now()
+        machine, records = self._machine, decision.records
+        if machine is None:
+            return  # every request was refused, because that append failed
+        replica_manager = self._tools.replica_manager
+        batch = encode_in_transaction(records, producer, now.wall_ms, self._tools.compression)
+        try:
+            appended = replica_manager.append_as_coordinator(self.partition, batch)
+        except KafkaError as error:
+            replica_manager.report_error(self.partition.topic_partition, error)
+            self._refuse_all(decision.completions, operation_error(error))
+            return
+        self._written = appended.required_offset or self._written
+        completions = decision.completions
+        if appended.refusal is not None:
+            refusal = operation_error(appended.refusal)
+            completions = tuple(replace(each, response=refusal) for each in completions)
+        elif not self._replay(
+            lambda: _replay_in_transaction(machine, records, producer), completions
+        ):
+            return
+        else:
+            self._tools.metrics.records_written += len(records)
+        for completion in completions:
+            self._complete(completion)
+        self._arm_timer()
+
+    def _replay(self, replay: Callable[[], None], completions: Iterable[Completion] = ()) -> bool:
+        """Replay records; after a failure refuse the completions, load again and return False."""
+        try:
+            replay()
+        except Exception:
+            logger.exception("%s: a record was not replayed", self._name)
+            self._refuse_all(completions, self._error(ErrorCode.UNKNOWN_SERVER_ERROR, "failed"))
+            self._load_again(self._error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "failed"))
+            return False
+        return True
 
     def _refuse_all(self, completions: Iterable[Completion], error: KafkaError) -> None:
         """Refuse the requests that a decision would have completed."""
@@ -404,14 +475,18 @@ def _begin(machine: CoordinatorStateMachine, now: Now) -> Collection[StoredTopic
     return machine.stored_topics()
 
 
-def missing_topics(image: ClusterImage, stored: Iterable[StoredTopic]) -> list[DeletedTopic]:
-    """The stored topics that the image has not, or has under another id."""
-    missing: list[DeletedTopic] = []
-    for name, topic_id in stored:
-        topic = image.topic(name)
-        if topic is None or topic_id not in (None, topic.topic_id):
-            missing.append(DeletedTopic(name, topic_id))
-    return missing
+def _replay_all(machine: CoordinatorStateMachine, records: Iterable[CoordinatorRecord]) -> None:
+    for record in records:
+        machine.replay(record)
+
+
+def _replay_in_transaction(
+    machine: CoordinatorStateMachine,
+    records: Iterable[CoordinatorRecord],
+    producer: TransactionalProducer,
+) -> None:
+    for record in records:
+        machine.replay_in_transaction(record, producer.producer_id)
 
 
 def has_enough_replicas(partition: Partition) -> bool:

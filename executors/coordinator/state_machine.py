@@ -39,11 +39,20 @@ class CoordinatorRecord:
     value: bytes | None
 
 
+class TransactionalProducer(NamedTuple):
+    """A producer that has a transaction open."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorRequest:
     """A request for one state machine, with the parts of its context that decisions use.
 
-    ``request_id`` is unique in the runtime; the ``Completion`` names it.
+    ``request_id`` is unique in the runtime; the ``Completion`` names it.  With a ``producer``, the
+    records of the decision belong to its transaction: they are appended at once in a batch of the
+    producer, and after that replayed with ``replay_in_transaction``.
     """
 
     request_id: int
@@ -51,6 +60,7 @@ class CoordinatorRequest:
     version: int
     client_id: str
     client_host: str
+    producer: TransactionalProducer | None = None
 
 
 #: A response, or the slices that make a large one.  The slices show the state of the decision:

@@ -1,7 +1,8 @@
-"""OffsetCommit: which commits are accepted, and the records of them.
+"""OffsetCommit and TxnOffsetCommit: which commits are accepted, and the records of them.
 
-Owns: the decisions on OffsetCommit 2 to 10.  Must not know topics: in version 10 the handlers set
-both the name and the id of a topic, and the response has both.  Kafka: ``OffsetMetadataManager``.
+Owns: the decisions on OffsetCommit 2 to 10, and on TxnOffsetCommit, to which the handler gives the
+form of an OffsetCommit of a transactional producer.  Must not know topics: the handlers set both
+the name and the id of a topic, and the response has both.  Kafka: ``OffsetMetadataManager``.
 """
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -48,7 +49,10 @@ class OffsetCommits:
     ) -> None:
         """Write the offsets, except those whose metadata is too long."""
         try:
-            self._check_member(body, request.version, draft.now.monotonic_ms)
+            if request.producer is None:
+                self._check_member(body, request.version, draft.now.monotonic_ms)
+            else:
+                self._check_member_in_transaction(body)
         except KafkaError as error:
             draft.respond(request.request_id, commit_refusal(body, error.code))
             return
@@ -75,6 +79,26 @@ class OffsetCommits:
         if is_simple and not body.member_id and body.group_instance_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self._check_generation(group, body, now_ms)
+
+    def _check_member_in_transaction(self, body: OffsetCommitRequest) -> None:
+        """A transactional producer commits for a member, in any state of its group.
+
+        Before version 3 a producer cannot name a member.  Such a commit, and one for a consumer
+        without a group's members, has generation -1 and is accepted.  The commit proves nothing
+        about the life of its member.
+        """
+        group = self._groups.find(body.group_id)
+        is_simple = body.generation_id_or_member_epoch < 0
+        if group is None:
+            if not is_simple:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            return
+        names_member = body.member_id or body.group_instance_id is not None
+        if is_simple and (group.state is GroupState.EMPTY or not names_member):
+            return
+        group.require_member(body.member_id, body.group_instance_id)
+        if body.generation_id_or_member_epoch != group.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
     def _check_generation(
         self, group: ClassicGroup, body: OffsetCommitRequest, now_ms: int

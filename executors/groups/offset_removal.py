@@ -120,10 +120,10 @@ class OffsetRemoval:
         is_subscribed = group.is_subscribed_to(topic.name)
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
         if not is_subscribed:
-            committed = self._groups.offsets.of_group(group.group_id).get(topic.name, {})
+            offsets = self._groups.offsets
             for index in {each.partition_index: None for each in topic.partitions}:
-                if index in committed:
-                    key = OffsetCommitKey(group=group.group_id, topic=topic.name, partition=index)
+                key = OffsetCommitKey(group=group.group_id, topic=topic.name, partition=index)
+                if offsets.get(key) is not None or offsets.pending.is_unstable(key):
                     draft.write(offset_record(key, None))
         return OffsetDeleteResponseTopic(
             name=topic.name,

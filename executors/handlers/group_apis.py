@@ -14,6 +14,7 @@ from sparklog.executors.handlers import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from sparklog.executors.handlers.group_requests import GroupRequests
 from sparklog.service.handler import ApiHandler
@@ -32,5 +33,9 @@ _APIS = (
 )
 
 
-def handlers(groups: GroupRequests) -> list[ApiHandler]:
-    return [api.handler(groups) for api in _APIS]
+def handlers(
+    groups: GroupRequests, verify: txn_offset_commit.VerifyTransaction | None = None
+) -> list[ApiHandler]:
+    """Commits in transactions are served only where ``verify`` can confirm the transactions."""
+    apis = [api.handler(groups) for api in _APIS]
+    return apis if verify is None else [*apis, txn_offset_commit.handler(groups, verify)]

@@ -9,21 +9,23 @@ wait are withdrawn.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.coordinator import (
     CoordinatorResponse,
     CoordinatorRuntime,
     ResponseFuture,
+    TransactionalProducer,
 )
+from sparklog.executors.partition import ProducerEntry
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.coordinators import coordinator_partition
+from sparklog.service.gone_clients import cancel_with_client
 from sparklog.service.handler import RequestContext
-from sparklog.transport import ServerConnection
+from sparklog.types import TopicPartition
 from sparklog.wire.protocol.schema import Request
 
-_STATE_KEY: Final = "group requests"
 #: The response of a shard, or the error in place of it.
 ShardResult: TypeAlias = CoordinatorResponse | KafkaError
 
@@ -57,14 +59,29 @@ class GroupRequests:
             )
         return number
 
+    def topic_partition(self, number: int) -> TopicPartition:
+        """A partition of the internal topic."""
+        return TopicPartition(self._runtime.topic, number)
+
+    def producer_entry(self, partition: int, producer_id: int) -> ProducerEntry | None:
+        """See ``CoordinatorRuntime.producer_entry``.  Raises KafkaError."""
+        return self._runtime.producer_entry(partition, producer_id)
+
     def submit(self, context: RequestContext, group_id: str, body: Request) -> ResponseFuture:
         """Let the shard of a group decide on a request.  Raises KafkaError."""
         return self.submit_to(context, self.partition_of(group_id), body)
 
-    def submit_to(self, context: RequestContext, partition: int, body: Request) -> ResponseFuture:
+    def submit_to(
+        self,
+        context: RequestContext,
+        partition: int,
+        body: Request,
+        producer: TransactionalProducer | None = None,
+    ) -> ResponseFuture:
         """Let the shard of a partition decide on a request.  Raises KafkaError.
 
-        The client's host has Java's form of an address, which Kafka's tools show.
+        With a ``producer``, the request belongs to its transaction.  The client's host has Java's
+        form of an address, which Kafka's tools show.
         """
         future = self._runtime.submit(
             partition,
@@ -72,19 +89,30 @@ class GroupRequests:
             version=context.version,
             client_id=context.client_id,
             client_host=f"/{context.connection.address}",
+            producer=producer,
         )
-        if not future.done():
-            _withdraw_with(context.connection, future)
+        cancel_with_client(context.connection, future)
         return future
 
-    def try_submit(self, context: RequestContext, partition: int, body: Request) -> ResponseFuture:
+    def try_submit(
+        self,
+        context: RequestContext,
+        partition: int,
+        body: Request,
+        producer: TransactionalProducer | None = None,
+    ) -> ResponseFuture:
         """As ``submit_to``; the future has an error that ``submit_to`` would raise."""
         try:
-            return self.submit_to(context, partition, body)
+            return self.submit_to(context, partition, body, producer)
         except KafkaError as error:
-            future: ResponseFuture = asyncio.get_running_loop().create_future()
-            future.set_exception(error)
-            return future
+            return failed(error)
+
+
+def failed(error: KafkaError) -> ResponseFuture:
+    """The future of a request that is refused."""
+    future: ResponseFuture = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
 
 
 def require_group_id(group_id: str) -> None:
@@ -101,19 +129,3 @@ async def results_of(futures: Iterable[ResponseFuture]) -> list[ShardResult]:
             raise result
         results.append(result)
     return results
-
-
-def _withdraw_with(connection: ServerConnection, future: ResponseFuture) -> None:
-    """Cancel a future when the client of a connection has gone."""
-    waiting: dict[ResponseFuture, None] | None = connection.state.get(_STATE_KEY)
-    if waiting is None:
-        waiting = connection.state[_STATE_KEY] = {}
-        for call in (connection.call_on_close, connection.call_on_eof):
-            call(lambda: _cancel_all(waiting))
-    waiting[future] = None
-    future.add_done_callback(lambda done: waiting.pop(done, None))
-
-
-def _cancel_all(waiting: "dict[ResponseFuture, None]") -> None:
-    for future in list(waiting):
-        future.cancel()

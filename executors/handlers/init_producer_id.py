@@ -3,12 +3,13 @@
 Ids come from blocks that the controller allocates.  While the controller is away and the block is
 used up, the response is COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 
-Deviation: transactional ids are refused until there is a transaction coordinator.
+A request with a transactional id is for node 0 (NOT_COORDINATOR).
 """
 
 from sparklog.executors.controller_link import ProducerIds
+from sparklog.executors.handlers.not_transaction_coordinator import NOT_COORDINATOR
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
-from sparklog.service.transactions import (
+from sparklog.service.init_producer_id import (
     INIT_PRODUCER_ID_MAX_VERSION,
     check_init_producer_id,
     init_producer_id_refused,
@@ -25,6 +26,8 @@ def handler(producer_ids: ProducerIds) -> ApiHandler:
 
     def handle(_context: RequestContext, request: InitProducerIdRequest) -> Handled:
         check_init_producer_id(request)
+        if request.transactional_id is not None:
+            raise NOT_COORDINATOR
         producer_id = producer_ids.take()
         return answer() if producer_id is None else _response(producer_id)
 

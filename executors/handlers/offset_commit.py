@@ -40,7 +40,7 @@ _NONE: Final = int(ErrorCode.NONE)
 
 
 @dataclass(frozen=True, slots=True)
-class _CheckedTopic:
+class CheckedTopic:
     """A topic of a request by name and id, and the error code of each of its partitions so far."""
 
     asked: OffsetCommitRequestTopic
@@ -68,10 +68,10 @@ def handler(groups: GroupRequests) -> ApiHandler:
     def handle_in_slices(
         context: RequestContext, request: OffsetCommitRequest
     ) -> Slices[Awaitable[Slices[OffsetCommitResponse]] | OffsetCommitResponse]:
-        checked = yield from _check_topics(groups.image, context.version, request.topics)
+        checked = yield from check_topics(groups.image, context.version, request.topics)
         topics = tuple([found for topic in checked if (found := topic.accepted()) is not None])
         if not topics:
-            return (yield from _respond(checked, {}, _NONE))
+            return (yield from respond(checked, {}, _NONE))
         number = groups.partition_of(request.group_id)
         parts: list[tuple[OffsetCommitRequestTopic, ...]] = []
         futures: list[ResponseFuture] = []
@@ -118,9 +118,10 @@ def _few_existing(
     return replace(request, topics=tuple(known))
 
 
-def _check_topics(
+def check_topics(
     image: ClusterImage, version: int, topics: Sequence[OffsetCommitRequestTopic]
-) -> Slices[tuple[_CheckedTopic, ...]]:
+) -> Slices[tuple[CheckedTopic, ...]]:
+    """Find the topics of a request of this version, and refuse partitions that do not exist."""
     by_id = version >= _TOPIC_IDS_FROM
     unknown = _unknown_code(version)
 
@@ -134,11 +135,11 @@ def _check_topics(
         known = part.partition_index in found.partitions
         return _NONE if known else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def make(topic: OffsetCommitRequestTopic, codes: tuple[int, ...]) -> _CheckedTopic:
+    def make(topic: OffsetCommitRequestTopic, codes: tuple[int, ...]) -> CheckedTopic:
         found = find(topic)
         if found is None:
-            return _CheckedTopic(topic, topic.name, topic.topic_id, codes)
-        return _CheckedTopic(topic, found.name, found.topic_id, codes)
+            return CheckedTopic(topic, topic.name, topic.topic_id, codes)
+        return CheckedTopic(topic, found.name, found.topic_id, codes)
 
     return (
         yield from in_groups(topics, lambda topic: topic.partitions, check, make, _PARTITION_UNITS)
@@ -154,9 +155,16 @@ def _unknown_code(version: int) -> int:
 async def _answer(
     parts: Sequence[tuple[OffsetCommitRequestTopic, ...]],
     futures: Sequence[ResponseFuture],
-    checked: Sequence[_CheckedTopic],
+    checked: Sequence[CheckedTopic],
     missing: int,
 ) -> Slices[OffsetCommitResponse]:
+    return respond(checked, await committed_codes(parts, futures), missing)
+
+
+async def committed_codes(
+    parts: Sequence[tuple[OffsetCommitRequestTopic, ...]], futures: Sequence[ResponseFuture]
+) -> dict[tuple[str, int], int]:
+    """The error codes by topic and partition, once every part has its response."""
     committed: dict[tuple[str, int], int] = {}
     for part, result in zip(parts, await results_of(futures), strict=True):
         if isinstance(result, KafkaError):
@@ -169,11 +177,11 @@ async def _answer(
                 for t in result.topics
                 for p in t.partitions
             }
-    return _respond(checked, committed, missing)
+    return committed
 
 
-def _respond(
-    checked: Sequence[_CheckedTopic],
+def respond(
+    checked: Sequence[CheckedTopic],
     committed: dict[tuple[str, int], int],
     missing: int,
 ) -> Slices[OffsetCommitResponse]:
@@ -184,7 +192,7 @@ def _respond(
     """
 
     def responded(
-        topic: _CheckedTopic, part: tuple[OffsetCommitRequestPartition, int]
+        topic: CheckedTopic, part: tuple[OffsetCommitRequestPartition, int]
     ) -> OffsetCommitResponsePartition:
         asked, code = part
         number = asked.partition_index

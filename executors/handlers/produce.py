@@ -70,7 +70,7 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
             return _append_many(replica_manager, context, _owned(request), refusal)
         validated: list[_Validated] = []
         outcomes = [
-            [_append(replica_manager, context.version, request, topic, part, refusal, validated)
+            [_append(replica_manager, context, request, topic, part, refusal, validated)
              for part in topic.partition_data]
             for topic in topics
         ]  # fmt: skip
@@ -127,7 +127,7 @@ def _append_many(
             spent += 2
             if key not in twice:
                 of_topic.append(
-                    _append(replica_manager, version, request, topic, part, refusal, validated)
+                    _append(replica_manager, context, request, topic, part, refusal, validated)
                 )
                 parts.append(PartitionProduceData(index=part.index))
                 spent += _APPEND_UNITS + (len(part.records or b"") >> _BYTES_PER_UNIT_SHIFT)
@@ -135,7 +135,7 @@ def _append_many(
                 answered.add(key)
                 of_topic.append(
                     _append(
-                        replica_manager, version, request, topic, part, refused_twice, validated
+                        replica_manager, context, request, topic, part, refused_twice, validated
                     )
                 )
                 parts.append(PartitionProduceData(index=part.index))
@@ -215,20 +215,21 @@ def _refusal(request: ProduceRequest) -> KafkaError | None:
 
 def _append(
     replica_manager: ReplicaManager,
-    version: int,
+    context: RequestContext,
     request: ProduceRequest,
     topic: TopicProduceData,
     part: PartitionProduceData,
     refusal: KafkaError | None,
     validated: "list[_Validated]",
 ) -> Outcome:
-    name = topic.name
+    name, version = topic.name, context.version
     try:
         if refusal is not None:
             raise refusal
         if version >= TOPIC_IDS_FROM:
             name = replica_manager.topic_name(topic.topic_id)
-        check_not_internal(name, "write to it")
+        if not context.member:
+            check_not_internal(name, "write to it")
         partition = replica_manager.find(name, part.index)
         _check_compression(version, part)
         if replica_manager.validations.wants(partition):

@@ -26,7 +26,7 @@ def keep_damaged(segment: Segment, handle: FileHandle, end_offset: int, damage: 
     segment.load_sealed(handle.size(), end_offset, 0, 0)
     files = segment.files_at_rest()
     scrub = SegmentScrub(files, epochs=(), end_offset=end_offset)
-    while scrub.go_on():
+    while scrub.check_more():
         pass
     found = scrub.found
     if not found or (found[-1].end == segment.size and not _has_its_size(files)):

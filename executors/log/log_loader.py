@@ -174,7 +174,7 @@ class LogLoader:
             recovery.recover(first_untrusted)
         if not epochs_known:
             recovery.learn_epochs()
-        self._settle(recovery.promised_end)
+        self._align_with_end(recovery.promised_end)
         trusted.load_txn_indexes(self.segments)
         self.report = recovery.report
 
@@ -260,7 +260,7 @@ class LogLoader:
         ends = [segment.base_offset for segment in self.segments[1:]]
         return bisect_left(ends, self.recovery_point)
 
-    def _settle(self, promised_end: int) -> None:
+    def _align_with_end(self, promised_end: int) -> None:
         """Make log start, epochs, snapshots and producer state agree with the known log end."""
         active = self.segments[-1]
         end = active.next_offset

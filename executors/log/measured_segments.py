@@ -70,7 +70,7 @@ class MeasuredSegments:
     def measure_pending(self) -> None:
         """Measure all pending segments now.  Blocks."""
         while (measuring := self.next_pending()) is not None:
-            while measuring.go_on():
+            while measuring.measure_more():
                 pass
             run_through(self.take(measuring))
 
@@ -124,7 +124,7 @@ class MeasuredSegments:
 
     def _measure(self, segment: Segment) -> Steps[Measured]:
         measuring = Measuring(segment.files_at_rest())
-        while (yield measuring.go_on):
+        while (yield measuring.measure_more):
             pass
         return (yield from self.take(measuring))
 

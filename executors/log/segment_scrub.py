@@ -1,7 +1,7 @@
 """The check of a sealed segment for damage.
 
 Owns: the check of every batch, in steps, and where the sound part continues after damage.  Must not
-know the other segments, who asks for a check, or how often.
+know the other segments, or why and how often a segment is checked.
 
 The segment's offset index tells where the sound part continues, because an entry names the last
 offset of its batch; otherwise the end of the segment tells.  From there the range is made
@@ -44,10 +44,10 @@ class _Place:
 
 
 class SegmentScrub:
-    """A check of the bytes [``position``, ``end``); ``go_on`` until it says 0.
+    """A check of the bytes [``position``, ``end``): call ``check_more`` until it returns 0.
 
-    ``go_on`` blocks, touches nothing but files, and may run in any thread.  What it finds is in
-    ``found``, in the order of the file.
+    ``check_more`` blocks, uses nothing but files, and may run in any thread.  ``found`` are the
+    damaged ranges so far, in the order of the file.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SegmentScrub:
         self._end = files.log_size
         self._around = around
 
-    def go_on(self) -> int:
+    def check_more(self) -> int:
         """Check some more batches; return their bytes, 0 at the end.  Raises StorageError."""
         handle = self._files.half.open(self._files.log_path)
         try:
@@ -101,7 +101,7 @@ class SegmentScrub:
         if below < len(entries):
             self._end = min(entries[below].position + NEAR_BYTES, self._files.log_size)
         for entry in reversed(entries[max(0, below - _ENTRIES_TRIED) : below]):
-            header, damage = self._look(window, entry.position, self._files.base_offset)
+            header, damage = self._read_batch(window, entry.position, self._files.base_offset)
             if header is not None and damage is None and header.last_offset == entry.offset:
                 self.began = self.position = entry.position
                 self.next_offset = header.base_offset
@@ -115,7 +115,7 @@ class SegmentScrub:
             and batches < STEP_BATCHES
         ):
             batches += 1
-            header, damage = self._look(window, self.position, self.next_offset)
+            header, damage = self._read_batch(window, self.position, self.next_offset)
             if damage is not None or header is None:
                 self._note(self._range_at(window, damage or "a batch header is cut off"))
                 continue
@@ -131,7 +131,7 @@ class SegmentScrub:
         self.found.append(damaged)
         self.position, self.next_offset = damaged.end, damaged.end_offset
 
-    def _look(
+    def _read_batch(
         self, window: ScanWindow, position: int, next_offset: int
     ) -> tuple[BatchHeader | None, str | None]:
         """The batch at a position, and its damage apart from its leader epoch."""
@@ -201,7 +201,7 @@ class SegmentScrub:
             return anchor
         first: _Place | None = None
         while position < anchor.position:
-            header, damage = self._look(window, position, next_offset)
+            header, damage = self._read_batch(window, position, next_offset)
             if header is None or damage is not None:
                 return None
             if first is None:
@@ -229,7 +229,7 @@ class SegmentScrub:
     ) -> _Place | None:
         if entry.position >= self._files.log_size or entry.offset <= next_offset:
             return None
-        header, damage = self._look(window, entry.position, next_offset)
+        header, damage = self._read_batch(window, entry.position, next_offset)
         if header is None or damage is not None or header.last_offset != entry.offset:
             return None
         if header.base_offset <= next_offset:

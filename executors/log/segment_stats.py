@@ -142,10 +142,10 @@ class Measured:
 
 
 class Measuring:
-    """A running measurement: call ``go_on`` until it returns False, then ``finish``.
+    """A running measurement: call ``measure_more`` until it returns False, then ``finish``.
 
-    ``go_on`` blocks, and may run in any thread.  It raises StorageError, and CorruptLogError where
-    the log is damaged.
+    ``measure_more`` blocks, and may run in any thread.  It raises StorageError, and CorruptLogError
+    where the log is damaged.
     """
 
     def __init__(self, files: SegmentFiles) -> None:
@@ -157,7 +157,7 @@ class Measuring:
         self._times: list[list[tuple[int, int]]] = [[]]
         self._last: tuple[BatchHeader, int] | None = None
 
-    def go_on(self) -> bool:
+    def measure_more(self) -> bool:
         """Measure some more batches; return whether any are left."""
         files = self.files
         handle = files.half.open(files.log_path)

@@ -64,7 +64,7 @@ class TimeSearch:
 
     def _search(self, search: Search) -> Steps[OffsetTimestamp | None]:
         try:
-            found = yield from search_until_settled(search, self._ends)
+            found = yield from search_until_unchanged(search, self._ends)
         except CorruptLogError as error:
             self._on_damage(error)
             raise
@@ -73,7 +73,7 @@ class TimeSearch:
         return replace(found, leader_epoch=self._epochs.epoch_at(found.offset))
 
 
-def search_until_settled(
+def search_until_unchanged(
     search: Search, ends: Callable[[], tuple[int, int]]
 ) -> Steps[OffsetTimestamp | None]:
     """``search`` again while ``ends`` changes: the log start and the number of truncations."""

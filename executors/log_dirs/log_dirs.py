@@ -56,7 +56,7 @@ class LogDirs:
         self._taken = tuple(working)
         for log_dir in working:
             for name in log_dir.partition_names:
-                self._settle(name, log_dir)
+                self._note_home(name, log_dir)
 
     def __iter__(self) -> Iterator[BrokerDir]:
         return iter(tuple(self.working))
@@ -153,7 +153,7 @@ class LogDirs:
         logger.critical("%s does not work any more: %s", log_dir.location, error)
         return [tp for tp, home in self._homes.items() if home is log_dir]
 
-    def _settle(self, name: str, log_dir: BrokerDir) -> None:
+    def _note_home(self, name: str, log_dir: BrokerDir) -> None:
         tp = parse_partition_dir(name)
         if tp is None:
             return

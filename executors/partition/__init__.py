@@ -18,7 +18,8 @@ from sparklog.executors.partition.effects import (
     WriteStatistics,
 )
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.partition.producer_state import ProducerStateManager
+from sparklog.executors.partition.producer_entry import ProducerEntry
+from sparklog.executors.partition.producer_state import ProducerStateManager, TransactionEnd
 from sparklog.executors.partition.replicated_batches import sound_until
 from sparklog.executors.partition.results import (
     ACKS_ALL,
@@ -48,11 +49,13 @@ __all__ = [
     "IsrProposal",
     "Partition",
     "PartitionRead",
+    "ProducerEntry",
     "ProducerStateManager",
     "RequiredOffset",
     "ResumeFetching",
     "SentBatch",
     "SubmitAlterPartition",
+    "TransactionEnd",
     "Truncated",
     "WriteStatistics",
     "read_client_batch",

@@ -15,6 +15,7 @@ from sparklog.executors.partition.batch_validation import (
     check_timestamps,
     make_marker,
     read_client_batch,
+    read_coordinator_batch,
     stamp_batch,
 )
 from sparklog.executors.partition.effects import (
@@ -167,13 +168,25 @@ class AppendDraft:
             self.refuse(refusal)
             return
         assert records is not None
+        self._judge(records, header, acks, AppendOrigin.CLIENT)
+
+    def take_from_coordinator(self, records: Buffer) -> None:
+        """Validate and stamp a batch that a coordinator of this broker has written itself."""
+        try:
+            header = read_coordinator_batch(records, self._config)
+        except KafkaError as refusal:
+            self.refuse(refusal)
+            return
+        self._judge(records, header, ACKS_ALL, AppendOrigin.COORDINATOR)
+
+    def _judge(self, records: Buffer, header: BatchHeader, acks: int, origin: AppendOrigin) -> None:
         append_time, end_offset = self.append_time, self.end_offset
         try:
             judged = self._producers.prepare(
                 header,
                 base_offset=end_offset,
                 timestamp=header.max_timestamp if append_time == NO_TIMESTAMP else append_time,
-                origin=AppendOrigin.CLIENT,
+                origin=origin,
                 now_ms=self._now_ms,
                 ahead=self._ahead,
             )

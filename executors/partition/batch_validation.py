@@ -59,6 +59,17 @@ def read_client_batch(
     return header
 
 
+def read_coordinator_batch(records: Buffer, config: TopicConfig) -> BatchHeader:
+    """The header of a batch that a coordinator of this broker has written itself.
+
+    Raises MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
+    """
+    size = len(records)
+    if size > config.max_message_bytes or size > config.segment_bytes:
+        raise _too_large(size, config)
+    return read_header(records)
+
+
 def check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
     """Check CreateTime against the broker's clock.  Raises INVALID_TIMESTAMP."""
     if config.timestamp_type is TimestampType.LOG_APPEND_TIME:

@@ -28,6 +28,7 @@ from sparklog.executors.partition.results import (
     SentBatch,
 )
 from sparklog.metadata import PartitionImage
+from sparklog.wire.records.batch import Buffer
 
 
 class LeaderRole:
@@ -84,17 +85,17 @@ class LeaderRole:
                 draft.take(records, acks)
         return outcomes + self._write(draft, now_ms)
 
+    def append_as_coordinator(self, records: Buffer, *, now_ms: int) -> Appended:
+        """See ``Partition.append_as_coordinator``."""
+        draft = self._draft_for_coordinator(now_ms)
+        draft.take_from_coordinator(records)
+        return self._write_alone(draft, now_ms)
+
     def end_transaction(self, end: TransactionEnd, *, now_ms: int) -> Appended:
         """See ``Partition.end_transaction``."""
-        self._replica.require_leader()
-        if self._isr.under_min_isr:
-            raise self._not_enough_replicas()
-        draft = self._draft(now_ms, in_transaction=True)
+        draft = self._draft_for_coordinator(now_ms)
         draft.take_end(end)
-        (outcome,) = self._write(draft, now_ms)
-        if isinstance(outcome, KafkaError):
-            raise outcome
-        return outcome
+        return self._write_alone(draft, now_ms)
 
     def has_reached(self, required: RequiredOffset) -> bool:
         """See ``Partition.has_reached``."""
@@ -224,6 +225,19 @@ class LeaderRole:
             now_ms=now_ms,
             in_transaction=in_transaction,
         )
+
+    def _draft_for_coordinator(self, now_ms: int) -> AppendDraft:
+        """A draft for one batch with acks=all.  Raises KafkaError if none is taken now."""
+        self._replica.require_leader()
+        if self._isr.under_min_isr:
+            raise self._not_enough_replicas()
+        return self._draft(now_ms, in_transaction=True)
+
+    def _write_alone(self, draft: AppendDraft, now_ms: int) -> Appended:
+        (outcome,) = self._write(draft, now_ms)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
 
     def _write(self, draft: AppendDraft, now_ms: int) -> list[Appended | KafkaError]:
         replica = self._replica

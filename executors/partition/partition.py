@@ -159,6 +159,19 @@ class Partition(Replica):
         """
         return self._leader.append_all(sent, now_ms=now_ms, in_transaction=in_transaction)
 
+    def append_as_coordinator(self, records: Buffer, *, now_ms: int) -> Appended:
+        """Append a batch of a transaction that a coordinator of this broker has written.
+
+        The batch has the producer id and epoch of the transaction and no sequence, so it is no
+        repetition of another one.  The response waits as for acks=all; it may be a refusal, because
+        of records that are not replicated yet.
+
+        Raises KafkaError, and then nothing has changed: NOT_ENOUGH_REPLICAS,
+        INVALID_PRODUCER_EPOCH, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR,
+        NOT_LEADER_OR_FOLLOWER.
+        """
+        return self._leader.append_as_coordinator(records, now_ms=now_ms)
+
     def end_transaction(self, end: TransactionEnd, *, now_ms: int) -> Appended:
         """Append the marker of a transaction coordinator; the response waits as for acks=all.
 

@@ -59,6 +59,11 @@ class ProducerEntry(NamedTuple):
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def is_in_transaction(self, producer_epoch: int) -> bool:
+        """Whether a transaction of this epoch is open."""
+        is_open = self.current_txn_first_offset != NO_OFFSET
+        return is_open and self.producer_epoch == producer_epoch
+
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """The remembered batch with exactly this epoch and sequence range."""
         if header.producer_epoch != self.producer_epoch:

@@ -31,7 +31,12 @@ from sparklog.executors.partition.producer_entry import (
     from_snapshot_entries,
     to_snapshot_entries,
 )
-from sparklog.types import NO_OFFSET, NO_PRODUCER_EPOCH, TopicPartition
+from sparklog.types import (
+    COORDINATOR_PRODUCER_ID_BASE,
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    TopicPartition,
+)
 from sparklog.wire.records.batch import TRANSACTIONAL_BIT, BatchHeader, add_sequence
 from sparklog.wire.records.control import ControlType, EndTxnMarker
 
@@ -202,12 +207,14 @@ class ProducerStateManager:
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that were idle for ``expiration_ms``; return how many.
 
-        A producer with an open transaction stays.
+        A producer with an open transaction stays, and so does a coordinator, whose epoch fences its
+        predecessors for good.
         """
         gone = [
             entry.producer_id
             for entry in self._entries.values()
             if entry.current_txn_first_offset == NO_OFFSET
+            and entry.producer_id < COORDINATOR_PRODUCER_ID_BASE
             and now_ms - entry.last_seen_ms >= expiration_ms
         ]
         for producer_id in gone:

@@ -93,7 +93,7 @@ class LogWorkers:
         while True:
             began = loop.time()
             try:
-                more = await run_blocking(measuring.go_on)
+                more = await run_blocking(measuring.measure_more)
             except SparklogError:
                 if log.statistics.is_current(measuring):
                     raise

@@ -19,6 +19,7 @@ class BrokerMetrics:
         self.batches_in: Counter[str] = Counter()
         self.duplicates = 0
         self.refused_appends = 0
+        self.markers_written = 0
         self.partitions_opened = 0
         self.partitions_closed = 0
         self.segments_recovered = 0

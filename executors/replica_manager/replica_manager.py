@@ -13,7 +13,13 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import FileCache
 from sparklog.executors.log_dirs import BrokerDir, LogDirs
-from sparklog.executors.partition import Appended, Effect, Partition, SentBatch
+from sparklog.executors.partition import (
+    Appended,
+    Effect,
+    Partition,
+    SentBatch,
+    TransactionEnd,
+)
 from sparklog.executors.replica_manager.bounded_gather import bounded_gather
 from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
 from sparklog.executors.replica_manager.dynamic_config import DynamicConfig
@@ -39,6 +45,7 @@ from sparklog.executors.replica_manager.truncations import Truncations
 from sparklog.metadata import ClusterImage
 from sparklog.types import MAX_INT32, TopicPartition
 from sparklog.wire.protocol.private import OfflineReplica
+from sparklog.wire.records.batch import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -231,6 +238,30 @@ class ReplicaManager:
         Each batch gets its own outcome; a KafkaError says that nothing was changed for the batch.
         """
         results = partition.append_all_as_leader(batches, now_ms=now_ms)
+        self._appended(partition, results)
+        return results
+
+    def append_as_coordinator(self, partition: Partition, records: Buffer) -> Appended:
+        """Append a batch of a transaction that a coordinator of this broker has written.
+
+        Raises KafkaError, and then nothing has changed.
+        """
+        appended = partition.append_as_coordinator(records, now_ms=self.now_ms())
+        self._appended(partition, (appended,))
+        return appended
+
+    def end_transaction(self, partition: Partition, end: TransactionEnd) -> Appended:
+        """Append the marker that ends a transaction.
+
+        Raises KafkaError, and then nothing has changed.
+        """
+        appended = partition.end_transaction(end, now_ms=self.now_ms())
+        self.counters.markers_written += 1
+        self._appended(partition, (appended,))
+        return appended
+
+    def _appended(self, partition: Partition, results: Iterable[Appended | KafkaError]) -> None:
+        """Count the batches, and carry out the effects."""
         count = size = 0
         for result in results:
             if isinstance(result, Appended):
@@ -241,7 +272,6 @@ class ReplicaManager:
                     self.carry_out(result.effects)
         if count:
             self.counters.count_appends(partition.topic_partition.topic, count, size)
-        return results
 
     # failures
 

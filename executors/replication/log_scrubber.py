@@ -85,12 +85,12 @@ class LogScrubber:
         started_s = _now_s()
         while True:
             try:
-                await self._go_on(started_s)
+                await self._do_due_work(started_s)
             except Exception:
                 logger.exception("a check for damage failed; the next one follows")
                 await asyncio.sleep(FAILED_REST_S)
 
-    async def _go_on(self, started_s: float) -> None:
+    async def _do_due_work(self, started_s: float) -> None:
         """Do the due work of each kind, with at most one segment of each."""
         await self._check_suspected()
         if self._unrepaired and _now_s() >= self._retry_at_s:
@@ -220,7 +220,7 @@ class LogScrubber:
         while is_current():
             began_s = _now_s()
             try:
-                walked = await run_blocking(scrub.go_on)
+                walked = await run_blocking(scrub.check_more)
             except StorageError as error:
                 if is_current():
                     failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -229,16 +229,16 @@ class LogScrubber:
             if not is_current():
                 return False
             self._replica_manager.counters.scrub_bytes += walked
-            self._enter(partition, segment, scrub)
+            self._note_damage(partition, segment, scrub)
             await self._repair_all(partition, segment)
             if not walked:
                 return not segment.damaged
-            await self._pace(walked, _now_s() - began_s)
+            await self._throttle(walked, _now_s() - began_s)
             if meanwhile:
                 await self._check_suspected()
         return False
 
-    def _enter(self, partition: Partition, segment: Segment, scrub: SegmentScrub) -> None:
+    def _note_damage(self, partition: Partition, segment: Segment, scrub: SegmentScrub) -> None:
         """Note the ranges that a step found damaged, and the ranges that are sound again."""
         damage = partition.log.damage
         for damaged_range in segment.damaged:
@@ -250,7 +250,7 @@ class LogScrubber:
                 self._replica_manager.counters.damaged_ranges_found += 1
                 logger.error("%s: %s", partition.topic_partition, each.error(segment.log_path))
 
-    async def _pace(self, walked: int, took_s: float) -> None:
+    async def _throttle(self, walked: int, took_s: float) -> None:
         rate = self._replica_manager.broker_config.log_scrub_io_max_bytes_per_second
         await asyncio.sleep(max(walked / rate, took_s * _RESTS))
 

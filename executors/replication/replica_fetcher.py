@@ -84,8 +84,8 @@ class ReplicaFetcher:
         self._moved = asyncio.Event()
         self._leader: BrokerImage | None = None
         self._failures = 0
-        #: The open conversation.
-        self._conversation: _Conversation | None = None
+        #: The connection of this moment; None while there is none.
+        self._open_connection: _OpenConnection | None = None
 
     def __len__(self) -> int:
         return len(self._fetch)
@@ -95,7 +95,7 @@ class ReplicaFetcher:
     def add_partition(self, partition: Partition) -> None:
         """Fetch a partition, without backoff."""
         self._fetch.add_partition(partition)
-        self._wake()
+        self._plan_send()
 
     def remove_partition(self, topic_partition: TopicPartition) -> None:
         """Stop fetching a partition."""
@@ -104,19 +104,19 @@ class ReplicaFetcher:
     def position_changed(self, topic_partition: TopicPartition) -> None:
         """The fetch position of a replica may have changed."""
         self._fetch.position_changed(topic_partition)
-        self._wake()
+        self._plan_send()
 
     def delay_partition(self, topic_partition: TopicPartition) -> None:
         """Fetch a partition again after its backoff, because of an error."""
         self._fetch.delay_partition(topic_partition, self._now_ms())
-        self._wake()
+        self._plan_send()
 
     def reconnect_if_leader_moved(self) -> None:
         """Connect again if the new cluster image has another process for the leader."""
         if self._tools.broker(self.leader_id) != self._leader:
             self._moved.set()
-            if self._conversation is not None:
-                self._conversation.end(None)
+            if self._open_connection is not None:
+                self._open_connection.end(None)
 
     # the connection
 
@@ -144,7 +144,7 @@ class ReplicaFetcher:
             partial(suspected_brokers.connection_lost, self.leader_id, leader.broker_epoch)
         )
         try:
-            await self._converse(connection)
+            await self._fetch_until_ended(connection)
         finally:
             self._fetch.connection_lost()
             connection.close()
@@ -159,70 +159,70 @@ class ReplicaFetcher:
         except TimeoutError:
             return
 
-    async def _converse(self, connection: Connection) -> None:
+    async def _fetch_until_ended(self, connection: Connection) -> None:
         """Fetch until the leader has moved; raises the error that ends the connection."""
-        conversation = self._conversation = _Conversation(connection)
+        opened = self._open_connection = _OpenConnection(connection)
         try:
             if not self._moved.is_set():
-                self._send_next(conversation)
-                await conversation.ended
+                self._send_next(opened)
+                await opened.ended
         finally:
-            self._conversation = None
-            conversation.close()
+            self._open_connection = None
+            opened.close()
 
-    def _wake(self) -> None:
+    def _plan_send(self) -> None:
         """Send a request at the end of this turn of the loop, for all that came up in it."""
-        conversation = self._conversation
-        if conversation is not None and not conversation.turn_wanted:
-            conversation.turn_wanted = True
-            conversation.loop.call_soon(self._on_turn, conversation)
+        opened = self._open_connection
+        if opened is not None and not opened.send_planned:
+            opened.send_planned = True
+            opened.loop.call_soon(self._send_at_end_of_turn, opened)
 
-    def _on_turn(self, conversation: "_Conversation") -> None:
-        conversation.turn_wanted = False
-        if self._conversation is conversation and not conversation.ended.done():
-            self._send_next(conversation)
+    def _send_at_end_of_turn(self, opened: "_OpenConnection") -> None:
+        opened.send_planned = False
+        if self._open_connection is opened and not opened.ended.done():
+            self._send_next(opened)
 
-    def _send_next(self, conversation: "_Conversation") -> None:
+    def _send_next(self, opened: "_OpenConnection") -> None:
         """Send the next request, if any, and wake up at the end of the next backoff."""
         try:
             request = self._fetch.next_request(self._tools.broker_epoch(), self._now_ms())
             if request is not None:
-                self._send(conversation, request)
+                self._send(opened, request)
         except Exception as error:
-            conversation.end(error)
+            opened.end(error)
             return
         retry_ms = self._fetch.retry_ms
         # A relative delay: an absolute time in ms may be a rounding error late in seconds.
         left_s = None if retry_ms is None else max(retry_ms - self._now_ms(), 0) / 1000
-        conversation.call_after(left_s, self._wake)
+        opened.call_after(left_s, self._plan_send)
 
-    def _send(self, conversation: "_Conversation", request: FetchRequest) -> None:
-        connection, version = conversation.connection, conversation.version
+    def _send(self, opened: "_OpenConnection", request: FetchRequest) -> None:
+        connection, version = opened.connection, opened.version
         correlation_id = connection.next_correlation_id()
         payload = encode_request(request, version, correlation_id, connection.client_id)
-        connection.ask((payload,), partial(self._received, conversation, correlation_id))
-        conversation.expect(request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S)
+        connection.ask((payload,), partial(self._received, opened, correlation_id))
+        opened.request_sent(request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S)
 
     def _received(
         self,
-        conversation: "_Conversation",
+        opened: "_OpenConnection",
         correlation_id: int,
         received: memoryview | ConnectError,
     ) -> None:
-        if self._conversation is not conversation or conversation.ended.done():
+        if self._open_connection is not opened or opened.ended.done():
             return
         try:
             if isinstance(received, ConnectError):
                 raise received
-            conversation.heard()
-            answered_id, response = decode_fetch_response(conversation.version, received)
-            conversation.connection.check_correlation(correlation_id, answered_id)
+            opened.response_received()
+            answered_id, response = decode_fetch_response(opened.version, received)
+            opened.connection.check_correlation(correlation_id, answered_id)
             self._handle(response)
-            conversation.connection.give_back(received)
+            opened.connection.give_back(received)
         except Exception as error:
-            conversation.end(error)
+            opened.end(error)
             return
-        self._send_next(conversation)
+        self._send_next(opened)
 
     # responses
 
@@ -279,9 +279,9 @@ class ReplicaFetcher:
 
         If the report is lost, the next fetch brings the next report.
         """
-        if self._conversation is None:
+        if self._open_connection is None:
             return
-        partition, connection = fetched.replica, self._conversation.connection
+        partition, connection = fetched.replica, self._open_connection.connection
         report = ReportDamageRequest(
             topic_id=partition.topic_id,
             partition=partition.topic_partition.partition,
@@ -297,7 +297,7 @@ class ReplicaFetcher:
         return int(asyncio.get_running_loop().time() * 1000)
 
 
-class _Conversation:
+class _OpenConnection:
     """One open connection, with its timers."""
 
     def __init__(self, connection: Connection) -> None:
@@ -305,7 +305,7 @@ class _Conversation:
         self.version = connection.version_for(FetchRequest)
         self.loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self.loop.create_future()
-        self.turn_wanted = False
+        self.send_planned = False
         #: The deadlines of the requests in flight.
         self._deadlines_s: deque[float] = deque()
         self._watch: asyncio.TimerHandle | None = None
@@ -336,23 +336,23 @@ class _Conversation:
         if delay_s is not None:
             self._delay = self.loop.call_later(delay_s, callback)
 
-    def expect(self, timeout_s: float) -> None:
+    def request_sent(self, timeout_s: float) -> None:
         """A request is in flight, with this timeout."""
         self._deadlines_s.append(self.loop.time() + timeout_s)
         if self._watch is None:
-            self._watch = self.loop.call_at(self._deadlines_s[0], self._look)
+            self._watch = self.loop.call_at(self._deadlines_s[0], self._check_timeout)
 
-    def heard(self) -> None:
+    def response_received(self) -> None:
         """The oldest request in flight has its response."""
         self._deadlines_s.popleft()
 
-    def _look(self) -> None:
+    def _check_timeout(self) -> None:
         # One timer for many responses: it is set again only after it has fired.
         self._watch = None
         if not self._deadlines_s:
             return
         if self._deadlines_s[0] > self.loop.time():
-            self._watch = self.loop.call_at(self._deadlines_s[0], self._look)
+            self._watch = self.loop.call_at(self._deadlines_s[0], self._check_timeout)
             return
         late = f"{self.connection.endpoint} did not answer a fetch in time"
         self.end(KafkaError(ErrorCode.REQUEST_TIMED_OUT, late))

@@ -22,6 +22,7 @@ from sparklog.cli import (
     reassign,
     serve,
     topics,
+    txns,
 )
 from sparklog.cli.output import EXIT_CODES, EXIT_FAILED, EXIT_USAGE, exit_code, fail
 from sparklog.errors import SparklogError
@@ -47,6 +48,7 @@ app.add_typer(journal.app, name="journal")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(txns.app, name="txns")
 app.command()(dump.dump)
 
 

@@ -31,7 +31,10 @@ from sparklog.errors import ConfigError
 from sparklog.types import MAX_INT32, MAX_INT64
 
 if TYPE_CHECKING:
-    from sparklog.client.producer import ProducerOptions
+    import asyncio
+
+    from sparklog.client.producer import Producer
+    from sparklog.client.producer_options import ProducerOptions
 
 READ_BYTES = 64 * 1024
 #: The default of ``socket.request.max.bytes``: no broker takes more bytes in one request.
@@ -120,6 +123,24 @@ def produce(
     ] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z")] = Codec.NONE,
     acks: Annotated[Acks, typer.Option(help="Whose acknowledgement counts.")] = Acks.ALL,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Write all records in one transaction of this id: all become visible, or none. "
+            "Another producer with this id is fenced.",
+            show_default="no transaction",
+        ),
+    ] = None,
+    transaction_timeout: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MAX_INT32,
+            metavar="MS",
+            help="The cluster aborts a transaction that takes longer than so many ms.",
+        ),
+    ] = 60_000,
     create: Annotated[
         bool, typer.Option("--create/--no-create", help="Create the topic when it is missing.")
     ] = True,
@@ -129,7 +150,7 @@ def produce(
 
     With a key separator a line without it is a value without key.  In JSON a field may be left out,
     {"base64": "..."} stands for bytes, and a value of null is a tombstone.  A line that cannot be
-    read counts as failed, and the others are written.
+    read counts as failed, and the others are written; in a transaction, none is visible then.
     """
     import asyncio
 
@@ -137,6 +158,10 @@ def produce(
         raise typer.BadParameter("it is empty", param_hint="--key-separator")
     if layout is Format.JSON and key_separator is not None:
         raise typer.BadParameter("it excludes --format json", param_hint="--key-separator")
+    if transactional_id == "":
+        raise typer.BadParameter("it is empty", param_hint="--transactional-id")
+    if transactional_id is not None and acks is not Acks.ALL:
+        raise typer.BadParameter("it needs --acks all", param_hint="--transactional-id")
     separator = None if key_separator is None else key_separator.encode()
     read = json_record if layout is Format.JSON else partial(text_record, separator=separator)
     given = _Given(
@@ -148,7 +173,7 @@ def produce(
         timestamp=timestamp,
         partition=partition,
     )
-    options = _options(compression, acks, create)
+    options = _options(compression, acks, create, transactional_id, transaction_timeout)
     with _opened(file) as descriptor:
         outcome = asyncio.run(_produce(bootstrap, topic, descriptor, read, given, options))
     if as_json:
@@ -192,14 +217,18 @@ class _Given:
 
 @dataclass(slots=True)
 class _Outcome:
-    """The outcome of a run.  ``failed`` has the errors by the line's number, from 1."""
+    """The outcome of a run.  ``failed`` has the errors by the line's number, from 1.
+
+    ``aborted``: the lines were in a transaction, none of which is visible.
+    """
 
     sent: int = 0
     failed: dict[int, BaseException] = field(default_factory=dict)
+    aborted: bool = False
 
     @property
     def produced(self) -> int:
-        return self.sent - len(self.failed)
+        return 0 if self.aborted else self.sent - len(self.failed)
 
     @property
     def first_error(self) -> BaseException:
@@ -212,8 +241,14 @@ def _first_failure(failed: dict[int, BaseException]) -> str:
     return f"line {first} of the input: {failed[first]}{others}"
 
 
-def _options(compression: Codec, acks: Acks, create: bool) -> "ProducerOptions":
-    from sparklog.client.producer import ProducerOptions
+def _options(
+    compression: Codec,
+    acks: Acks,
+    create: bool,
+    transactional_id: str | None,
+    transaction_timeout_ms: int,
+) -> "ProducerOptions":
+    from sparklog.client.producer_options import ProducerOptions
     from sparklog.types import Compression
 
     return ProducerOptions(
@@ -221,6 +256,8 @@ def _options(compression: Codec, acks: Acks, create: bool) -> "ProducerOptions":
         idempotent=acks is Acks.ALL,
         compression=Compression[compression.name],
         create_topics=create,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=transaction_timeout_ms,
     )
 
 
@@ -233,7 +270,6 @@ async def _produce(
     options: "ProducerOptions",
 ) -> _Outcome:
     """Send every line.  Returns how many were sent, and the errors of lines that did not arrive."""
-    import asyncio
     from contextlib import suppress
 
     from sparklog.client.cluster_client import ClusterClient
@@ -241,35 +277,78 @@ async def _produce(
     from sparklog.errors import SparklogError
 
     outcome = _Outcome()
+    async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
+        producer = Producer(cluster, options)
+        try:
+            if options.transactional_id is None:
+                await _send_lines(producer, topic, descriptor, read, given, outcome)
+            else:
+                await producer.init_transactions()
+                await _send_in_transaction(producer, topic, descriptor, read, given, outcome)
+        finally:  # after a Ctrl-C too
+            with suppress(SparklogError):  # every failure is in the outcome
+                await producer.close()
+    return outcome
+
+
+async def _send_in_transaction(
+    producer: "Producer",
+    topic: str,
+    descriptor: int,
+    read: ReadRecord,
+    given: _Given,
+    outcome: _Outcome,
+) -> None:
+    """Commit if every line has arrived, else abort."""
+    from contextlib import suppress
+
+    from sparklog.errors import SparklogError
+
+    producer.begin_transaction()
+    try:
+        await _send_lines(producer, topic, descriptor, read, given, outcome)
+        await producer.flush()
+    except SparklogError as error:
+        if not outcome.failed:
+            outcome.failed[outcome.sent] = error
+    if outcome.failed:
+        outcome.aborted = True
+        with suppress(SparklogError):  # the cluster aborts it later
+            await producer.abort_transaction()
+    else:
+        await producer.commit_transaction()
+
+
+async def _send_lines(
+    producer: "Producer",
+    topic: str,
+    descriptor: int,
+    read: ReadRecord,
+    given: _Given,
+    outcome: _Outcome,
+) -> None:
 
     def record_failure(number: int, done: "asyncio.Future[Any]") -> None:
         error = done.exception()
         if error is not None:
             outcome.failed[number] = error
 
-    async with ClusterClient(parse_bootstrap(bootstrap)) as cluster:
-        producer = Producer(cluster, options)
+    async for line in read_lines(descriptor):
+        outcome.sent += 1
         try:
-            async for line in read_lines(descriptor):
-                outcome.sent += 1
-                try:
-                    record = given.complete(read(line))
-                except ConfigError as error:
-                    outcome.failed[outcome.sent] = error
-                    continue
-                delivery = await producer.send(
-                    topic,
-                    record.value,
-                    record.key,
-                    partition=record.partition,
-                    timestamp=record.timestamp,
-                    headers=record.headers,
-                )
-                delivery.add_done_callback(partial(record_failure, outcome.sent))
-        finally:  # after a Ctrl-C too
-            with suppress(SparklogError):  # every failure is in the outcome
-                await producer.close()
-    return outcome
+            record = given.complete(read(line))
+        except ConfigError as error:
+            outcome.failed[outcome.sent] = error
+            continue
+        delivery = await producer.send(
+            topic,
+            record.value,
+            record.key,
+            partition=record.partition,
+            timestamp=record.timestamp,
+            headers=record.headers,
+        )
+        delivery.add_done_callback(partial(record_failure, outcome.sent))
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[bytes]:

@@ -1,7 +1,8 @@
 """Administration: topics, partitions, configs, offsets, deletion of records.
 
 Owns: the requests of tools and their results as values.  Must not know how the controller decides.
-Requests about groups are in ``group_admin``, those about replicas in ``replica_admin``.
+Requests about groups are in ``group_admin``, those about transactions in ``transaction_admin``, and
+those about replicas in ``replica_admin``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from sparklog.client.fetch_api import FetchFrom
 from sparklog.client.group_admin import GroupAdmin
 from sparklog.client.partition_results import value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
+from sparklog.client.transaction_admin import TransactionAdmin
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition
 from sparklog.wire.protocol.messages.create_partitions import (
@@ -107,14 +109,15 @@ class LogDirDescription:
     usable_bytes: int
 
 
-class Admin(GroupAdmin):
+class Admin(GroupAdmin, TransactionAdmin):
     """The admin client of a cluster; calls about replicas are in ``replicas``.
 
     Every call raises KafkaError for a refusal and ConnectError when no node responds.
     """
 
     def __init__(self, cluster: ClusterClient, *, timeout_s: float = 60.0) -> None:
-        super().__init__(cluster, timeout_s=timeout_s)
+        GroupAdmin.__init__(self, cluster, timeout_s=timeout_s)
+        TransactionAdmin.__init__(self, cluster, timeout_s=timeout_s)
         self.replicas = ReplicaAdmin(cluster, timeout_s=timeout_s)
         self._data_client = DataClient(cluster)
 

@@ -1,11 +1,12 @@
 """The client for code without an event loop: one loop in a daemon thread per process.
 
 Owns: blocking wrappers of the asynchronous clients.  The wrapper of data requests is in
-``blocking_data_client``, which explains deadlines and forks.
+``blocking_data_client``, which explains deadlines and forks; the producer's is in
+``blocking_producer``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from sparklog.client.admin import (
     CLUSTER_DEFAULT,
@@ -15,6 +16,7 @@ from sparklog.client.admin import (
     LogDirDescription,
 )
 from sparklog.client.blocking_data_client import BlockingDataClient
+from sparklog.client.blocking_producer import BlockingProducer
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import TopicView
 from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
@@ -22,14 +24,18 @@ from sparklog.client.event_loop_thread import DEFAULT_TIMEOUT_S, GRACE_S
 from sparklog.client.fetched_records import SkippedRecords
 from sparklog.client.group_admin import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.groups import OffsetAndMetadata
-from sparklog.client.producer import Headers, Producer, ProducerOptions
-from sparklog.errors import ClosedError
+from sparklog.client.producer_options import ProducerOptions
+from sparklog.client.producer_sequences import ProducerIdentity
+from sparklog.client.transaction_admin import (
+    MAX_TIMEOUT_MS,
+    ActiveProducer,
+    HangingTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
 from sparklog.types import Endpoint, OffsetSpec, TopicPartition
 
 T = TypeVar("T")
-
-#: Records that a blocking producer passes to the loop at once.
-_HAND_OVER: Final = 1000
 
 
 class BlockingClient(BlockingDataClient):
@@ -51,7 +57,7 @@ class BlockingClient(BlockingDataClient):
         self.async_admin = Admin(self.cluster, timeout_s=timeout_s)
         self.admin = BlockingAdmin(self)
 
-    def producer(self, options: ProducerOptions | None = None) -> "BlockingProducer":
+    def producer(self, options: ProducerOptions | None = None) -> BlockingProducer:
         return BlockingProducer(self, options)
 
     def consumer(self, options: ConsumerOptions | None = None) -> "BlockingConsumer":
@@ -151,61 +157,45 @@ class BlockingAdmin:
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         self._run(self._admin.delete_group_offsets(group_id, partitions))
 
-
-class BlockingProducer:
-    """``Producer`` for blocking code.  The next ``flush`` raises failures."""
-
-    def __init__(self, client: BlockingClient, options: ProducerOptions | None) -> None:
-        self._client = client
-        self._closed = False
-        self._waiting: list[tuple[Any, dict[str, Any]]] = []
-        self._producer: Producer = client.run(_make(Producer, client.cluster, options), GRACE_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def send(
+    def list_transactions(
         self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
         *,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers = (),
-    ) -> None:
-        """Queue a record; see ``Producer.send``.  Raises ClosedError after ``close``."""
-        if self._closed:
-            raise ClosedError("the producer is closed; make a new one")
-        options = {"partition": partition, "timestamp": timestamp, "headers": headers}
-        self._waiting.append(((topic, value, key), options))
-        if len(self._waiting) >= _HAND_OVER:
-            self._hand_over()
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> dict[str, TransactionListing]:
+        call = self._admin.list_transactions(
+            states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern
+        )
+        return self._run(call)
 
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Wait for all deliveries; raises the first failure."""
-        limit = self._client.timeout_s if timeout_s is None else timeout_s
-        self._hand_over()
-        self._client.run(self._producer.flush(limit), limit)
+    def describe_transactions(
+        self, transactional_ids: Iterable[str], *, skip_unknown: bool = False
+    ) -> dict[str, TransactionDescription]:
+        call = self._admin.describe_transactions(transactional_ids, skip_unknown=skip_unknown)
+        return self._run(call)
 
-    def close(self, timeout_s: float | None = None) -> None:
-        """Flush and stop."""
-        limit = self._client.timeout_s if timeout_s is None else timeout_s
-        self._hand_over()
-        self._closed = True
-        self._client.run(self._producer.close(limit), limit)
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        return self._run(self._admin.describe_producers(partitions))
 
-    def _hand_over(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._client.run(self._send_all(waiting), self._client.timeout_s)
+    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
+        return self._run(self._admin.fence_producers(transactional_ids))
 
-    async def _send_all(self, waiting: list[tuple[Any, dict[str, Any]]]) -> None:
-        for args, options in waiting:
-            await self._producer.send(*args, **options)
+    def abort_transaction(self, transactional_id: str) -> TransactionDescription:
+        return self._run(self._admin.abort_transaction(transactional_id))
+
+    def find_hanging_transactions(
+        self, topics: Collection[str] = (), *, max_timeout_ms: int = MAX_TIMEOUT_MS
+    ) -> list[HangingTransaction]:
+        return self._run(
+            self._admin.find_hanging_transactions(topics, max_timeout_ms=max_timeout_ms)
+        )
+
+    def abort_hanging_transaction(self, hanging: HangingTransaction) -> None:
+        self._run(self._admin.abort_hanging_transaction(hanging))
 
 
 class BlockingConsumer:

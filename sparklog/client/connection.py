@@ -45,6 +45,8 @@ class Connection:
         self.client_id = client_id
         #: The version ranges that the node advertises, by api key.
         self.versions: dict[int, tuple[int, int]] = {}
+        #: The levels of the cluster's finalized features, such as ``transaction.version``.
+        self.features: dict[str, int] = {}
         self._channel = channel
         self._next_correlation_id = 0
 
@@ -186,6 +188,9 @@ class Connection:
         check(response.error_code)
         self.versions = {
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+        }
+        self.features = {
+            feature.name: feature.max_version_level for feature in response.finalized_features
         }
 
     async def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:

@@ -163,14 +163,24 @@ class DataClient:
         timeout_s: float = 60.0,
         create: bool = False,
         sends: "Counter[TopicPartition] | None" = None,
+        transactional_id: str | None = None,
+        version_max: int | None = None,
     ) -> Produced:
         """Encoded batches (usually one) to one partition.  Raises KafkaError.
 
         ``sends`` counts the requests that carried the batches.  After more than one, an error does
         not mean that nothing was written: the response to an earlier request may be lost.
+        ``transactional_id`` is that of transactional batches, ``version_max`` the highest version
+        of the request.
         """
         answers = await self.produce_each(
-            {tp: batches}, acks=acks, timeout_s=timeout_s, create=create, sends=sends
+            {tp: batches},
+            acks=acks,
+            timeout_s=timeout_s,
+            create=create,
+            sends=sends,
+            transactional_id=transactional_id,
+            version_max=version_max,
         )
         return value_or_raise(tp, answers[tp])
 
@@ -182,11 +192,13 @@ class DataClient:
         timeout_s: float = 60.0,
         create: bool = False,
         sends: "Counter[TopicPartition] | None" = None,
+        transactional_id: str | None = None,
+        version_max: int | None = None,
     ) -> dict[TopicPartition, Produced | KafkaError]:
         """Encoded batches to many partitions, one request per leader; a result for each partition.
 
         Retriable failures are sent again unchanged, so batches without a producer id may be
-        written twice when a response is lost.  ``sends``: see ``produce``.
+        written twice when a response is lost.  The other arguments are those of ``produce``.
         """
 
         async def call(
@@ -194,7 +206,10 @@ class DataClient:
         ) -> dict[TopicPartition, Produced | KafkaError]:
             connection = await self.cluster.connect_node(node_id, deadline)
             version = self._version(connection, ProduceRequest, group)
+            if version_max is not None:
+                version = min(version, version_max)
             request = ProduceRequest(
+                transactional_id=transactional_id,
                 acks=acks,
                 timeout_ms=max(deadline.left_ms, 1),
                 topic_data=produce_topics(group, self._topic_id),

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
+from sparklog.client.coordinators import Coordinators
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline, check, kafka_error, retry
-from sparklog.client.group_coordinators import GroupCoordinators
 from sparklog.client.groups import (
     CONSUMER_PROTOCOL_TYPE,
     OFFSETS_NAMES_UNTIL,
@@ -126,7 +126,7 @@ class GroupAdmin:
     def __init__(self, cluster: ClusterClient, *, timeout_s: float = 60.0) -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s
-        self._coordinators = GroupCoordinators(cluster)
+        self._coordinators = Coordinators(cluster)
         self._log_ends = DataClient(cluster)
 
     async def list_groups(

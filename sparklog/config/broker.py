@@ -20,6 +20,7 @@ from sparklog.config.setting_lists import (
     parse_overrides,
 )
 from sparklog.config.topic import TOPIC_SETTINGS
+from sparklog.config.transactions import TRANSACTION_SETTINGS, TransactionSettings
 from sparklog.errors import ConfigError
 from sparklog.types import MAX_INT32, MAX_INT64
 
@@ -278,26 +279,10 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         maximum=MAX_INT32,
         doc="Logs that are opened or closed at the same time; more than 4 make no difference.",
     ),
-    Setting(
-        name="producer.id.expiration.ms",
-        kind="INT",
-        default=86_400_000,
-        minimum=1,
-        maximum=MAX_INT32,
-        doc="Idle time after which a partition forgets a producer id.",
-    ),
-    Setting(
-        name="producer.id.expiration.check.interval.ms",
-        kind="INT",
-        default=600_000,
-        minimum=1,
-        maximum=MAX_INT32,
-        dynamic=False,
-        doc="Time between two looks for producer ids to forget.",
-    ),
     *REPLICATION_SETTINGS,
     *GROUP_SETTINGS,
     *LOG_CLEANER_SETTINGS,
+    *TRANSACTION_SETTINGS,
 )
 
 
@@ -333,7 +318,7 @@ _OWN_NAMES = frozenset(setting.name for setting in BROKER_SETTINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(TransactionSettings):
     """The resolved settings of one broker, with the topic defaults that were overridden for it.
 
     ``changed_defaults`` are the topic defaults that were given at run time.  ``ignored`` are names
@@ -368,8 +353,6 @@ class BrokerConfig:
     log_scrub_interval_ms: int = 86_400_000
     log_scrub_io_max_bytes_per_second: int = 10_485_760
     num_recovery_threads_per_data_dir: int = 2
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
     broker_rack: str | None = None
     replica_lag_time_max_ms: int = 30_000
     replica_fetch_max_bytes: int = 1_048_576

@@ -82,10 +82,11 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
     ForeignSetting(
         names=_names(
             """
-            transaction.* transactional.*
+            transaction.state.log.compression.codec transaction.two.phase.commit.enable
             """
         ),
-        reason="there is no transaction coordinator",
+        reason="the transaction coordinator writes small records without compression, and has no "
+        "two-phase commits (KIP-939)",
         ignored=True,
     ),
     ForeignSetting(

@@ -53,7 +53,7 @@ def borrowed_client(
         raise
     except (ConnectError, KafkaError) as error:
         _close(client)
-        raise _told(error, timeout_option) from error
+        raise _with_remedy(error, timeout_option) from error
     except BaseException:
         _close(client)
         raise
@@ -61,7 +61,7 @@ def borrowed_client(
         _keep(key, client)
 
 
-def _told(error: ConnectError | KafkaError, timeout_option: str) -> SparklogError:
+def _with_remedy(error: ConnectError | KafkaError, timeout_option: str) -> SparklogError:
     """The error, with the remedy if more time may help."""
     remedy = f"option {timeout_option} says for how long it is tried"
     if isinstance(error, ConnectError):

@@ -152,10 +152,10 @@ def _schema(records: DataFrame, schema: StructType | str | None, format: Format)
         raise ConfigError("there is no record to learn the schema from: give schema=...")
     if format == "arrow":
         return from_arrow_schema(_table(values[0]).schema)
-    return _learnt(records, [value.decode("utf-8", errors="replace") for value in values])
+    return _inferred_schema(records, [value.decode("utf-8", errors="replace") for value in values])
 
 
-def _learnt(records: DataFrame, texts: Sequence[str]) -> StructType:
+def _inferred_schema(records: DataFrame, texts: Sequence[str]) -> StructType:
     """The schema that Spark finds for all objects together; other values are ignored."""
     objects: list[str] = []
     size = 0

@@ -2,7 +2,10 @@
 
 An unknown version is answered with a v0 body, UNSUPPORTED_VERSION and only the version range of
 ApiVersions (KIP-511), so that every client can try again.  From v3 on clients send their software's
-name and version; malformed ones are refused (INVALID_REQUEST).  No features are announced.
+name and version; malformed ones are refused (INVALID_REQUEST).
+
+One feature is announced: ``transaction.version`` 2, with which the producer epoch is bumped by each
+transaction (KIP-890).  Features are constants of this release, so their epoch never changes.
 """
 
 import re
@@ -17,10 +20,19 @@ from sparklog.wire.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 
 _MAX_VERSION: Final = ApiVersionsResponse.MAX_VERSION
 _NAMED_FROM: Final = 3
+_TRANSACTION_VERSION: Final = "transaction.version"
+#: Versions with a minimum of 0 are left out before ApiVersions v4, which old clients rely on.
+_SUPPORTED: Final = (SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=1, max_version=2),)
+_FINALIZED: Final = (
+    FinalizedFeatureKey(name=_TRANSACTION_VERSION, min_version_level=2, max_version_level=2),
+)
+_FEATURES_EPOCH: Final = 1
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -35,7 +47,10 @@ def handler(advertised: Callable[[], Mapping[int, tuple[int, int]]]) -> ApiHandl
             api_keys=tuple(
                 ApiVersion(api_key=key, min_version=low, max_version=high)
                 for key, (low, high) in advertised().items()
-            )
+            ),
+            supported_features=_SUPPORTED,
+            finalized_features_epoch=_FEATURES_EPOCH,
+            finalized_features=_FINALIZED,
         )
 
     return ApiHandler(

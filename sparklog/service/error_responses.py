@@ -43,6 +43,12 @@ from sparklog.wire.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from sparklog.wire.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicResponse,
+)
 from sparklog.wire.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -254,3 +260,18 @@ def refuse_offset_for_leader_epoch(
         REFUSAL_UNITS,
     )
     return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def refuse_describe_producers(
+    request: DescribeProducersRequest, error: KafkaError
+) -> Slices[DescribeProducersResponse]:
+    topics = yield from in_groups(
+        request.topics,
+        lambda topic: topic.partition_indexes,
+        lambda _, number: PartitionResponse(
+            partition_index=number, error_code=error.code, error_message=error.message or None
+        ),
+        lambda topic, parts: TopicResponse(name=topic.name, partitions=parts),
+        REFUSAL_UNITS,
+    )
+    return DescribeProducersResponse(topics=topics)

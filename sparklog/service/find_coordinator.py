@@ -1,30 +1,28 @@
-"""FindCoordinator (key 10) v0-6: the broker that coordinates a group.
+"""FindCoordinator (key 10) v0-6: the node that coordinates a group or a transactional id.
 
-Every node answers from its image: the coordinator is the leader of the group's partition of
-``__consumer_offsets``.  While the topic is missing, the first request has it created and waits for
-it, ``CREATION_WAIT_S`` at most.  A group without a live leader is answered with
-COORDINATOR_NOT_AVAILABLE, which clients retry.  An empty group id is a key like any other, as in
-Kafka.
+Every node answers from its image.  The coordinator of a group is the leader of the group's
+partition of ``__consumer_offsets``; node 0 coordinates all transactional ids.  While the internal
+topic is missing, the first request has it created and waits for it, ``CREATION_WAIT_S`` at most.  A
+group without a live leader is answered with COORDINATOR_NOT_AVAILABLE, which clients retry.  An
+empty group id is a key like any other, as in Kafka; an empty transactional id is not.
 
-Transactional ids are answered with an error that clients take as final, because there is no
-transaction coordinator yet.  There is no share coordinator (INVALID_REQUEST, as in Kafka without
-one).  A key that is named several times is answered once.
+There is no share coordinator (INVALID_REQUEST, as in Kafka without one).  A key that is named
+several times is answered once.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata import BrokerImage, ClusterImage
+from sparklog.metadata import ClusterImage
 from sparklog.metadata.coordinators import find_coordinator
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
-from sparklog.service.transactions import transactions_refused
 from sparklog.slices import Slices, in_slices
-from sparklog.types import NO_NODE
+from sparklog.types import CONTROLLER_NODE_ID, NO_NODE
 from sparklog.wire.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -53,12 +51,16 @@ logger = logging.getLogger(__name__)
 def handler(
     image: Callable[[], ClusterImage], create_internal_topic: CreateInternalTopic
 ) -> ApiHandler:
-    groups = _Groups(image, create_internal_topic)
+    finders: _Finders = {
+        _KEY_TYPE_GROUP: _Groups(image, create_internal_topic),
+        _KEY_TYPE_TRANSACTION: _Transactions(image, create_internal_topic),
+    }
 
     def handle(context: RequestContext, request: FindCoordinatorRequest) -> Any:
-        answer = partial(_answer, groups, context.version, request)
-        if request.key_type == _KEY_TYPE_GROUP and groups.topic_is_missing:
-            return _create_and_answer(groups, answer)
+        answer = partial(_answer, finders, context.version, request)
+        finder = finders.get(request.key_type)
+        if finder is not None and finder.topic_is_missing:
+            return _create_and_answer(finder, answer)
         return answer()
 
     return ApiHandler(
@@ -70,8 +72,16 @@ def handler(
     )
 
 
-class _Groups:
-    """The coordinators of groups, and the creation of their topic."""
+class _Node(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+
+
+class _Finder:
+    """The coordinators of one type of key, and the creation of their internal topic."""
+
+    topic: str
 
     def __init__(self, image: Callable[[], ClusterImage], create: CreateInternalTopic) -> None:
         self._image = image
@@ -80,20 +90,13 @@ class _Groups:
         #: Why the last creation has failed.
         self._reason = "it is being created"
 
+    def find(self, key: str) -> _Node:
+        """The coordinator of a key.  Raises KafkaError."""
+        raise NotImplementedError
+
     @property
     def topic_is_missing(self) -> bool:
-        return self._image().topic(CONSUMER_OFFSETS) is None
-
-    def find(self, group_id: str) -> BrokerImage:
-        """The coordinator of a group.  Raises COORDINATOR_NOT_AVAILABLE."""
-        found = find_coordinator(self._image(), CONSUMER_OFFSETS, group_id)
-        if found is None:
-            why = f"is missing: {self._reason}" if self.topic_is_missing else "has no leader now"
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"the partition of {CONSUMER_OFFSETS} for group {group_id!r} {why}",
-            )
-        return found
+        return self._image().topic(self.topic) is None
 
     async def create_topic(self) -> None:
         """Have the topic created and wait until the image has it, but not for long.
@@ -106,30 +109,61 @@ class _Groups:
 
     async def _create_topic(self) -> None:
         try:
-            await self._create(CONSUMER_OFFSETS)
+            await self._create(self.topic)
         except Exception as error:  # a request that is repeated asks for the topic again
             if not isinstance(error, KafkaError) or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                logger.warning("%s was not created: %s", CONSUMER_OFFSETS, error)
+                logger.warning("%s was not created: %s", self.topic, error)
                 self._reason = str(error)
                 return
         deadline_s = asyncio.get_running_loop().time() + CREATION_WAIT_S
         while self.topic_is_missing and asyncio.get_running_loop().time() < deadline_s:
             await asyncio.sleep(_LOOK_S)
 
+    def _unavailable(self, key: str) -> KafkaError:
+        why = f"is missing: {self._reason}" if self.topic_is_missing else "has no leader now"
+        return KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {self.topic} for {key!r} {why}"
+        )
+
+
+class _Groups(_Finder):
+    topic = CONSUMER_OFFSETS
+
+    def find(self, key: str) -> _Node:
+        broker = find_coordinator(self._image(), self.topic, key)
+        if broker is None:
+            raise self._unavailable(key)
+        return _Node(broker.broker_id, broker.host, broker.port)
+
+
+class _Transactions(_Finder):
+    topic = TRANSACTION_STATE
+
+    def find(self, key: str) -> _Node:
+        if not key:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if self.topic_is_missing:
+            raise self._unavailable(key)
+        node = self._image().controller
+        return _Node(CONTROLLER_NODE_ID, node.host, node.port)
+
+
+_Finders: TypeAlias = dict[int, _Finder]
+
 
 async def _create_and_answer(
-    groups: _Groups, answer: Callable[[], Slices[FindCoordinatorResponse]]
+    finder: _Finder, answer: Callable[[], Slices[FindCoordinatorResponse]]
 ) -> Slices[FindCoordinatorResponse]:
-    await groups.create_topic()
+    await finder.create_topic()
     return answer()
 
 
 def _answer(
-    groups: _Groups, version: int, request: FindCoordinatorRequest
+    finders: _Finders, version: int, request: FindCoordinatorRequest
 ) -> Slices[FindCoordinatorResponse]:
     def find(key: str) -> Coordinator:
         try:
-            broker = _find(groups, request.key_type, key)
+            node = _find(finders, request.key_type, key)
         except KafkaError as error:
             return Coordinator(
                 key=key,
@@ -139,7 +173,7 @@ def _answer(
                 error_message=error.message,
             )
         return Coordinator(
-            key=key, node_id=broker.broker_id, host=broker.host, port=broker.port, error_message=""
+            key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=""
         )
 
     if version >= _KEYS_FROM:
@@ -156,10 +190,9 @@ def _answer(
     )
 
 
-def _find(groups: _Groups, key_type: int, key: str) -> BrokerImage:
+def _find(finders: _Finders, key_type: int, key: str) -> _Node:
     """The coordinator of a key.  Raises KafkaError."""
-    if key_type == _KEY_TYPE_TRANSACTION:
-        raise transactions_refused(key)
-    if key_type != _KEY_TYPE_GROUP:
+    finder = finders.get(key_type)
+    if finder is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
-    return groups.find(key)
+    return finder.find(key)

@@ -46,6 +46,12 @@ from sparklog.wire.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from sparklog.wire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from sparklog.wire.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 #: Consumers before 3.9 retry NOT_COORDINATOR and not COORDINATOR_NOT_AVAILABLE when they fetch
@@ -148,6 +154,22 @@ def refuse_offset_commit(
         REFUSAL_UNITS,
     )
     return OffsetCommitResponse(topics=topics)
+
+
+def refuse_txn_offset_commit(
+    request: TxnOffsetCommitRequest, error: KafkaError
+) -> Slices[TxnOffsetCommitResponse]:
+    code = commit_error_code(error)
+    topics = yield from in_groups(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda _, part: TxnOffsetCommitResponsePartition(
+            partition_index=part.partition_index, error_code=code
+        ),
+        lambda topic, parts: TxnOffsetCommitResponseTopic(name=topic.name, partitions=parts),
+        REFUSAL_UNITS,
+    )
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def commit_error_code(error: KafkaError) -> ErrorCode:

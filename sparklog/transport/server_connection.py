@@ -63,7 +63,7 @@ class ServerConnection(Channel):
         self._stirred = True
         self._idle_checks = 0
         self._frames: deque[memoryview] = deque()
-        self._responses = ResponseQueue(self._loop, self._turn)
+        self._responses = ResponseQueue(self._loop, self._on_responses_ready)
         #: Sliced work that must end before the next request is handled.
         self._work: Work | None = None
         #: Sliced work on responses to parked requests.
@@ -293,7 +293,7 @@ class ServerConnection(Channel):
         else:
             self._take(work.result)
             self._flush()
-            self._go_on(1)
+            self._handle_more_or_close(1)
 
     def _overloaded(self, divisor: int) -> bool:
         responses, out = self._responses, self._out
@@ -351,12 +351,12 @@ class ServerConnection(Channel):
         else:
             response.complete(work.result)
 
-    def _turn(self) -> None:
+    def _on_responses_ready(self) -> None:
         self._responses.ready_planned = False
         self._flush()
-        self._go_on(1)
+        self._handle_more_or_close(1)
 
-    def _go_on(self, divisor: int) -> None:
+    def _handle_more_or_close(self, divisor: int) -> None:
         """After responses were sent: handle more requests, or close."""
         if self.closed:
             return
@@ -388,7 +388,7 @@ class ServerConnection(Channel):
 
     def _writable(self) -> None:
         self._flush()
-        self._go_on(2)
+        self._handle_more_or_close(2)
 
     def _close_if_done(self) -> None:
         if not self._ending or self.closed:

@@ -20,9 +20,6 @@ REPARTITION = f"{APPLICATION}-counts-repartition"
 PARTITIONS, LINES, LINE_WORDS, WORDS = 4, 400, 6, 40
 SECONDS_MAX = 90.0
 SETTINGS = {
-    "application.id": APPLICATION,
-    "input": INPUT,
-    "output": OUTPUT,
     "replication.factor": "-1",
     "commit.interval.ms": "100",
     "repartition.purge.interval.ms": "500",
@@ -65,16 +62,19 @@ class Table:
 class WordCounts:
     """The topics of the application, and what should be counted."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, application: str = APPLICATION) -> None:
+        self.application = application
+        own = "" if application == APPLICATION else f"{application}-"
+        self.input, self.output = own + INPUT, own + OUTPUT
         self.client = BlockingClient(bootstrap)
         self.expected: Counter[str] = Counter()
         self._bootstrap = bootstrap
         self._folder = folder
         self._random = random.Random(19)
-        for topic in {INPUT, OUTPUT} - self.client.admin.list_topics().keys():
+        for topic in {self.input, self.output} - self.client.admin.list_topics().keys():
             self.client.admin.create_topic(topic, PARTITIONS, replication_factor=3)
             self.client.admin.await_serving(topic)
-        self._output = Table(self.client, OUTPUT)
+        self._output = Table(self.client, self.output)
 
     def close(self) -> None:
         self._output.close()
@@ -83,6 +83,9 @@ class WordCounts:
     def start(self, runner: ApplicationRunner, name: str, **more: str) -> Application:
         own = {
             "bootstrap.servers": self._bootstrap,
+            "application.id": self.application,
+            "input": self.input,
+            "output": self.output,
             "client.id": name,
             "state.dir": str(self._folder / name),
         }
@@ -94,7 +97,7 @@ class WordCounts:
             for number in range(LINES):
                 words = [f"word{self._random.randrange(WORDS)}" for _ in range(LINE_WORDS)]
                 self.expected.update(words)
-                producer.send(INPUT, " ".join(words).encode(), partition=number % PARTITIONS)
+                producer.send(self.input, " ".join(words).encode(), partition=number % PARTITIONS)
 
     def await_counted(self, instance: Application) -> None:
         """Until everything is counted and committed; the counts are right then, and stay so."""
@@ -109,19 +112,22 @@ class WordCounts:
         """Until each of the instances, and nobody else, has partitions of the input."""
 
         def owners() -> set[str]:
-            [group] = self.client.admin.describe_groups([APPLICATION]).values()
+            [group] = self.client.admin.describe_groups([self.application]).values()
             return {
                 member.client_id.partition("-StreamThread")[0]
                 for partition, member in group.owners.items()
-                if partition.topic == INPUT
+                if partition.topic == self.input
             }
 
         wait_for(lambda: owners() == set(names), SECONDS_MAX, f"not owned by {names}")
 
     def _committed(self) -> bool:
-        offsets = self.client.admin.group_offsets(APPLICATION)
+        offsets = self.client.admin.group_offsets(self.application)
         topics = {partition.topic for partition in offsets}
-        return topics == {INPUT, REPARTITION} and not any(each.lag for each in offsets.values())
+        repartition = f"{self.application}-counts-repartition"
+        return topics == {self.input, repartition} and not any(
+            each.lag for each in offsets.values()
+        )
 
 
 @pytest.fixture
@@ -177,16 +183,31 @@ def test_the_word_count_survives_an_instance_and_is_reset(
     again.stop()
 
 
-@proves("refused transaction", "java")
-def test_exactly_once_is_refused_with_the_reason(
-    runner: ApplicationRunner, word_counts: WordCounts
+@proves("transaction", "java")
+def test_exactly_once_survives_an_instance_that_is_killed_at_work(
+    runner: ApplicationRunner,
+    killed_runner: ApplicationRunner,
+    cluster: ServedCluster,
+    tmp_path: Path,
 ) -> None:
-    """Until there are transactions."""
-    more = {"application_id": "exactly", "processing_guarantee": "exactly_once_v2"}
-    refused = word_counts.start(runner, "refused", **more)
-    refused.wait_for(lambda: "ERROR" in refused.lines, "it gives up")
-    assert any("TransactionalIdAuthorizationException" in line for line in refused.lines)
-    refused.stop()
+    exactly = {"processing_guarantee": "exactly_once_v2"}
+    found = WordCounts(cluster.bootstrap, tmp_path / "exact", "exactly-once")
+    try:
+        first = found.start(runner, "first", **exactly)
+        found.produce()
+        found.await_counted(first)
+        found.start(killed_runner, "second", **exactly)
+        found.await_owners("first", "second")
+        before = sum(found.counts().values())
+        found.produce()
+        wait_for(lambda: sum(found.counts().values()) > before, SECONDS_MAX, "nothing is counted")
+        killed_runner.kill()  # in a transaction, perhaps
+        found.await_counted(first)
+        found.await_owners("first")
+        first.stop()
+        assert "ERROR" not in first.lines
+    finally:
+        found.close()
 
 
 def changelog_is_cleaned(word_counts: WordCounts) -> bool:

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.connection import Connection
+from sparklog.client.coordinators import Coordinators
 from sparklog.client.deadline import Deadline
-from sparklog.client.group_coordinators import GroupCoordinators
 from sparklog.client.groups.offset_requests import (
     NAMES_UNTIL,
     committed_offsets,
@@ -34,13 +34,13 @@ ASK_S_MAX = 10.0
 def read_offsets(load: Load, groups: Sequence[str], every_s: float) -> None:
     """Read the committed offsets of all groups, again and again, until the run is over."""
     with BlockingClient(load.bootstrap, timeout_s=READ_S_MAX) as client:
-        coordinators = GroupCoordinators(client.cluster)
+        coordinators = Coordinators(client.cluster)
         while not load.over.wait(every_s):
             with suppress(SparklogError):  # a coordinator is away
                 client.run(_read(load, coordinators, groups), READ_S_MAX + 1)
 
 
-async def _read(load: Load, coordinators: GroupCoordinators, groups: Sequence[str]) -> None:
+async def _read(load: Load, coordinators: Coordinators, groups: Sequence[str]) -> None:
     logs = {TopicPartition(log.topic, log.partition): log for log in load.logs}
 
     async def call(

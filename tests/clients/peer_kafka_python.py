@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     from kafka.errors import (
         MessageSizeTooLargeError,
         OffsetOutOfRangeError,
-        TransactionalIdAuthorizationFailedError,
+        ProducerFencedError,
     )
 
 __all__ = [
@@ -23,8 +23,8 @@ __all__ = [
     "KafkaPython",
     "MessageSizeTooLargeError",
     "OffsetOutOfRangeError",
+    "ProducerFencedError",
     "TopicPartition",
-    "TransactionalIdAuthorizationFailedError",
 ]
 
 SECONDS_MAX = 60.0

@@ -1,66 +1,205 @@
-"""Until there are transactions, a producer that wants one is told so at once."""
+"""Transactional producers of every client: all or nothing, and one live producer for an id."""
 
-import asyncio
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import TransactionalIdAuthorizationFailed
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from tests.clients.peer_kafka_python import KafkaProducer, TransactionalIdAuthorizationFailedError
 from tests.clients.peer_kcat import KCAT
+from tests.clients.transactional_writers import WRITERS, ConfluentWriter, Fenced, Writer
 from tests.support.proven import proves
 
-#: Below every client's own timeout, which is 40 s or more; no less, for a machine may pause.
-SECONDS_MAX = 30.0
-REASON = "transactional id 'x' refused: transactions are not available yet"
+SECONDS_MAX = 60.0
+PARTITIONS = 2
+Open = Callable[..., Writer]
 
 
-@pytest.fixture(autouse=True)
-def at_once(bootstrap: str) -> object:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < SECONDS_MAX
+@pytest.fixture(params=sorted(WRITERS))
+def client(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@proves("refused transaction", "confluent")
-def test_confluent(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "log_level": 0})
-    with pytest.raises(KafkaException, match=REASON) as caught:
-        producer.init_transactions(60)
-    error = caught.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (error.fatal(), error.retriable()) == (True, False)
+@pytest.fixture
+def topics(request: pytest.FixtureRequest, create_topic: Callable[..., None]) -> tuple[str, str]:
+    name = "transactions-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+    names = (f"{name}-a", f"{name}-b")
+    for each in names:
+        create_topic(each, PARTITIONS)
+    return names
 
 
-@proves("refused transaction", "kafka-python")
-def test_kafka_python(bootstrap: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id="x")
-    with pytest.raises(TransactionalIdAuthorizationFailedError):
-        producer.init_transactions()
-    producer.close(timeout=1)
+@pytest.fixture
+def open_writer(bootstrap: str, topics: tuple[str, str]) -> Iterator[Open]:
+    """Opens writers with a transactional id of this test, and closes them in the end."""
+    writers: list[Writer] = []
+
+    def make(client: str, name: str = "") -> Writer:
+        writers.append(WRITERS[client](bootstrap, topics[0] + name))
+        return writers[-1]
+
+    yield make
+    for writer in writers:
+        writer.close()
 
 
-@proves("refused transaction", "aiokafka")
-def test_aiokafka(bootstrap: str) -> None:
-    async def start() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="x")
-        try:
-            await producer.start()
-        finally:
-            await producer.stop()
+def committed(bootstrap: str, topics: tuple[str, ...], *, uncommitted: bool = False) -> list[bytes]:
+    """The records of the topics as a new consumer reads them, up to their present ends."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reads",
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
+        }
+    )
+    partitions = [
+        TopicPartition(topic, number, OFFSET_BEGINNING)
+        for topic in topics
+        for number in range(PARTITIONS)
+    ]
+    consumer.assign(partitions)
+    found: list[bytes] = []
+    ended = 0
+    deadline = time.monotonic() + SECONDS_MAX
+    while ended < len(partitions):
+        assert time.monotonic() < deadline
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is not None:
+            ended += 1
+            continue
+        found.append(message.value())
+    consumer.close()
+    return sorted(found)
 
-    with pytest.raises(TransactionalIdAuthorizationFailed):
-        asyncio.run(start())
+
+def await_committed(bootstrap: str, topics: tuple[str, ...], expected: list[bytes]) -> None:
+    """Markers spread for a moment after a commit."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while (found := committed(bootstrap, topics)) != expected:
+        assert time.monotonic() < deadline, found
 
 
-@proves("refused transaction", "kcat")
+@proves("transaction", "confluent", "kafka-python", "aiokafka")
+def test_a_transaction_is_visible_as_a_whole_or_not_at_all(
+    client: str, bootstrap: str, topics: tuple[str, str], open_writer: Open
+) -> None:
+    writer = open_writer(client)
+    expected: list[bytes] = []
+    for number, is_committed in enumerate((True, False, True, False, False, True)):
+        writer.begin()
+        values = [b"%d-%s-%d" % (number, t.encode(), p) for t in topics for p in range(PARTITIONS)]
+        places = [(t, p) for t in topics for p in range(PARTITIONS)]
+        for (topic, partition), value in zip(places, values, strict=True):
+            writer.send(topic, partition, value)
+        assert committed(bootstrap, topics) == sorted(expected)
+        if is_committed:
+            writer.commit()
+            expected += values
+        else:
+            writer.abort()
+        await_committed(bootstrap, topics, sorted(expected))
+    assert len(committed(bootstrap, topics, uncommitted=True)) == 6 * len(topics) * PARTITIONS
+
+
+@proves("fenced producer", "confluent", "kafka-python", "aiokafka")
+def test_a_second_producer_aborts_the_transaction_of_the_first_and_fences_it(
+    client: str, bootstrap: str, topics: tuple[str, str], open_writer: Open
+) -> None:
+    zombie = open_writer(client)
+    zombie.begin()
+    zombie.send(topics[0], 0, b"of the zombie")
+    second = open_writer(client)
+    second.begin()
+    second.send(topics[0], 0, b"of the second")
+    second.commit()
+    with pytest.raises(Fenced):
+        _write_on(zombie, topics[0])
+    await_committed(bootstrap, topics, [b"of the second"])
+    assert b"too late" not in committed(bootstrap, topics, uncommitted=True)
+
+
+def _write_on(zombie: Writer, topic: str) -> None:
+    """Some clients hear of it with the record, others with the commit."""
+    zombie.send(topic, 0, b"too late")
+    zombie.commit()
+
+
+def test_consuming_and_producing_in_one_transaction(
+    bootstrap: str, topics: tuple[str, str], open_writer: Open
+) -> None:
+    source, target = topics
+    plain = Producer({"bootstrap.servers": bootstrap})
+    for number in range(20):
+        plain.produce(source, b"%d" % number, partition=number % PARTITIONS)
+    assert plain.flush(SECONDS_MAX) == 0
+    writer = open_writer("confluent")
+    assert isinstance(writer, ConfluentWriter)
+    group = f"{source}-group"
+    for turn, is_committed in enumerate((False, True)):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.subscribe([source])
+        writer.begin()
+        taken = 0
+        deadline = time.monotonic() + SECONDS_MAX
+        while taken < 20:
+            assert time.monotonic() < deadline
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                writer.producer.produce(target, b"%d:" % turn + message.value(), partition=0)
+                taken += 1
+        writer.producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
+        )
+        if is_committed:
+            writer.commit()
+        else:
+            writer.abort()
+        consumer.close()
+    await_committed(bootstrap, (target,), sorted(b"1:%d" % number for number in range(20)))
+    assert _committed_offsets(bootstrap, group, source) == 20
+
+
+def _committed_offsets(bootstrap: str, group: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    try:
+        return sum(tp.offset for tp in consumer.committed(partitions, SECONDS_MAX))
+    finally:
+        consumer.close()
+
+
+def test_a_long_timeout_is_refused(bootstrap: str) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": "long",
+            "transaction.timeout.ms": 900_001,
+            "log_level": 0,
+        }
+    )
+    with pytest.raises(KafkaException, match=r"transaction.timeout.ms|[Tt]imeout"):
+        producer.init_transactions(SECONDS_MAX)
+
+
+@proves("transaction", "kcat")
 @pytest.mark.skipif(not Path(KCAT).exists(), reason=f"{KCAT} is not installed")
-def test_kcat(bootstrap: str) -> None:
-    command = [KCAT, "-P", "-b", bootstrap, "-t", "any", "-m", "60", "-X", "transactional.id=x"]
-    done = subprocess.run(command, input=b"value\n", capture_output=True, timeout=90, check=False)
-    assert done.returncode == 1
-    assert REASON in done.stderr.decode()
+def test_kcat(bootstrap: str, topics: tuple[str, str]) -> None:
+    command = [KCAT, "-P", "-b", bootstrap, "-t", topics[0], "-X", f"transactional.id={topics[0]}"]
+    done = subprocess.run(
+        command, input=b"one\ntwo\n", capture_output=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    await_committed(bootstrap, topics, [b"one", b"two"])

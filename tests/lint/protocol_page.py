@@ -71,7 +71,6 @@ Each cell is shown by a test that runs the client, unchanged, against sparklog.
 
 #: What is not served: the subject, the keys, and the reason.
 _NOT_SERVED: Final[tuple[tuple[str, tuple[int, ...], str], ...]] = (
-    ("transactions", (24, 25, 26, 27, 28, 61, 65, 66), "not yet"),
     (
         "groups of KIP-848, share groups and streams groups",
         (68, 69, *range(76, 80), *range(83, 93)),

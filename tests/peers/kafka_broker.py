@@ -41,7 +41,8 @@ class KafkaBroker:
     """Formatted by the constructor.  Alone it is started too; ``address`` answers then.
 
     One of several ``seats`` waits for the others: ``launch`` all, then ``await_ready``.  The first
-    ``controllers`` of them are the quorum.
+    ``controllers`` of them are the quorum.  ``features`` are levels such as
+    ``transaction.version=0``, where they differ from Kafka's own.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class KafkaBroker:
         place: int = 0,
         controllers: int = 1,
         java_options: Sequence[str] = JAVA_OPTIONS,
+        features: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True)
         self.log_dir = folder / "logs"
@@ -94,7 +96,9 @@ class KafkaBroker:
         self._config.write_text("".join(f"{k}={v}\n" for k, v in self._settings.items()))
         self._output = folder / "output"
         self.process: subprocess.Popen[bytes] | None = None
-        self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
+        levels = [option for level in features for option in ("--feature", level)]
+        command = ("format", "-t", CLUSTER_ID, "-c", str(self._config), *levels)
+        self._run("kafka.tools.StorageTool", *command)
         if not seats:
             self.start()
 

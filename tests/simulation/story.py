@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer, ConsumerOptions
 from sparklog.client.data_client import DataClient
-from sparklog.client.producer import Producer, ProducerOptions
+from sparklog.client.producer import Producer
+from sparklog.client.producer_options import ProducerOptions
 from sparklog.errors import SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
 from tests.simulation.world import World

@@ -62,19 +62,23 @@ class InternalTopic:
 
 
 def internal_topics(config: BrokerConfig) -> Mapping[str, InternalTopic]:
-    """The internal topics by name, with Kafka's settings (``GroupCoordinator``)."""
+    """The internal topics by name, with Kafka's settings (``GroupCoordinator``,
+    ``TransactionLog``)."""
     return {
         CONSUMER_OFFSETS: InternalTopic(
             partitions=config.offsets_topic_num_partitions,
             replication_factor=config.offsets_topic_replication_factor,
             overrides=_compacted(config.offsets_topic_segment_bytes),
         ),
-        # The defaults of Kafka's transaction.state.log.*; no coordinator has its settings yet.
         TRANSACTION_STATE: InternalTopic(
-            partitions=50,
-            replication_factor=3,
-            overrides={**_compacted(104_857_600), "min.insync.replicas": "2"},
+            partitions=config.transaction_state_log_num_partitions,
+            replication_factor=config.transaction_state_log_replication_factor,
+            overrides={
+                **_compacted(config.transaction_state_log_segment_bytes),
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+            },
         ),
+        # No coordinator has settings for this topic yet.
         SPARKLOG_JOBS: InternalTopic(
             partitions=50,
             replication_factor=3,

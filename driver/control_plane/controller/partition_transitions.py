@@ -252,15 +252,16 @@ def _elect_leader(
     if kept and state.leader not in lost_leaders:
         return state.leader, False
     working = [b for b in (*state.isr, *state.eligible) if b not in rules.failed]
-    for safe in (state.isr, state.eligible):
+    for complete in (state.isr, state.eligible):
         for may_lead in (rules.may_lead, rules.is_alive):
             for broker_id in state.replicas:
                 # An offline replica is elected only if all are offline.  If it were elected beside
                 # working ones, these would lose their eligibility.
-                if broker_id in safe and may_lead(broker_id) and broker_id in (working or safe):
+                is_candidate = broker_id in complete and may_lead(broker_id)
+                if is_candidate and broker_id in (working or complete):
                     return broker_id, False
-    nobody_is_safe = not state.isr and not state.eligible
-    if nobody_is_safe and len(state.last_known) == 1 and rules.is_alive(state.last_known[0]):
+    none_is_complete = not state.isr and not state.eligible
+    if none_is_complete and len(state.last_known) == 1 and rules.is_alive(state.last_known[0]):
         return state.last_known[0], True
     return NO_NODE, False
 

@@ -9,7 +9,7 @@ from sparklog.driver.control_plane.controller.decision import Decision
 from sparklog.driver.control_plane.controller.sessions import check_broker_epoch
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ProducerIdsAllocated, Record
-from sparklog.types import CONTROLLER_NODE_ID, MAX_INT64
+from sparklog.types import CONTROLLER_NODE_ID, COORDINATOR_PRODUCER_ID_BASE
 from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdResponse
 from sparklog.wire.protocol.private import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -52,6 +52,6 @@ def init_producer_id(image: ClusterImage, own: OwnProducerIds) -> Decision:
 
 def _next_block(image: ClusterImage, broker_id: int) -> ProducerIdsAllocated:
     first = image.next_producer_id
-    if first > MAX_INT64 - BLOCK_IDS:
+    if first > COORDINATOR_PRODUCER_ID_BASE - BLOCK_IDS:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
     return ProducerIdsAllocated(broker_id=broker_id, first_producer_id=first, count=BLOCK_IDS)

@@ -4,6 +4,8 @@ Owns: the list of APIs that node 0 serves.  Must not know how anything is decide
 """
 
 from sparklog.driver.control_plane.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -16,13 +18,16 @@ from sparklog.driver.control_plane.handlers import (
     create_topics,
     delete_topics,
     describe_log_dirs,
+    describe_transactions,
     drain_brokers,
     elect_leaders,
+    end_txn,
     forward_request,
     give_work,
     incremental_alter_configs,
     init_producer_id,
     list_partition_reassignments,
+    list_transactions,
     not_coordinator,
     not_leader,
     register_broker,
@@ -35,6 +40,7 @@ from sparklog.driver.control_plane.handlers import (
 from sparklog.driver.control_plane.handlers.auto_create import topic_creator
 from sparklog.driver.control_plane.handlers.create_internal_topic import internal_topic_creator
 from sparklog.driver.control_plane.handlers.node import Node
+from sparklog.driver.control_plane.handlers.transactional_requests import TransactionalRequests
 from sparklog.service import (
     describe_cluster,
     describe_configs,
@@ -50,6 +56,7 @@ from sparklog.types import CONTROLLER_NODE_ID
 
 def handlers(node: Node) -> tuple[ApiHandler, ...]:
     """The handlers of all APIs that node 0 serves, except ApiVersions."""
+    transactions = TransactionalRequests(node.transaction_coordinator)
     create = topic_creator(node.decide) if node.config.auto_create_topics_enable else None
 
     decided = (
@@ -61,7 +68,6 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         unregister_broker,
         incremental_alter_configs,
         alter_configs,
-        init_producer_id,
         register_broker,
         allocate_producer_ids,
         assign_brokers,
@@ -87,6 +93,12 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
         *not_leader.handlers(),
         *not_coordinator.handlers(),
         *(module.handler(node.decide) for module in decided),
+        init_producer_id.handler(node.decide, transactions),
+        add_partitions_to_txn.handler(transactions, lambda: node.image),
+        add_offsets_to_txn.handler(transactions, lambda: node.image),
+        end_txn.handler(transactions),
+        describe_transactions.handler(transactions),
+        list_transactions.handler(transactions, node.runtime.wall_ms),
         elect_leaders.handler(node.decide, lambda: node.image),
         *members.handlers(node.secret, node.runtime.random_bytes),
         broker_heartbeat.handler(node.decide, node.suspected_brokers),

@@ -12,6 +12,7 @@ from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.controller import Event
 from sparklog.driver.control_plane.metadata_feed import MetadataFeed
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
+from sparklog.driver.transaction_coordinator import TransactionCoordinator
 from sparklog.metadata import ClusterImage
 from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.service.handler import MANY_ITEMS, ApiHandler
@@ -49,6 +50,9 @@ class Node(Protocol):
 
     @property
     def spare_supervisors(self) -> SpareSupervisors: ...
+
+    @property
+    def transaction_coordinator(self) -> TransactionCoordinator: ...
 
     @property
     def suspected_brokers(self) -> SuspectedBrokers: ...

@@ -1,4 +1,4 @@
-"""The requests about groups (keys 8, 9, 11-16, 42, 47) on node 0, which coordinates no group.
+"""The requests about groups (keys 8, 9, 11-16, 28, 42, 47) on node 0, which coordinates no group.
 
 ListGroups is answered with no groups, because tools ask every node.  All others are answered with
 NOT_COORDINATOR, upon which clients look for the coordinator.  Node 0 serves these APIs, in the
@@ -21,6 +21,7 @@ from sparklog.service.group_error_responses import (
     refuse_offset_delete,
     refuse_offset_fetch,
     refuse_sync_group,
+    refuse_txn_offset_commit,
 )
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.wire.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -33,6 +34,7 @@ from sparklog.wire.protocol.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.protocol.messages.offset_delete import OffsetDeleteRequest
 from sparklog.wire.protocol.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.protocol.messages.sync_group import SyncGroupRequest
+from sparklog.wire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from sparklog.wire.protocol.schema import Request
 
 
@@ -48,6 +50,7 @@ def handlers() -> tuple[ApiHandler, ...]:
         _handler(ListGroupsRequest, refuse_list_groups, lambda _: ListGroupsResponse()),
         _handler(DeleteGroupsRequest, refuse_delete_groups),
         _handler(OffsetDeleteRequest, refuse_offset_delete),
+        _handler(TxnOffsetCommitRequest, refuse_txn_offset_commit),
     )
 
 

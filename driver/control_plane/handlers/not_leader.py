@@ -1,5 +1,6 @@
-"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch (keys 0-2, 21, 23) on node 0.
+"""Requests about partitions on node 0: keys 0-2, 21, 23 and 61.
 
+They are Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch and DescribeProducers.
 The control plane leads no partition, so every partition is answered with NOT_LEADER_OR_FOLLOWER,
 upon which clients refresh their metadata.  The APIs share a file because they share this answer.
 Node 0 serves them, in the brokers' version ranges, for two reasons: some clients take the APIs of
@@ -14,6 +15,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.error_responses import (
     REFUSAL_UNITS,
     refuse_delete_records,
+    refuse_describe_producers,
     refuse_list_offsets,
     refuse_offset_for_leader_epoch,
 )
@@ -21,6 +23,7 @@ from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestCon
 from sparklog.slices import Slices, in_groups
 from sparklog.types import NO_OFFSET
 from sparklog.wire.protocol.messages.delete_records import DeleteRecordsRequest
+from sparklog.wire.protocol.messages.describe_producers import DescribeProducersRequest
 from sparklog.wire.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -48,6 +51,7 @@ def handlers() -> tuple[ApiHandler, ...]:
         _handler(ListOffsetsRequest, refuse_list_offsets),
         _handler(DeleteRecordsRequest, refuse_delete_records),
         _handler(OffsetForLeaderEpochRequest, refuse_offset_for_leader_epoch),
+        _handler(DescribeProducersRequest, refuse_describe_producers),
     )
 
 

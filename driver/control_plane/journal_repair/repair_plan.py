@@ -39,8 +39,8 @@ from sparklog.metadata import (
 from sparklog.metadata.topic_names import check_topic_name
 from sparklog.types import (
     CONTROLLER_NODE_ID,
+    COORDINATOR_PRODUCER_ID_BASE,
     MAX_INT32,
-    MAX_INT64,
     NO_NODE,
     ResourceType,
     TopicPartition,
@@ -258,7 +258,7 @@ class _Draft:
             r.first_producer_id + r.count for r in seen if isinstance(r, ProducerIdsAllocated)
         ]
         highest = _highest(first, given_out, PRODUCER_IDS_AHEAD_MAX)
-        end = min(highest + PRODUCER_IDS_SKIPPED, MAX_INT64)
+        end = min(highest + PRODUCER_IDS_SKIPPED, COORDINATOR_PRODUCER_ID_BASE)
         self._add(
             ProducerIdsAllocated(
                 broker_id=CONTROLLER_NODE_ID, first_producer_id=first, count=end - first

@@ -16,7 +16,7 @@ from sparklog.client.fetched_records import ConsumedRecord, SkippedRecords
 from sparklog.client.groups.group_consumer import GivenOffsets, GroupConsumer
 from sparklog.client.groups.member_events import CallbackKind, RunCallback
 from sparklog.client.groups.offset_commits import CommitCallback
-from sparklog.client.groups.offset_requests import OffsetAndMetadata
+from sparklog.client.groups.offset_requests import GroupIdentity, OffsetAndMetadata
 from sparklog.client.groups.options import GroupConsumerOptions
 from sparklog.client.groups.rebalance_listener import RebalanceListener
 from sparklog.types import Endpoint, OffsetSpec, OffsetTimestamp, TopicPartition
@@ -167,6 +167,10 @@ class AsyncConsumer:
         """The offset of the next record of an assigned partition."""
         return await self.core.position(tp)
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset of the next record of each assigned partition that has one yet."""
+        return self.core.positions()
+
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Go on from an offset, or from an ``OffsetSpec``."""
         await self.core.seek(tp, offset)
@@ -252,6 +256,14 @@ class AsyncConsumer:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None: there is none."""
         return await self.core.committed(partitions)
+
+    def group_metadata(self) -> GroupIdentity:
+        """The group, and this member and its generation, for ``send_offsets_to_transaction``.
+
+        Raises KafkaError without a ``group_id``, and UNKNOWN_MEMBER_ID while a subscribed consumer
+        is no member of the group: ``poll`` joins it.
+        """
+        return self.core.group_metadata()
 
     def _tell_outcomes(self) -> None:
         for outcome in self.core.take_commit_outcomes():

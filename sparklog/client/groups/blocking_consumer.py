@@ -21,7 +21,7 @@ from sparklog.client.groups.async_consumer import (
 from sparklog.client.groups.group_consumer import GivenOffsets
 from sparklog.client.groups.member_events import RunCallback
 from sparklog.client.groups.offset_commits import CommitCallback
-from sparklog.client.groups.offset_requests import OffsetAndMetadata
+from sparklog.client.groups.offset_requests import GroupIdentity, OffsetAndMetadata
 from sparklog.client.groups.rebalance_listener import RebalanceListener
 from sparklog.errors import SparklogError
 from sparklog.types import Endpoint, OffsetTimestamp, TopicPartition
@@ -176,6 +176,11 @@ class Consumer:
         """See ``AsyncConsumer.position``."""
         return self._run(self._twin.position(tp))
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """See ``AsyncConsumer.positions``."""
+        found: dict[TopicPartition, int] = self._call(self._twin.positions)
+        return found
+
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """See ``AsyncConsumer.seek``."""
         self._run(self._twin.seek(tp, offset))
@@ -236,6 +241,11 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """See ``AsyncConsumer.committed``."""
         return self._run(self._twin.committed(partitions))
+
+    def group_metadata(self) -> GroupIdentity:
+        """See ``AsyncConsumer.group_metadata``."""
+        found: GroupIdentity = self._call(self._twin.group_metadata)
+        return found
 
     def _tell_outcomes(self) -> None:
         for outcome in self._core.take_commit_outcomes():

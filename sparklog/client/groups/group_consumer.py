@@ -278,6 +278,10 @@ class GroupConsumer:
         first = next((r.offset for r in self.unread if (r.topic, r.partition) == tp), None)
         return self.records.position(tp) if first is None else first
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offsets, without the partitions whose start is not known yet."""
+        return {tp: self._position(tp) for tp in self.records.assignment}
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self.records.pause(self.starts.pause(partitions))
 
@@ -297,6 +301,10 @@ class GroupConsumer:
     def commit_later(self, given: GivenOffsets | None, callback: CommitCallback | None) -> None:
         commits, identity = self._commit_as()
         commits.commit_later(identity, self._offsets(given), callback)
+
+    def group_metadata(self) -> GroupIdentity:
+        """The member and generation that commit.  Raises KafkaError."""
+        return self._commit_as()[1]
 
     def take_commit_outcomes(self) -> list[CommitOutcome]:
         """What the application is to be told of its commits in the background, in order."""
@@ -332,9 +340,7 @@ class GroupConsumer:
 
     def _offsets(self, given: GivenOffsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if given is None:
-            return {
-                tp: OffsetAndMetadata(offset=self._position(tp)) for tp in self.records.assignment
-            }
+            return {tp: OffsetAndMetadata(offset=at) for tp, at in self.positions().items()}
         return {
             tp: OffsetAndMetadata(offset=offset) if isinstance(offset, int) else offset
             for tp, offset in given.items()

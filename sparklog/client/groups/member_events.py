@@ -218,10 +218,6 @@ class Fail:
 
 Action = FindCoordinator | SendRequest | ComputeAssignment | RunCallback | Left | Fail
 
-#: The coordinator has moved, or cannot answer: find it anew.
-COORDINATOR_MOVED: Final = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-)
 #: The coordinator does not know this member (any more): it starts anew.
 MEMBER_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 #: Refusals of a commit that say that the member is not in the group as it believes.

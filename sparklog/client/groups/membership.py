@@ -15,6 +15,7 @@ alive by heartbeats.
 
 from typing import Final
 
+from sparklog.client.find_coordinator_api import COORDINATOR_MOVED
 from sparklog.client.groups.assignors import is_cooperative
 from sparklog.client.groups.consumer_protocol import (
     NO_GENERATION,
@@ -23,7 +24,6 @@ from sparklog.client.groups.consumer_protocol import (
 from sparklog.client.groups.group_topics import GroupTopics
 from sparklog.client.groups.member_conversation import MemberConversation
 from sparklog.client.groups.member_events import (
-    COORDINATOR_MOVED,
     MEMBER_UNKNOWN,
     Action,
     AssignmentComputed,

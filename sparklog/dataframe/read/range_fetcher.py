@@ -62,7 +62,7 @@ class RangeFetcher:
                 try:
                     fetched = self._take(offset)
                     if fetched is None or not fetched.records:
-                        offset = self._look_again(offset, fetched, waiting)
+                        offset = self._offset_after_empty(offset, fetched, waiting)
                         if offset < end:
                             self._pending = self._fetch(offset)
                         continue
@@ -70,7 +70,7 @@ class RangeFetcher:
                 except (DecodeError, KafkaError) as error:
                     if isinstance(error, KafkaError) and error.code not in _DAMAGED:
                         raise
-                    offset = self._pass(offset, error)
+                    offset = self._skip_damage(offset, error)
                     if offset < end:
                         self._pending = self._fetch(offset)
                     continue
@@ -90,17 +90,17 @@ class RangeFetcher:
             fetched = self._client.result(self._pending)
         except KafkaError as error:
             if error.code in _GONE:
-                self._lose(offset, "the topic was deleted")
+                self._report_loss(offset, "the topic was deleted")
                 return None
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             fetched = None
         if self._is_another_topic():
-            self._lose(offset, "the topic was deleted and created again")
+            self._report_loss(offset, "the topic was deleted and created again")
             return None
         return fetched
 
-    def _pass(self, offset: int, error: SparklogError) -> int:
+    def _skip_damage(self, offset: int, error: SparklogError) -> int:
         """The next readable offset behind ``offset``, if the options allow skipping."""
         tp, isolation = self._range.topic_partition, self._options.isolation
         if self._corrupt.fail:
@@ -110,7 +110,7 @@ class RangeFetcher:
         self._corrupt.skip_or_raise(offset, found - 1, error)
         return found
 
-    def _look_again(self, offset: int, fetched: Fetched | None, waiting: Backoff) -> int:
+    def _offset_after_empty(self, offset: int, fetched: Fetched | None, waiting: Backoff) -> int:
         """The offset to go on from after an empty result: the same, or behind lost records.
 
         A new leader may not know yet that it has the records that its predecessor returned.  Until
@@ -121,12 +121,12 @@ class RangeFetcher:
         if self._is_another_topic() or tp.topic not in self._client.cluster.view.topics:
             return item.end
         if fetched is None or self._readable(fetched) <= offset:
-            earliest, latest = self._held()
+            earliest, latest = self._log_bounds()
             if offset < earliest:
-                self._lose(offset, f"the log starts at {earliest} now", until=earliest)
+                self._report_loss(offset, f"the log starts at {earliest} now", until=earliest)
                 return min(earliest, item.end)
             if latest <= offset:
-                self._lose(offset, f"the log ends at {latest} now")
+                self._report_loss(offset, f"the log ends at {latest} now")
                 return item.end
         if not self._client.run(waiting.pause()):
             raise KafkaError(
@@ -135,7 +135,7 @@ class RangeFetcher:
             )
         return offset
 
-    def _lose(self, offset: int, why: str, until: int | None = None) -> None:
+    def _report_loss(self, offset: int, why: str, until: int | None = None) -> None:
         item = self._range
         end = item.end if until is None else min(until, item.end)
         what = (
@@ -156,7 +156,7 @@ class RangeFetcher:
             return fetched.last_stable_offset
         return fetched.high_watermark
 
-    def _held(self) -> tuple[int, int]:
+    def _log_bounds(self) -> tuple[int, int]:
         tp, isolation = self._range.topic_partition, self._options.isolation
         earliest = self._client.list_offsets({tp: OffsetSpec.EARLIEST}, isolation=isolation)
         latest = self._client.list_offsets({tp: OffsetSpec.LATEST}, isolation=isolation)

@@ -332,7 +332,7 @@ class LogEnd(Struct):
 
 @message
 class ReportLogEndsRequest(Request):
-    """A broker's log ends of partitions that lost every safe replica, for unclean recovery."""
+    """A broker's log ends of partitions without a replica that is known to be complete."""
 
     API_KEY: ClassVar[int] = 20011
 

@@ -7,7 +7,9 @@ import asyncio
 import random
 from contextlib import suppress
 
-from sparklog.client.producer import Delivered, Producer, ProducerOptions
+from sparklog.client.producer import Producer
+from sparklog.client.producer_batches import Delivered
+from sparklog.client.producer_options import ProducerOptions
 from sparklog.errors import SparklogError
 from tests.simulation.events import LogId, ProduceAcked, ProduceInvoked, ProduceUnknown
 from tests.simulation.workloads.scene import Scene, Values

@@ -101,6 +101,16 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
                 ["--broker", "9" * 20, "--delete", "retention.ms"],
             )
         ),
+        ["produce", "t", "--transactional-id", ""],
+        ["produce", "t", "--transactional-id", "x", "--acks", "1"],
+        ["produce", "t", "--transactional-id", "x", "--transaction-timeout", "0"],
+        ["txns", "abort"],
+        ["txns", "abort-hanging", "-t", "t", "-p", "0"],
+        ["txns", "abort-hanging", "-t", "t", "-p", "0", "--start-offset", "-1"],
+        ["txns", "describe"],
+        ["txns", "list", "--longer-than", "-1"],
+        ["txns", "list", "--producer-id", "9" * 20],
+        ["txns", "find-hanging", "--max-timeout", "-1"],
         ["groups", "delete"],
         ["groups", "delete-offsets", "g"],
         *(

@@ -79,12 +79,12 @@ class Log:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     start: int = 0
     end: int = 0
-    sequences: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    sequences: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
 
     def append(self, records: memoryview, epoch: int) -> int:
         """Append as a leader; returns the base offset.  Duplicates are acknowledged, not stored."""
         ((header, _),) = list(iter_batches(records))
-        key = (header.producer_id, header.base_sequence)
+        key = (header.producer_id, header.producer_epoch, header.base_sequence)
         if header.has_producer and key in self.sequences:
             return self.sequences[key][0]
         batch = bytearray(records)

@@ -10,7 +10,9 @@ from sparklog.client.consumer import ConsumedRecord, Consumer, ConsumerOptions
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.partitioner import partition_of_key
-from sparklog.client.producer import Delivered, Producer, ProducerOptions
+from sparklog.client.producer import Producer
+from sparklog.client.producer_batches import Delivered
+from sparklog.client.producer_options import ProducerOptions
 from sparklog.errors import ClosedError, ErrorCode, KafkaError
 from sparklog.types import Compression, OffsetSpec, TimestampType, TopicPartition
 from sparklog.wire.records.batch import iter_batches

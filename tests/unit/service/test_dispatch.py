@@ -21,10 +21,6 @@ from sparklog.wire.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
-from sparklog.wire.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -79,13 +75,23 @@ def test_what_is_advertised_is_what_is_served_except_private_and_old_produce() -
         *members.handlers(SECRET),
     ]
     for version in range(5):
-        assert ask_once(handlers, NAMED, version) == ApiVersionsResponse(
-            api_keys=(
-                ApiVersion(api_key=0, min_version=0, max_version=13),
-                ApiVersion(api_key=10, min_version=0, max_version=6),
-                ApiVersion(api_key=18, min_version=0, max_version=4),
-            )
+        response = ask_once(handlers, NAMED, version)
+        assert response.api_keys == (
+            ApiVersion(api_key=0, min_version=0, max_version=13),
+            ApiVersion(api_key=10, min_version=0, max_version=6),
+            ApiVersion(api_key=18, min_version=0, max_version=4),
         )
+
+
+def test_transactions_of_version_2_are_a_finalized_feature() -> None:
+    for version in (3, 4):
+        response = ask_once([], NAMED, version)
+        (supported,) = response.supported_features
+        (finalized,) = response.finalized_features
+        assert (supported.name, supported.max_version) == ("transaction.version", 2)
+        assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
+        assert response.finalized_features_epoch >= 0  # clients ignore features without an epoch
+    assert ask_once([], NAMED, 2).finalized_features == ()
 
 
 @pytest.mark.parametrize("name", ["", "-", "a b", "a.", "ü", "a\n"])
@@ -225,22 +231,6 @@ def test_no_answer_is_sent_when_none_is_owed_not_even_to_a_refusal() -> None:
         connection.close()
 
     run_node([produce(handle)], test)
-
-
-def test_every_transactional_id_is_refused_for_good() -> None:
-    handlers = [find_coordinator.handler(ClusterImage, not_created)]
-    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    old = ask_once(handlers, FindCoordinatorRequest(key="t", key_type=1), 2)
-    assert isinstance(old, FindCoordinatorResponse)
-    assert (old.error_code, old.node_id, old.port) == (code, -1, -1)
-    assert "'t' refused: transactions are not available yet" in (old.error_message or "")
-    new = ask_once(handlers, FindCoordinatorRequest(coordinator_keys=("a", "t"), key_type=1), 6)
-    assert isinstance(new, FindCoordinatorResponse)
-    assert [(c.key, c.node_id, c.port, c.error_code) for c in new.coordinators] == [
-        ("a", -1, -1, code),
-        ("t", -1, -1, code),
-    ]
-    assert new.coordinators[1].error_message == old.error_message
 
 
 def counters() -> ApiHandler:

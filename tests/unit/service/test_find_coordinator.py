@@ -26,11 +26,11 @@ NAMES = [
 ]
 
 
-def create_topic(cluster: ClusterImage) -> None:
+def create_topic(cluster: ClusterImage, name: str = TOPIC) -> None:
     states = tuple(
         PartitionImage(replicas=(1, 2), isr=(1, 2), leader=leader) for leader in (1, 2, -1)
     )
-    created = TopicCreated(topic=TOPIC, topic_id=UUID(int=77), partitions=states)
+    created = TopicCreated(topic=name, topic_id=UUID(int=77), partitions=states)
     cluster.replay_commit(cluster.version + 1, [created])
 
 
@@ -50,7 +50,7 @@ class Creation:
         if self.error is not None:
             raise self.error
         # The image has the topic a little later.
-        asyncio.get_running_loop().call_later(0.02, create_topic, self.cluster)
+        asyncio.get_running_loop().call_later(0.02, create_topic, self.cluster, name)
 
 
 def run(test: Callable[[Server, Creation], Awaitable[None]], *, topic: bool = True) -> None:
@@ -116,11 +116,28 @@ def test_share_coordinators_and_unknown_types_are_refused() -> None:
         for key_type in (2, 3, 9):
             (refused,) = (await ask(server, new("k", key_type=key_type), 6)).coordinators
             assert (refused.error_code, refused.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-        (refused,) = (await ask(server, new("k", key_type=1), 6)).coordinators
-        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert creation.asked == []
+        (refused,) = (await ask(server, new("", key_type=1), 6)).coordinators
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
 
     run(test, topic=False)
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 6])
+def test_node_0_coordinates_every_transactional_id(version: int) -> None:
+    async def test(server: Server, creation: Creation) -> None:
+        controller = creation.cluster.controller
+        for _ in range(2):
+            if version < 4:
+                response = await ask(server, old("t", key_type=1), version)
+                found = (response.node_id, response.host, response.port, response.error_code)
+            else:
+                (one,) = (await ask(server, new("t", key_type=1), version)).coordinators
+                found = (one.node_id, one.host, one.port, one.error_code)
+            assert found == (0, controller.host, controller.port, 0)
+        assert creation.asked == ["__transaction_state"]
+
+    run(test)
 
 
 def test_the_topic_is_created_once_and_the_first_response_waits_for_it() -> None:

@@ -198,7 +198,7 @@ def test_the_control_plane_creates_internal_topics_for_its_own_requests(
     run(request, story)
 
 
-def test_idempotent_producers_get_ids_and_transactional_ones_are_refused(
+def test_idempotent_producers_get_ids_and_transactional_ones_wait_for_their_topic(
     request: pytest.FixtureRequest,
 ) -> None:
     async def story(under_test: UnderTest) -> None:
@@ -206,7 +206,7 @@ def test_idempotent_producers_get_ids_and_transactional_ones_are_refused(
         second = await under_test.ask(InitProducerIdRequest())
         assert [(r.producer_id, r.producer_epoch) for r in (first, second)] == [(0, 0), (1, 0)]
         refused = await under_test.ask(InitProducerIdRequest(transactional_id="t"))
-        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     run(request, story)
 

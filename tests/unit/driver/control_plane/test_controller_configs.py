@@ -6,7 +6,7 @@ from sparklog.driver.control_plane.controller import Decision
 from sparklog.driver.control_plane.controller.configs import ConfigOperation
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged, ProducerIdsAllocated
-from sparklog.types import ConfigSource, ResourceType
+from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, ConfigSource, ResourceType
 from sparklog.wire.protocol.messages import alter_configs
 from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from sparklog.wire.protocol.messages.create_topics import CreateTopicsResponse
@@ -314,6 +314,16 @@ def test_a_stale_broker_gets_no_block() -> None:
     under_test = with_topic()
     stale = AllocateProducerIdsRequest(broker_id=1, broker_epoch=5)
     assert under_test.refusal(stale) == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_the_ids_of_coordinators_are_never_given_out() -> None:
+    under_test = with_topic()
+    used = COORDINATOR_PRODUCER_ID_BASE - 1000
+    under_test.image.replay(ProducerIdsAllocated(broker_id=1, first_producer_id=0, count=used))
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=0)
+    last = under_test.handle(request).response
+    assert last == AllocateProducerIdsResponse(first_producer_id=used, count=1000)
+    assert under_test.refusal(request) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_the_control_plane_serves_producers_from_its_own_blocks() -> None:

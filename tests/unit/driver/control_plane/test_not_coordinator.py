@@ -28,6 +28,11 @@ from sparklog.wire.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from sparklog.wire.protocol.messages.sync_group import SyncGroupRequest
+from sparklog.wire.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from sparklog.wire.protocol.schema import Request, Response
 
 
@@ -79,6 +84,13 @@ def test_offsets() -> None:
         group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=parts),)
     )
     for response in ask_all_versions(commit):
+        ((part,),) = [topic.partitions for topic in response.topics]  # type: ignore[attr-defined]
+        assert (part.partition_index, part.error_code) == (3, code)
+    txn_part = TxnOffsetCommitRequestPartition(partition_index=3)
+    txn_commit = TxnOffsetCommitRequest(
+        group_id="g", topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(txn_part,)),)
+    )
+    for response in ask_all_versions(txn_commit):
         ((part,),) = [topic.partitions for topic in response.topics]  # type: ignore[attr-defined]
         assert (part.partition_index, part.error_code) == (3, code)
     fetch = OffsetFetchRequest(

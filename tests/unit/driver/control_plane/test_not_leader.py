@@ -9,6 +9,11 @@ from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from sparklog.wire.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -91,6 +96,10 @@ def test_it_leads_nothing(request: pytest.FixtureRequest) -> None:
                     )
                 ),
                 OffsetForLeaderEpochResponse,
+            ),
+            (
+                DescribeProducersRequest(topics=(TopicRequest(name="a", partition_indexes=(3,)),)),
+                DescribeProducersResponse,
             ),
         ]
         for message, answer in asked:

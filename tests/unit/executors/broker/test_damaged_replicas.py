@@ -406,15 +406,15 @@ def test_an_error_that_nobody_expected_does_not_end_the_scrub(
 ) -> None:
     async def test(rig: Rig) -> None:
         leader, client = await filled(rig)
-        sound, failures = SegmentScrub.go_on, iter([ValueError("a test"), KeyError("a test")])
+        sound, failures = SegmentScrub.check_more, iter([ValueError("a test"), KeyError("a test")])
 
-        def go_on(scrub: SegmentScrub) -> int:
+        def check_more(scrub: SegmentScrub) -> int:
             for error in failures:
                 raise error
             return sound(scrub)
 
         monkeypatch.setattr(log_scrubber, "FAILED_REST_S", 0.01)
-        monkeypatch.setattr(SegmentScrub, "go_on", go_on)
+        monkeypatch.setattr(SegmentScrub, "check_more", check_more)
         before = files(rig, leader)
         damage(rig, leader)
         await whole_again(rig, before, leader)
@@ -430,16 +430,16 @@ def test_suspicions_that_never_end_do_not_keep_a_scrub_from_its_pass(
     async def test(rig: Rig) -> None:
         await filled(rig, factor=1)
         log, counters = replica(rig, 1).log, rig.brokers[1].replica_manager.counters
-        sound = SegmentScrub.go_on
+        sound = SegmentScrub.check_more
 
-        def go_on(scrub: SegmentScrub) -> int:
+        def check_more(scrub: SegmentScrub) -> int:
             loop.call_soon_threadsafe(log.damage.suspect, 0)
             loop.call_soon_threadsafe(log.damage.suspect, log.segments[1].base_offset)
             return sound(scrub)
 
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(log_scrubber, "CHECK_AGAIN_S", 0.0)
-        monkeypatch.setattr(SegmentScrub, "go_on", go_on)
+        monkeypatch.setattr(SegmentScrub, "check_more", check_more)
         log.damage.suspect(0)
         passes = counters.scrub_passes
         await until(lambda: counters.scrub_passes > passes + 1)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklog.errors import KafkaError
 from sparklog.executors.coordinator import (
@@ -21,6 +21,7 @@ from sparklog.executors.handlers.group_requests import GroupRequests
 from sparklog.metadata.coordinators import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.service.dispatch import Dispatcher
+from sparklog.service.handler import ApiHandler
 from sparklog.transport import ClientConnection, Server, connect, serve
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.codec import decode_response, encode_request, response_type
@@ -112,9 +113,13 @@ class GroupRig:
         self.machines.append(ScriptedGroups(self))
         return self.machines[-1]
 
+    def apis(self, groups: GroupRequests) -> list[ApiHandler]:
+        """The handlers of the server."""
+        return handlers(groups)
+
     async def start(self) -> None:
         groups = GroupRequests(self.runtime, lambda: self.replicas.replica_manager.image)
-        self.server = await serve("127.0.0.1", 0, Dispatcher(handlers(groups)))
+        self.server = await serve("127.0.0.1", 0, Dispatcher(self.apis(groups)))
         await self.replicas.create("t", led(), led())
         await self.replicas.create(CONSUMER_OFFSETS, led(), led(leader=OTHER, isr=(NODE, OTHER)))
         await until(lambda: self.runtime.as_json()["active_shards"] == 1)
@@ -141,15 +146,25 @@ class GroupRig:
         return response
 
 
+RigT = TypeVar("RigT", bound=GroupRig)
+
+
 def run(
     test: Callable[[GroupRig], Awaitable[None]],
     make: Callable[[], CoordinatorStateMachine] | None = None,
 ) -> None:
     """Run a test with a fresh rig."""
+    run_with(lambda replicas: GroupRig(replicas, make), test)
+
+
+def run_with(
+    make_rig: Callable[[ReplicaRig], RigT], test: Callable[[RigT], Awaitable[None]]
+) -> None:
+    """Run a test with a rig of another kind."""
 
     async def within() -> None:
         with ReplicaRig.open() as replicas:
-            rig = GroupRig(replicas, make)
+            rig = make_rig(replicas)
             await rig.start()
             try:
                 await asyncio.wait_for(test(rig), DEADLINE_S)

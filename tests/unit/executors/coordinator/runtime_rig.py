@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sparklog.executors.coordinator import CoordinatorRuntime, ResponseFuture
+from sparklog.executors.coordinator import (
+    CoordinatorRuntime,
+    ResponseFuture,
+    TransactionalProducer,
+)
 from sparklog.executors.partition import ACKS_ALL
 from sparklog.types import Isolation, TopicPartition
 from sparklog.wire.protocol.schema import Request
@@ -51,9 +55,16 @@ class RuntimeRig:
     async def is_active(self, shards: int = 1) -> None:
         await until(lambda: self.runtime.as_json()["active_shards"] == shards)
 
-    def submit(self, body: Request, partition: int = 0) -> ResponseFuture:
+    def submit(
+        self, body: Request, partition: int = 0, producer: TransactionalProducer | None = None
+    ) -> ResponseFuture:
         return self.runtime.submit(
-            partition, body, version=0, client_id="client", client_host="/host"
+            partition,
+            body,
+            version=0,
+            client_id="client",
+            client_host="/host",
+            producer=producer,
         )
 
     async def ask(self, body: Request, partition: int = 0) -> Any:

@@ -1,6 +1,7 @@
 """A group state machine with a log and a clock, and short forms of the requests to it."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -11,6 +12,7 @@ from sparklog.executors.coordinator import (
     CoordinatorRequest,
     Decision,
     Now,
+    TransactionalProducer,
 )
 from sparklog.executors.groups import GroupConfig, GroupStateMachine
 from sparklog.executors.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -91,7 +93,13 @@ class GroupRig:
         return GroupStateMachine(self.config, lambda: f"uuid{next(self._ids)}")
 
     def decide(
-        self, body: Request, version: int, *, client: str = "app", host: str = "/h"
+        self,
+        body: Request,
+        version: int,
+        *,
+        client: str = "app",
+        host: str = "/h",
+        producer: TransactionalProducer | None = None,
     ) -> Decision:
         """The decision on a request; its records are not replayed."""
         self.last_request_id = next(self._request_ids)
@@ -101,11 +109,22 @@ class GroupRig:
             version=version,
             client_id=client,
             client_host=host,
+            producer=producer,
         )
         return self.machine.handle(request, self.now)
 
     def send(self, body: Request, version: int, **context: Any) -> Decision:
         return self.apply(self.decide(body, version, **context))
+
+    def send_in_transaction(
+        self, producer: TransactionalProducer, body: Request, version: int
+    ) -> Decision:
+        """Send a request of a producer's transaction, whose records stay pending."""
+        decision = self.decide(body, version, producer=producer)
+        for record in decision.records:
+            self.machine.replay_in_transaction(record, producer.producer_id)
+        self.apply(replace(decision, records=()))
+        return decision
 
     def ask(self, body: Request, version: int, **context: Any) -> Any:
         """The response to a request that is answered by itself and writes nothing."""

@@ -329,7 +329,7 @@ def scrubbed(log: Log) -> SegmentScrub:
     scrub = SegmentScrub(
         segment.files_at_rest(), epochs=log.leader_epochs.entries, end_offset=segment.next_offset
     )
-    while scrub.go_on():
+    while scrub.check_more():
         pass
     return scrub
 

@@ -73,7 +73,7 @@ class Damaged:
             end_offset=segment.next_offset,
             around=around,
         )
-        while scrub.go_on():
+        while scrub.check_more():
             pass
         for damaged in scrub.found:
             self.log.damage.add(segment, damaged)

@@ -318,7 +318,7 @@ def test_a_segment_that_takes_appends_again_owes_no_statistics(desk: Desk) -> No
     fill(log, 1)
     measuring = log.statistics.next_pending()
     assert measuring is not None
-    while measuring.go_on():
+    while measuring.measure_more():
         pass
     index = log.segments[0].offset_index
     log.truncate_to(log.segments[1].base_offset, 0)
@@ -352,7 +352,7 @@ def test_what_was_measured_of_a_deleted_segment_makes_no_files(desk: Desk) -> No
     fill(log, 59)
     measuring = log.statistics.next_pending()
     assert measuring is not None
-    while measuring.go_on():
+    while measuring.measure_more():
         pass
     log.advance_log_start(log.segments[1].base_offset)
     assert log.delete_old_segments(0, 59) == 1

@@ -131,7 +131,7 @@ def test_a_measurement_of_a_replaced_segment_is_not_taken() -> None:
     log.segments[1].stats_pending = True
     measuring = log.statistics.next_pending()
     assert measuring is not None
-    while measuring.go_on():
+    while measuring.measure_more():
         pass
     # The same batches: nothing but the number of the segment differs.
     assert swap(log, clean(desk.half, log.segments[1:2], lambda _: True))

@@ -13,7 +13,7 @@ from sparklog.executors.partition.producer_state import (
     Duplicate,
     ProducerStateManager,
 )
-from sparklog.types import MAX_INT32, TopicPartition
+from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, MAX_INT32, TopicPartition
 from sparklog.wire.records.batch import BatchHeader
 
 TP = TopicPartition("t", 0)
@@ -238,3 +238,13 @@ def test_idle_producers_expire_by_the_brokers_clock_not_by_event_time() -> None:
     assert list(state.entries) == [8]
     # Forgotten: any sequence starts anew.
     assert isinstance(send(state, header(5), 2), Accepted)
+
+
+def test_a_coordinator_never_expires() -> None:
+    """Its epoch fences the coordinators before it, however long it wrote nothing."""
+    state = ProducerStateManager(TP)
+    send(state, header(0, pid=COORDINATOR_PRODUCER_ID_BASE, epoch=3), 0, now_ms=0)
+    send(state, header(0, pid=COORDINATOR_PRODUCER_ID_BASE - 1), 1, now_ms=0)
+    assert state.expire(10**12, 1_000) == 1
+    late = header(0, pid=COORDINATOR_PRODUCER_ID_BASE, epoch=2)
+    assert refusal(state, late) is ErrorCode.INVALID_PRODUCER_EPOCH

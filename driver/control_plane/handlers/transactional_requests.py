@@ -1,0 +1,63 @@
+"""What all handlers of requests about transactions share: the way to the coordinator.
+
+Owns: the numbers of connections, gone clients, and the codes of old versions.  Must not know any
+particular request.
+"""
+
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sparklog.driver.transaction_coordinator import TransactionCoordinator, TransactionResult
+from sparklog.driver.transactions import TransactionRequest
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.service.gone_clients import cancel_with_client
+from sparklog.service.handler import RequestContext
+
+#: Transactions of clients before version 2 do not bump the epoch when they end.
+OLD_CLIENT_VERSION: Final = 0
+_NUMBER_KEY: Final = "connection number"
+
+
+class TransactionalRequests:
+    """The transaction coordinator, as the handlers of node 0 see it."""
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self.coordinator = coordinator
+        self._numbers = itertools.count()
+
+    def connection_number(self, context: RequestContext) -> int:
+        """The number of the client's connection; a later connection has a higher number.
+
+        A connection gets its number with its first request about transactions.
+        """
+        state = context.connection.state
+        if _NUMBER_KEY not in state:
+            state[_NUMBER_KEY] = next(self._numbers)
+        number: int = state[_NUMBER_KEY]
+        return number
+
+    def submit(
+        self,
+        context: RequestContext,
+        transactional_id: str,
+        make_request: Callable[[int], TransactionRequest],
+    ) -> Awaitable[TransactionResult]:
+        """Let the coordinator decide.  Raises KafkaError."""
+        require_transactional_id(transactional_id)
+        future = self.coordinator.submit(transactional_id, make_request)
+        cancel_with_client(context.connection, future)
+        return future
+
+
+def require_transactional_id(transactional_id: str) -> None:
+    """Raises INVALID_REQUEST for an empty id."""
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+
+
+def known_to(version: int, fenced_from: int, error: KafkaError) -> KafkaError:
+    """The error in the codes of a version: PRODUCER_FENCED is known since ``fenced_from``."""
+    if error.code == ErrorCode.PRODUCER_FENCED and version < fenced_from:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
+    return error

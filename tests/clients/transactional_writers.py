@@ -1,0 +1,164 @@
+"""Transactional producers of other people's client libraries, behind one interface.
+
+Owns: how each client writes, commits and aborts.  Must not know what a test expects.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import ProducerFenced
+from confluent_kafka import KafkaException, Producer
+
+from tests.clients.peer_kafka_python import KafkaProducer, ProducerFencedError
+
+SECONDS_MAX = 60.0
+
+
+class Fenced(Exception):
+    """The client says that another producer has its transactional id."""
+
+
+class Writer(Protocol):
+    """A transactional producer; every call returns when the client has an answer.
+
+    Raises:
+        Fenced: another producer has the transactional id.
+    """
+
+    def begin(self) -> None: ...
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        """Send a record and wait for its acknowledgement."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None:
+        """End the client, whose open transaction stays open."""
+
+
+class ConfluentWriter:
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self.producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": transactional_id,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self.producer.init_transactions(SECONDS_MAX)
+
+    def begin(self) -> None:
+        self._call(self.producer.begin_transaction)
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        errors: list[Any] = []
+        self.producer.produce(
+            topic, value, partition=partition, on_delivery=lambda error, _: errors.append(error)
+        )
+        assert self.producer.flush(SECONDS_MAX) == 0
+        if errors != [None]:
+            raise Fenced(errors)
+
+    def commit(self) -> None:
+        self._call(self.producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._call(self.producer.abort_transaction)
+
+    def close(self) -> None:
+        self.producer.purge()
+        del self.producer
+
+    def _call(self, call: Callable[..., Any]) -> None:
+        try:
+            call()
+        except KafkaException as error:
+            if error.args[0].fatal() or error.args[0].txn_requires_abort():
+                raise Fenced(str(error)) from error
+            raise
+
+
+class KafkaPythonWriter:
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap, transactional_id=transactional_id, linger_ms=0
+        )
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self._call(lambda: self._producer.send(topic, value, partition=partition).get(SECONDS_MAX))
+
+    def commit(self) -> None:
+        self._call(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._call(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        self._producer.close(timeout=0)
+
+    def _call(self, call: Callable[..., Any]) -> None:
+        try:
+            call()
+        except ProducerFencedError as error:
+            raise Fenced(str(error)) from error
+
+
+class AiokafkaWriter:
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self._runner = asyncio.Runner()
+
+        async def start() -> AIOKafkaProducer:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=bootstrap, transactional_id=transactional_id
+            )
+            await producer.start()
+            return producer
+
+        self._producer = self._runner.run(start())
+
+    def begin(self) -> None:
+        self._run(self._producer.begin_transaction())
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self._run(self._producer.send_and_wait(topic, value, partition=partition))
+
+    def commit(self) -> None:
+        self._run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._run(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        async def end() -> None:
+            sender = self._producer._sender
+            if sender is not None:
+                await sender.close()
+            await self._producer.client.close()
+
+        self._run(end())
+        self._runner.close()
+
+    def _run(self, call: Any) -> None:
+        async def limited() -> None:
+            await asyncio.wait_for(call, SECONDS_MAX)
+
+        try:
+            self._runner.run(limited())
+        except ProducerFenced as error:
+            raise Fenced(str(error)) from error
+
+
+WRITERS: Mapping[str, Callable[[str, str], Writer]] = {
+    "confluent": ConfluentWriter,
+    "kafka-python": KafkaPythonWriter,
+    "aiokafka": AiokafkaWriter,
+}

@@ -1,0 +1,243 @@
+"""One partition of the coordinator: batches, requests, loads and what ends them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+
+from sparklog.client.data_client import DataClient
+from sparklog.driver.transaction_coordinator import partition_coordinator
+from sparklog.driver.transaction_coordinator.marker_sender import MarkerSender, OnWritten
+from sparklog.driver.transaction_coordinator.partition_coordinator import (
+    PartitionCoordinator,
+    PartitionTools,
+)
+from sparklog.driver.transaction_coordinator.transaction_log import (
+    CoordinatorFencedError,
+    TransactionLog,
+)
+from sparklog.driver.transactions import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    Now,
+    ProducerIdentity,
+    TransactionConfig,
+    TransactionShard,
+    TransactionState,
+    WriteMarkers,
+)
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import TopicPartition
+from sparklog.wire.records.batch import read_header
+from tests.support.waiting import until
+from tests.unit.driver.transaction_coordinator.fake_log import TP, FakeLog
+
+PARTITION = frozenset({TopicPartition("a", 0)})
+
+
+class Markers:
+    """A marker sender that remembers."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[WriteMarkers, OnWritten]] = []
+
+    def write(self, write: WriteMarkers, on_written: OnWritten) -> None:
+        self.writes.append((write, on_written))
+
+    def forget(self, on_written: OnWritten) -> None:
+        self.writes = [each for each in self.writes if each[1] != on_written]
+
+
+class Rig:
+    def __init__(self, fake: FakeLog, controller_epoch: int = 1) -> None:
+        self.fake = fake
+        self.markers = Markers()
+        self.fenced: list[CoordinatorFencedError] = []
+        self.ms = 0
+        self._producer_ids = iter(range(100, 10_000))
+        self._request_ids = iter(range(10_000))
+        tools = PartitionTools(
+            new_shard=lambda: TransactionShard(
+                TransactionConfig(), lambda: next(self._producer_ids)
+            ),
+            now=lambda: Now(self.ms, 1_000_000 + self.ms),
+            markers=cast(MarkerSender, self.markers),
+            loads=asyncio.Semaphore(1),
+            on_fenced=self.fenced.append,
+        )
+        log = TransactionLog(
+            TP,
+            cast(DataClient, fake),
+            controller_epoch=controller_epoch,
+            load_bytes=100,
+            wall_ms=lambda: 0,
+        )
+        self.partition = PartitionCoordinator(log, tools)
+        self.task = asyncio.get_running_loop().create_task(self.partition.run())
+
+    async def ready(self) -> None:
+        await until(lambda: self.partition.shard is not None)
+
+    def init(self, name: str) -> "asyncio.Future[Any]":
+        request = InitProducerId(
+            request_id=next(self._request_ids), transactional_id=name, timeout_ms=60_000
+        )
+        return self.partition.submit(request)
+
+    def add(self, name: str, producer: ProducerIdentity) -> "asyncio.Future[Any]":
+        request = AddPartitions(
+            request_id=next(self._request_ids),
+            transactional_id=name,
+            producer=producer,
+            partitions=PARTITION,
+            connection=0,
+            client_version=0,
+        )
+        return self.partition.submit(request)
+
+    def end(self, name: str, producer: ProducerIdentity) -> "asyncio.Future[Any]":
+        request = EndTransaction(
+            request_id=next(self._request_ids),
+            transactional_id=name,
+            producer=producer,
+            committed=True,
+            connection=0,
+            client_version=0,
+        )
+        return self.partition.submit(request)
+
+    def state(self, name: str) -> TransactionState:
+        transaction = self.partition.require_shard().get(name)
+        assert transaction is not None
+        return transaction.state
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def run(story: Callable[[FakeLog], Awaitable[None]]) -> None:
+    async def within() -> None:
+        with patch.object(partition_coordinator, "_RETRY_S", (0.001, 0.002)):
+            await asyncio.wait_for(story(FakeLog()), 20)
+
+    asyncio.run(within())
+
+
+def test_requests_are_refused_until_the_log_is_loaded() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        with pytest.raises(KafkaError) as refused:
+            rig.init("x")
+        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await rig.ready()
+        assert await rig.init("x") == ProducerIdentity(100, 0)
+        await rig.close()
+
+    run(story)
+
+
+def test_the_transitions_of_one_tick_share_a_batch() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        await asyncio.gather(*(rig.init(f"id-{number}") for number in range(20)))
+        assert [read_header(batch).record_count for batch in fake.batches] == [1, 20]
+        await rig.close()
+
+    run(story)
+
+
+def test_a_transaction_is_committed_and_its_next_coordinator_finishes_it() -> None:
+    async def story(fake: FakeLog) -> None:
+        first = Rig(fake, 1)
+        await first.ready()
+        producer = await first.init("x")
+        await first.add("x", producer)
+        await first.end("x", producer)
+        assert first.state("x") == TransactionState.PREPARE_COMMIT
+        ((marker, _),) = first.markers.writes
+        assert (marker.producer, marker.partitions, marker.committed) == (producer, PARTITION, True)
+        await first.close()
+        second = Rig(fake, 2)
+        await second.ready()
+        ((again, on_written),) = second.markers.writes
+        assert again == marker
+        on_written("x", producer, PARTITION)
+        await until(lambda: second.state("x") == TransactionState.COMPLETE_COMMIT)
+        await second.close()
+
+    run(story)
+
+
+def test_a_later_controller_ends_this_one() -> None:
+    async def story(fake: FakeLog) -> None:
+        first = Rig(fake, 1)
+        await first.ready()
+        second = Rig(fake, 2)
+        await second.ready()
+        with pytest.raises(KafkaError) as refused:
+            await first.init("x")
+        assert refused.value.code == ErrorCode.NOT_COORDINATOR
+        assert len(first.fenced) == 1
+        assert first.task.done()
+        assert await second.init("x") == ProducerIdentity(100, 0)
+        await second.close()
+
+    run(story)
+
+
+def test_a_record_that_is_too_large_refuses_its_own_request_only() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        too_large = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large")
+        fake.faults.extend([too_large, None, too_large, None])
+        results = await asyncio.gather(*map(rig.init, "xyz"), return_exceptions=True)
+        assert [getattr(each, "code", None) for each in results] == [
+            None, ErrorCode.MESSAGE_TOO_LARGE, None,
+        ]  # fmt: skip
+        assert await rig.init("y") == ProducerIdentity(103, 0)
+        await rig.close()
+
+    run(story)
+
+
+def test_a_changed_log_is_loaded_again_and_requests_are_refused_meanwhile() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        producer = await rig.init("kept")
+        await rig.init("lost")
+        fake.forget(1)
+        with pytest.raises(KafkaError) as refused:
+            await rig.init("another")
+        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await rig.ready()
+        assert rig.partition.require_shard().get("lost") is None
+        await rig.add("kept", producer)
+        await rig.close()
+
+    run(story)
+
+
+def test_a_request_whose_client_has_gone_is_withdrawn() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        producer = await rig.init("x")
+        await rig.add("x", producer)
+        await rig.end("x", producer)
+        waiting = rig.init("x")  # until the markers are written
+        waiting.cancel()
+        await asyncio.sleep(0)
+        ((_, on_written),) = rig.markers.writes
+        on_written("x", producer, PARTITION)
+        await until(lambda: rig.state("x") == TransactionState.COMPLETE_COMMIT)
+        assert rig.partition.require_shard().get("x").producer_epoch == 0  # type: ignore[union-attr]
+        await rig.close()
+
+    run(story)
