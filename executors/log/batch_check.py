@@ -25,9 +25,10 @@ def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> int:
 def placement_damage(
     header: BatchHeader, bytes_left: int, *, next_offset: int, end_offset: int
 ) -> str | None:
-    """What is wrong with length and offsets of a batch where ``next_offset`` is to follow.
+    """The damage in the length or the offsets of a batch; None for a sound batch.
 
-    ``end_offset``: the segment holds nothing at or above it.  A gap before the batch is not judged.
+    The batch must continue at ``next_offset``, and end at or below ``end_offset``, the end of the
+    segment.  A gap before the batch is not judged.
     """
     damage = header_damage(header, bytes_left)
     if damage is not None:
@@ -40,7 +41,7 @@ def placement_damage(
 
 
 def epoch_damage(header: BatchHeader, epochs: Sequence[EpochEntry]) -> str | None:
-    """What is wrong with the leader epoch of a batch."""
+    """The damage in the leader epoch of a batch; None for a right epoch."""
     expected = epoch_of(epochs, header.base_offset)
     if expected in (NO_LEADER_EPOCH, header.partition_leader_epoch):
         return None

@@ -81,7 +81,7 @@ def _integers(line: str, words: list[str], count: int) -> list[int]:
 
 
 def _is_number(word: str) -> bool:
-    """Of 64 bits at most; Python refuses to read very long ones."""
+    """Whether the text is a number of at most 64 bits; Python refuses to read longer texts."""
     return (
         word.isascii()
         and word.isdigit()

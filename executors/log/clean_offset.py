@@ -1,11 +1,13 @@
 """The ``clean-offset`` file: the offset below which a log has been compacted.
 
-Owns: text <-> offset, and that the offset is never above the log's end.  Must not know how a log is
-compacted.
+Owns: text <-> offset, and the guarantee that the offset is never above the log's end.  Must not
+know how a log is compacted.
 
 The file goes with the partition directory, so that it never describes another log of the same name.
-It is lowered, durably, where a truncation drops records below it: those that follow are not
-compacted.  A truncation above it leaves it, because what is below it must go as a whole.
+A truncation that drops records below the offset lowers it, durably: the records that the log gets
+afterwards are not compacted.  A truncation above the offset leaves it, because a later truncation
+below it must drop the whole log.
+
 Kafka keeps these offsets in ``cleaner-offset-checkpoint``, one file in each log directory.  A lost
 file only lets the log be compacted again.
 """
@@ -26,7 +28,7 @@ def encode_clean_offset(offset: int) -> bytes:
 
 
 def decode_clean_offset(data: bytes) -> int | None:
-    """None for text of another kind."""
+    """The offset in the text of a file; None for text of another kind."""
     lines = data.decode("ascii", errors="replace").split("\n")
     if len(lines) != 3 or lines[0] != str(CLEAN_OFFSET_VERSION) or lines[2]:
         return None

@@ -4,10 +4,10 @@ Owns: the names and the description of cleaned files.  Must not know how segment
 how the log swaps them in.
 
 The cleaner leaves the files of a cleaned segment in the partition's directory, durably, before it
-hands out the value: ``<base offset>.log.cleaned``, ``.index.cleaned``, ``.timeindex.cleaned``, and
+hands over the value: ``<base offset>.log.cleaned``, ``.index.cleaned``, ``.timeindex.cleaned``, and
 ``.txnindex.cleaned`` if the segment has aborted transactions.  Their formats are those of the files
-of a sealed segment.  A ``.cleaned`` file that no value names is a leftover, which anybody may
-remove.
+of a sealed segment.  A ``.cleaned`` file that no value names is a leftover, which may be removed
+at any time.
 """
 
 from dataclasses import dataclass

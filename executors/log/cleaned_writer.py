@@ -54,7 +54,7 @@ class CleanedWriter:
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
         self._next_offset = base_offset
-        #: Bytes of the log file, those included that wait to be written.
+        #: Bytes of the log file, including the bytes that are not written yet.
         self.size = 0
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:

@@ -1,7 +1,7 @@
 """Flushed segments that the loading of a log finds damaged.
 
-Owns: whether such a segment can be used with its damaged ranges noted.  Must
-not know the other segments.
+Owns: whether such a segment can be used with its damaged ranges noted.  Must not know the other
+segments.
 """
 
 import logging

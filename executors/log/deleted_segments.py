@@ -27,8 +27,9 @@ class DeletedSegments:
     def add(self, segment: Segment, due_ms: int) -> None:
         """Rename the segment's files; ``purge`` removes them from ``due_ms`` on.
 
-        The log file comes first, and with it the segment is deleted.  The next opening removes
-        the index files that cannot be renamed.  Raises StorageError; then try again.
+        The log file is renamed first; from then on the segment counts as deleted.  The next opening
+        of the log removes index files that could not be renamed.  Raises StorageError; then call
+        ``add`` again.
         """
         segment.close()
         if self._half.exists(segment.log_path):

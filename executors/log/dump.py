@@ -76,8 +76,8 @@ class FileKind(Enum):
 class BatchDump:
     """One batch of a segment; ``size`` and ``position`` in bytes, ``timestamp`` is the largest.
 
-    ``delete_horizon`` is the time in milliseconds from which on its tombstones, or its marker, may
-    go (KIP-534); None for a batch without this time.
+    ``delete_horizon`` is the time in milliseconds from which on the cleaner may remove the
+    batch's tombstones, or its marker (KIP-534); None for a batch without this time.
     """
 
     base_offset: int
@@ -114,7 +114,7 @@ def identify(name: str) -> tuple[FileKind, int] | None:
     """Kind and base offset (0 where there is none) of a file name without directories.
 
     Returns None for a name of another kind.  A file that waits for deletion keeps its kind, and a
-    cleaned file has the kind that it will be.
+    cleaned file has the kind that it will have after the swap.
     """
     if name in (EPOCH_CHECKPOINT, PARTITION_METADATA):
         return FileKind(name), 0
@@ -131,7 +131,7 @@ def identify(name: str) -> tuple[FileKind, int] | None:
 def dump_segment(handle: FileHandle) -> Iterator[BatchDump | Damage]:
     """Every batch in the order of the file.
 
-    A batch with a wrong CRC is shown as such; where no batch can be made out, a Damage is the last.
+    A batch with a wrong CRC says so.  Where no batch can be recognised, a Damage is the last value.
     """
     window = ScanWindow(handle)
     position = 0

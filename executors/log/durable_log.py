@@ -1,4 +1,4 @@
-"""The half of a log that is about durability: flushes, the clean stop, and being offline.
+"""The half of a log for durability: flushes, the clean stop, and the log's failure.
 
 Owns: the order of a flush on the log's own thread, what a clean stop leaves on the disk, and why
 the log is offline.  Must not know what is appended, read or truncated.
@@ -75,10 +75,11 @@ class DurableLog:
         return self._flush.target(self.config, self.log_end_offset, now_ms) is not None
 
     def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
-        """The job that flushes up to the log's end; None if no flush is due, without ``force``.
+        """The job that flushes up to the log's end.  ``run`` the job in any thread, then pass it to
+        ``finish_flush`` or ``fail_flush``.
 
-        None too during another job, a truncation or a replacement of segments.  ``run`` the job in
-        any thread, then pass it to ``finish_flush`` or ``fail_flush``.
+        Returns None without ``force`` if no flush is due, and also during another job, a truncation
+        or a replacement of segments.
         """
         due = force or self.flush_due(now_ms)
         if not due or self._flush.in_flight or self.offline is not None:

@@ -29,7 +29,7 @@ class EpochCache:
 
     @property
     def latest_epoch(self) -> int:
-        """-1 when no epoch is known."""
+        """The largest known epoch; -1 when no epoch is known."""
         return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
@@ -80,9 +80,9 @@ class EpochCache:
         return self._entries[index - 1].epoch if index else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """OffsetForLeaderEpoch: the largest known epoch <= ``epoch`` and where it ended.
+        """The answer of OffsetForLeaderEpoch: the largest known epoch <= ``epoch``, and its end.
 
-        (-1, -1) when ``epoch`` is not known and not below a known one.
+        Returns (-1, -1) when ``epoch`` is negative or above all known epochs.
         """
         if epoch < 0 or epoch > self.latest_epoch:
             return NO_LEADER_EPOCH, NO_OFFSET

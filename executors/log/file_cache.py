@@ -3,7 +3,7 @@
 Owns: which log files and index maps are open, and closing the least recently used.  Must not know
 what is in them.  A Python map keeps a descriptor, so it counts as a file.
 
-The limit should be above the number of files in use: where partitions are used in turns, a cache
+The limit should be above the number of files in use.  Where partitions are used in turns, a cache
 that is a little too small misses every time.
 """
 
@@ -84,7 +84,7 @@ class FileCache:
         return mapped
 
     def drop(self, path: str) -> None:
-        """Close a file before it is truncated, renamed or deleted."""
+        """Close a file.  Call this before the file is truncated, renamed or deleted."""
         self._identities.pop(path, None)
         found = self._handles.pop(path, None)
         if found is not None:

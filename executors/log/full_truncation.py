@@ -1,9 +1,9 @@
-"""The ``full-truncation`` file: this log is being dropped as a whole.
+"""The ``full-truncation`` file, which says that a log is being dropped as a whole.
 
-Owns: the file, and what a start makes of it.  Must not know why a log is dropped.
+Owns: the file, and how a start finishes the truncation.  Must not know why a log is dropped.
 
-The records of a compacted log may lack what later records have replaced.  If a crash in the middle
-of a full truncation left the beginning of the log, it would look like a sound log with lost
+A compacted log lacks the records that later records of the log have replaced.  If a crash in the
+middle of a full truncation left the beginning of the log, it would look like a sound log with lost
 records.  So the file is durable before the first segment goes, and its removal is durable before
 the log is used again.  It holds the offset at which the log starts then.
 """
@@ -34,7 +34,7 @@ def end_full_truncation(half: FileHalf, partition_dir: str) -> None:
 
 
 def drop_log(half: FileHalf, partition_dir: str, names: list[str]) -> int:
-    """Delete the files of a log that a crash has left half dropped; return where it starts now.
+    """Delete the files of a log that a crash has left half dropped; return its new start offset.
 
     Blocks.  Raises CorruptLogError, StorageError.
     """

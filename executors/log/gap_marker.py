@@ -1,11 +1,11 @@
-"""The ``compacted`` file: this log may have gaps between its batches.
+"""The ``compacted`` file, which says that a log may have gaps between its batches.
 
-Owns: the empty file that tells a start so, whatever ``cleanup.policy`` says by then.  Must not know
-where the gaps are, or why.
+Owns: the empty file, by which a start knows of the gaps whatever ``cleanup.policy`` says by then.
+Must not know where the gaps are, or why.
 
-A gap above the recovery point is damage in a log that nothing but appends have made.  So the file
-is durable before the first gap: before a cleaned segment is swapped in, and before a follower
-appends behind a gap of its leader.  A start writes it for a compacted topic whose log lacks it,
+In a log that was never compacted, a gap above the recovery point is damage.  So the file is
+durable before the first gap: before a cleaned segment is swapped in, and before a follower appends
+behind a gap of its leader.  A start writes it for a compacted topic whose log lacks it,
 because Kafka may have written that log.  It stays as long as the partition directory.
 """
 
@@ -36,7 +36,7 @@ class GapMarker:
             self.is_set = True
 
     def set_before(self, headers: Sequence[BatchHeader], log_end_offset: int) -> None:
-        """``set``, if there is a gap before one of the batches that are appended."""
+        """Call ``set`` if there is a gap before one of the batches to append."""
         if self.is_set:
             return
         for header in headers:

@@ -1,4 +1,4 @@
-"""Index entries for the batches of one segment, in the order of the file.
+"""The builder of index entries for the batches of one segment, in the order of the file.
 
 Owns: the rule that decides which batches get an entry (``LogSegment.append``), and the packed
 entries of an append or of a rebuild.  Must not know files.

@@ -89,7 +89,7 @@ class IndexFile:
         self.adopt(len(packed) // self.ENTRY.size)
 
     def adopt(self, entries: int) -> None:
-        """The file was replaced by one with this many entries and no room for more."""
+        """Take over a file that has replaced this one, and has no room for more entries."""
         self._files.drop(self.path)
         self.entries = self.capacity = entries
 
@@ -99,7 +99,7 @@ class IndexFile:
         return Checksum(len(packed) // self.ENTRY.size, crc32c(packed))
 
     def read_all(self) -> bytes:
-        """All entries as they are on the file."""
+        """All entries of the file."""
         return bytes(self._buffer()[: self.size]) if self.entries else b""
 
     def _cut(self, entries: int) -> None:
@@ -116,7 +116,7 @@ class IndexFile:
         return self._files.map(self._half, self.path, self.capacity * self.ENTRY.size).buffer
 
     def _search(self, column: int, target: int) -> int:
-        """How many entries have a ``column`` of at most ``target``; the hot end first."""
+        """The number of entries whose ``column`` is at most ``target``; the hot end comes first."""
         if self.entries == 0:
             return 0
         buffer = self._buffer()

@@ -121,7 +121,7 @@ class Log(DurableLog):
     ) -> "Log":
         """Open the directory or create it, and recover what a crash may have torn.
 
-        ``files`` is shared by the broker's logs and not used before this returns.  After a
+        ``files`` is shared by the broker's logs and is not used before this call returns.  After a
         ``clean`` stop nothing needs recovery.  ``recovery_point`` and ``log_start_offset`` come
         from the broker's checkpoints, which must forget a deleted partition.  The directory must
         belong to ``topic_id``, if given.  ``must_exist``: the directory held a log before.  Raises
@@ -197,10 +197,10 @@ class Log(DurableLog):
     ) -> AppendInfo:
         """Write stamped and checked batches at the log's end, after a roll if one is due.
 
-        ``buffers`` joined are the batches, ``headers`` their headers as stamped.  ``aborted`` is
-        the transaction that a marker among them aborts.  A single batch may be larger than a
-        segment, because a leader may have taken it under other settings.  Raises StorageError,
-        KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
+        The joined ``buffers`` are the batches, and ``headers`` are the stamped headers.
+        ``aborted`` is the transaction that a marker among them aborts.  A single batch may be
+        larger than a segment, because a leader may have taken it under other settings.  Raises
+        StorageError, KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
         """
         self._require_writable()
         size = sum(map(len, buffers))
@@ -258,7 +258,7 @@ class Log(DurableLog):
 
         The batches end below ``end_offset`` and have at most ``max_bytes``, but with ``min_one`` at
         least one batch is read.  ``with_aborted`` adds the aborted transactions with data in them.
-        ``skip_emptied`` goes on behind batches without records, if a later segment has other ones.
+        With ``skip_emptied``, batches without records are skipped if a later segment has records.
         Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], CorruptLogError where
         the log is damaged, and its subclass DamagedRangeError where the damaged offsets are known.
         """
@@ -289,7 +289,7 @@ class Log(DurableLog):
     # deleting
 
     def advance_log_start(self, offset: int) -> bool:
-        """Hide all records below ``offset`` (DeleteRecords); False if they are hidden already.
+        """Hide all records below ``offset`` (DeleteRecords).  Returns False if they are hidden.
 
         ``delete_old_segments`` frees the space later; the caller writes the checkpoint.  Raises
         KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
@@ -340,8 +340,10 @@ class Log(DurableLog):
 
     @property
     def generation(self) -> int:
-        """A number that grows with every truncation: a plan of a cleaning that was made before
-        describes batches that may be gone."""
+        """A number that grows with every truncation.
+
+        A cleaning that was planned at a smaller number is void, because its batches may be gone.
+        """
         return self._flush.generation
 
     def begin_replacement(self) -> bool:
@@ -369,7 +371,7 @@ class Log(DurableLog):
         return replaced
 
     def advance_clean_offset(self, offset: int, generation: int) -> Steps[bool]:
-        """Write down, durably, that the log has been compacted below ``offset``.
+        """Record durably that the log has been compacted below ``offset``.
 
         ``generation`` is that of the log when the cleaning was planned.  Returns False if a
         truncation has begun since.  Raises StorageError.
@@ -380,13 +382,13 @@ class Log(DurableLog):
         return True
 
     def end_replacement(self) -> None:
-        """The replacement was made or given up; flushes may start again."""
+        """End a replacement, whether it was made or not; flushes may start again."""
         self.replacing = False
 
     # truncating
 
     def begin_truncation(self, offset: int, *, fully: bool = False) -> None:
-        """Begin a truncation to ``offset``; write the broker's checkpoint before it is made.
+        """Begin a truncation to ``offset``.  Write the broker's checkpoint before ``truncate_to``.
 
         With ``fully``, the whole log is to be dropped.
 
@@ -400,13 +402,13 @@ class Log(DurableLog):
         self._log_start_offset = self._truncation.begin(offset, self._log_start_offset, fully=fully)
 
     def detach(self) -> FileCache:
-        """Use an own file cache, which is returned, while another thread works on the log."""
+        """Use a separate file cache while another thread works on the log.  Returns that cache."""
         own_files = FileCache(_OWN_FILES)
         self._segments.use(own_files)
         return own_files
 
     def end_truncation(self) -> None:
-        """The truncation was made or given up; undoes ``detach``."""
+        """End the truncation, whether it was made or not, and undo ``detach``."""
         self.truncating = False
         if self.offline is None:
             self._log_start_offset = self._truncation.end(self._log_start_offset)

@@ -1,7 +1,7 @@
 """The known damage of one log: damaged ranges, and suspected segments.
 
 Owns: how a damaged read becomes a suspicion that a check must confirm or refute, and which ranges
-wait for a repair.  Must not know who checks, or where sound bytes come from.
+wait for a repair.  Must not know how a check works, or where sound bytes come from.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +14,17 @@ from sparklog.executors.log.names import parse_file_name
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 
-#: A sealed range that is read this many times in a row from the same offset is checked: a reader
-#: that cannot use the records asks again.
+#: A sealed range is checked once it was read this many times in a row from the same offset: a
+#: reader that cannot use the records asks for them again.
 READS_IN_A_ROW: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A segment by its base offset, and the offset around which it may be damaged; None: all."""
+    """A segment that may be damaged, by its base offset.
+
+    ``offset`` lies in the suspected part; None stands for the whole segment.
+    """
 
     base_offset: int
     offset: int | None
@@ -87,7 +90,7 @@ class LogDamage:
     # reads
 
     def read_failed(self, error: CorruptLogError) -> None:
-        """A read failed because of damage; suspect it, unless the range is known."""
+        """Take a read that failed because of damage; suspect the segment if the range is new."""
         if isinstance(error, DamagedRangeError):
             return
         parsed = parse_file_name(error.path.rpartition("/")[2])
@@ -95,7 +98,7 @@ class LogDamage:
             self.on_suspicion(Suspicion(parsed[0], None))
 
     def read_succeeded(self, offset: int, size: int) -> None:
-        """A reader got ``size`` bytes of batches from ``offset`` on."""
+        """Take a read of ``size`` bytes from ``offset`` on; suspect a range that is read again."""
         if offset != self._last_read:
             self._last_read, self._reads = offset, 1
             return
@@ -133,7 +136,7 @@ class LogDamage:
     def replace(
         self, segment: Segment, damaged: DamagedRange, rest: DamagedRange | None = None
     ) -> None:
-        """A range was repaired, except for ``rest``."""
+        """Take a range that was repaired, except for ``rest``."""
         kept = [damaged_range for damaged_range in segment.damaged if damaged_range is not damaged]
         segment.damaged = kept
         self.unrepairable.discard(damaged)

@@ -1,7 +1,7 @@
 """The loading of a log: the files of a partition directory become segments, epochs and snapshots.
 
-Owns: the order of the loading, the removal of leftover files, and that everything agrees with the
-log's end afterwards.  Must not know how segments are checked or recovered, producer state or roles.
+Owns: the order of the loading, the removal of leftover files, and the agreement of all parts with
+the log's end.  Must not know how segments are checked or recovered, producer state or roles.
 """
 
 from bisect import bisect_left
@@ -252,8 +252,9 @@ class LogLoader:
     def _first_untrusted(self) -> int:
         """The first segment to be read again.
 
-        The recovery point must lie behind a segment's end, not at it: at the end it may stand since
-        before the segment was sealed, and its indexes were flushed only after that.
+        A segment is trusted only if the recovery point lies behind its end.  A recovery point at
+        the end may be older than the sealing of the segment, and its indexes were flushed after
+        that.
         """
         if self.clean:
             return len(self.segments)

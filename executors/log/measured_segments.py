@@ -1,6 +1,6 @@
 """The statistics of the sealed segments of one log: checks, measurements and queries.
 
-Owns: which sealed segments must be checked or measured, and that the results reach the segments.
+Owns: which sealed segments must be checked or measured, and the handover of the results to them.
 Must not know how a segment is measured, or what the log does meanwhile.
 """
 

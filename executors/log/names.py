@@ -10,25 +10,25 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
-#: Ours, not Kafka's.
+#: Statistics of a sealed segment; Kafka has no such file.
 STATS_SUFFIX: Final = ".stats"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 #: A cleaned log file that replaces segments; a start finishes what a crash has interrupted.
 SWAP_SUFFIX: Final = ".swap"
-#: A file on its way to replacing the one that its name begins with.
+#: The new contents of the file of the same name without this suffix, before the rename.
 NEW_SUFFIX: Final = ".new"
 
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
-#: Ours, not Kafka's: the log may have gaps.
+#: The log may have gaps; Kafka has no such file, nor the next two.
 COMPACTED_MARKER: Final = "compacted"
-#: Ours too: the offset below which the log has been compacted.
+#: The offset below which the log has been compacted.
 CLEAN_OFFSET: Final = "clean-offset"
-#: Ours too: the log is being dropped as a whole.
+#: The log is being dropped as a whole.
 FULL_TRUNCATION: Final = "full-truncation"
 
-#: Everything that belongs to one segment and goes with it.
+#: The suffixes of all files of one segment, which are deleted together.
 SEGMENT_SUFFIXES: Final = (
     LOG_SUFFIX,
     INDEX_SUFFIX,
@@ -41,12 +41,12 @@ _DIGITS: Final = 20
 
 
 def file_name(base_offset: int, suffix: str) -> str:
-    """``00000000000000000042.log``"""
+    """The name of a file, for example ``00000000000000000042.log``."""
     return f"{base_offset:0{_DIGITS}d}{suffix}"
 
 
 def parse_file_name(name: str) -> tuple[int, str] | None:
-    """Base offset and suffix, or None for a name of another kind."""
+    """The base offset and the suffix of a name; None for a name of another kind."""
     digits, dot, rest = name.partition(".")
     if len(digits) != _DIGITS or not (digits.isascii() and digits.isdigit()) or not dot:
         return None
@@ -54,6 +54,6 @@ def parse_file_name(name: str) -> tuple[int, str] | None:
 
 
 def offsets_with(names: list[str], suffix: str) -> list[int]:
-    """Base offsets of the files that end in exactly ``suffix``, ascending."""
+    """The base offsets of the files with exactly this suffix, ascending."""
     parsed = (parse_file_name(name) for name in names)
     return sorted(found[0] for found in parsed if found is not None and found[1] == suffix)

@@ -1,6 +1,6 @@
 """The offset and the time index of one segment, and how they keep up with its log file.
 
-Owns: the entries of an append, when the indexes take entries at all, and what is known of them: the
+Owns: the entries of an append, when the indexes take entries, and the state of the indexes: the
 largest timestamp, whether they are checked, whether they are on the disk.  Must not know the log
 file; the segment reads it.
 """
@@ -38,13 +38,13 @@ class SegmentIndexes:
         self.interval_bytes = interval_bytes
         #: Bytes of the log file behind the batch of the last offset entry, that batch included.
         self.bytes_since_entry = 0
-        #: None means that the time index has to be asked.
+        #: The largest timestamp so far; None until the time index is read.
         self._largest: TimestampOffset | None = None
         #: Maximum size of each index in bytes; 0 once the segment is sealed.
         self._size_max = 0
         #: Whether ``largest``, and the whole time index, were checked against the log file.
         self.largest_known = self.times_known = True
-        #: What the indexes of a sealed segment say may not be on the disk yet.
+        #: Whether the entries of a sealed segment may not be on the disk yet.
         self.unflushed = False
 
     @property
@@ -73,7 +73,7 @@ class SegmentIndexes:
         self._allow()
 
     def builder(self) -> IndexBuilder:
-        """Makes the entries of the next append.  Raises StorageError: it may read an index."""
+        """The builder of the next append's entries.  It may read an index: raises StorageError."""
         return IndexBuilder(
             self.offsets.base_offset,
             self.interval_bytes,
@@ -84,11 +84,10 @@ class SegmentIndexes:
         )
 
     def append(self, builder: IndexBuilder, position: int, headers: Sequence[BatchHeader]) -> None:
-        """Entries for batches that are written already.
+        """Write the entries of batches that are in the log file already.
 
-        Those of both indexes or only of the time index: behind the last offset entry lies what the
-        time index does not cover yet.  The log does not need them, so a disk that has no room for
-        them does not undo the append.
+        When the disk has no room, both indexes may lack the entries, or only the offset index: the
+        time index never covers less.  The log does not need them, so the append stays.
         """
         end = builder.add_all(headers, position)
         self._largest = builder.largest
@@ -101,7 +100,7 @@ class SegmentIndexes:
             self.bytes_since_entry = builder.bytes_since_entry
 
     def finish(self) -> None:
-        """Write the time index's last entry, and leave nothing behind the entries."""
+        """Write the last entry of the time index, and cut both files behind their entries."""
         builder = self.builder()
         builder.finish()
         self.times.extend(builder.times)
@@ -113,7 +112,7 @@ class SegmentIndexes:
         self.unflushed = True
 
     def trim(self) -> None:
-        """Leave nothing in both files but their entries."""
+        """Cut both files behind their entries."""
         self.offsets.trim()
         self.times.trim()
 
@@ -144,7 +143,7 @@ class SegmentIndexes:
         self.largest_known = self.times_known = False
 
     def trust_largest(self, largest: TimestampOffset) -> None:
-        """The largest timestamp is known from elsewhere; the files were not looked at."""
+        """Take over the largest timestamp from elsewhere; the files are not checked."""
         self._largest = largest
         self.largest_known, self.times_known = True, False
 
@@ -159,7 +158,7 @@ class SegmentIndexes:
         self._largest = self.times.last()
 
     def note(self, timestamp: int, last_offset: int) -> None:
-        """A batch that the time index may not cover."""
+        """Note a batch that the time index may not cover."""
         if timestamp > self.largest.timestamp:
             self._largest = TimestampOffset(timestamp, last_offset)
 
